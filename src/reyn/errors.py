@@ -9,6 +9,7 @@ code is never reused.
     │   ├── SkillInvalid           RYN102  lists all findings
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
+    │   ├── AgentNotFound          RYN105
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161
@@ -253,6 +254,13 @@ class SkillNotFound(SkillError):
 
     code = "RYN101"
     hint = "Use the name of a skill of the project, or the path of a folder with a `skill.md`."
+
+
+class AgentNotFound(SkillError):
+    """No agent has this name."""
+
+    code = "RYN105"
+    hint = "Use the name of a file in `reyn/agents/`, or `default`."
 
 
 class SkillInvalid(SkillError, FindingsError):

@@ -131,9 +131,9 @@ def test_settings_must_fit_the_adapter_and_fallbacks_must_exist(tmp_path: Path):
     )
     assert findings_in(tmp_path) == [
         (2, "`local` models have no mode `json_schema`"),
-        (5, "`models.far.threads` applies to `local` models only"),
+        (5, "`models.far.threads` does not apply to `openai` models"),
         (6, "`models.far.fallback` names an unknown model `naer`"),
-        (9, "`models.odd.key` applies to `openai` models only"),
+        (9, "`models.odd.key` does not apply to `local` models"),
     ]
 
 

@@ -17,9 +17,9 @@ from reyn.context import (
     Repetition,
     Rollback,
     TurnFrame,
-    choice_examples,
     closing_text,
     message_text,
+    static_choice,
     static_text,
     turn_message,
 )
@@ -161,7 +161,9 @@ def test_the_choices_are_repeated_in_short_at_the_end(tmp_path: Path):
 def test_the_choice_alone_is_asked_by_examples(tmp_path: Path):
     frame = stable(tmp_path)
     first, second = frame.candidate_outputs
-    system, *examples = choice_examples(frame)
+    static = static_choice(frame)
+    assert static is not None
+    system, *examples = static.examples
     assert (system.role, system.text) == ("system", "Your role: editor\nDo what check does.")
     assert [(message.role, message.text) for message in examples] == [
         ("user", first.description),
@@ -169,15 +171,17 @@ def test_the_choice_alone_is_asked_by_examples(tmp_path: Path):
         ("user", second.description),
         ("assistant", f'{{"choice": "{second.label}"}}'),
     ]
+    assert static.topic.startswith("Your role: editor\nDo what check does.\n\nFirst say in one word")
+    assert static.texts == tuple(f"{one.label}: {one.description}" for one in (first, second))
 
 
 def test_there_are_no_examples_without_a_choice_between_different_texts(tmp_path: Path):
     frame = stable(tmp_path)
     first, second = frame.candidate_outputs
     same = msgspec.structs.replace(second, description=first.description.upper())
-    assert choice_examples(stable(tmp_path, "write")) == ()
-    assert choice_examples(msgspec.structs.replace(frame, candidate_outputs=(first, same))) == ()
-    assert choice_examples(msgspec.structs.replace(frame, available_control_ops=({"kind": "file"},))) == ()
+    assert static_choice(stable(tmp_path, "write")) is None
+    assert static_choice(msgspec.structs.replace(frame, candidate_outputs=(first, same))) is None
+    assert static_choice(msgspec.structs.replace(frame, available_control_ops=({"kind": "file"},))) is None
 
 
 def test_what_else_the_model_sees_has_headings_and_ends_with_what_to_answer():

@@ -11,6 +11,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal, decode
+from reyn.journal.kinds import Usage
 from reyn.kernel.versions import WORDING
 from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
@@ -28,6 +29,21 @@ class MeasuredModel(ShortModel):
     async def complete(self, request: Any) -> ModelAnswer:
         reply = await super().complete(request)
         return ModelAnswer(reply.text, choice_probability=0.25)
+
+
+class ChoosingModel(ShortModel):
+    """A model that is asked for its choice first, where the request allows it."""
+
+    def __init__(self, answers: list[Any], name: str = "scripted") -> None:
+        super().__init__(answers, name)
+        self.max_prompt_tokens: int | None = None
+        self.seen: list[Any] = []
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        self.seen.append(request)
+        reply = await super().complete(request)
+        usage = Usage(1500, 20, 0)
+        return ModelAnswer(reply.text, usage, choice_probability=0.75, chose_first=bool(request.choice_prompt))
 
 
 class Broken:
@@ -67,6 +83,68 @@ def test_the_probability_of_the_choice_is_recorded_and_is_the_confidence(root: P
         assert [one.choice_probability for one in bodies(rt, run, "llm_responded")] == [0.25, 0.25]
         assert [one.confidence for one in bodies(rt, run, "control_decided")] == [0.25, 0.25]
         rt.replay(run)
+
+
+def as_pairs(messages: Any) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in messages]
+
+
+def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_were_sent(tmp_path: Path):
+    graph = {"write": {"check": "the text needs a review", "end": "the text is short"}, "check": ["end"]}
+    write_skill(tmp_path, "s", graph)
+    model = ChoosingModel([{"no": "answer"}, GO, END])
+    with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
+        run = rt.run("s", {"text": "in"}).run_id
+        rejected, accepted, _ = model.seen
+        frames = [event.seq for event in rt.events(run) if event.kind == "frame_built"]
+        for request, seq in zip((rejected, accepted), frames, strict=False):
+            *messages, answer = rt.frame_at(run, seq)
+            chosen = [(role.removeprefix("choice:"), text) for role, text in messages if role.startswith("choice:")]
+            named = [(role.removeprefix("topic:"), text) for role, text in messages if role.startswith("topic:")]
+            decided = messages[len(chosen) + len(named) :]
+            prompt = request.choice_prompt
+            assert chosen == as_pairs(prompt.messages)
+            assert named == [
+                ("system", prompt.topic),
+                ("choices", "\n".join(prompt.topic_texts)),
+                ("user", prompt.text),
+            ]
+            assert decided == as_pairs(request.decided_messages)
+            assert answer[0] == "answer"
+        assert chosen[0] == ("system", "Do what write does.")
+        assert chosen[1:] == [
+            ("user", "the text needs a review"),
+            ("assistant", '{"choice": "check"}'),
+            ("user", "the text is short"),
+            ("assistant", '{"choice": "end"}'),
+            ("user", "in"),
+        ]
+        assert named[1] == ("choices", "check: the text needs a review\nend: the text is short")
+        assert decided[1] == ("user", "in")
+        assert len(decided) == 4
+        assert [section.name for section in rt.frame_sections(run, frames[0])] == ["choice", "system", "input"]
+        assert list(rt.context_frame(run, frames[0]).messages) == rt.frame_at(run, frames[0])[:-1]
+        assert [role for role, _ in rt.frame_at(run)] == ["system", "user", "answer"]  # one candidate: one step
+        assert rt.replay(run).events == rt.verify(run).events
+
+
+def test_a_model_that_answers_at_once_has_no_first_step(root: Path):
+    with SyncRuntime.open(root, model=ShortModel([GO, END]), journal=MemoryJournal()) as rt:
+        run = rt.run("s", {"text": "in"}).run_id
+        assert not any(role.startswith("choice:") for role, _ in rt.frame_at(run))
+        assert not any(one.chose_first for one in bodies(rt, run, "llm_responded"))
+
+
+def test_the_usage_of_two_steps_does_not_calibrate_the_tokens_of_a_prompt(tmp_path: Path):
+    """The reported tokens are those of two prompts, so they say nothing about the counted one."""
+    write_skill(tmp_path, "s", {"write": {"check": "it needs a review", "end": "it is short"}, "check": ["end"]})
+    long = "word " * 400
+    model = ChoosingModel([GO | {"data": {"text": long}}, END])
+    model.max_prompt_tokens = 1000
+    with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
+        run = rt.run("s", {"text": long}).run_id
+        budgets = [one.budget for one in bodies(rt, run, "frame_built")]
+        assert [budget and budget.factor for budget in budgets] == [1000, 1000]
 
 
 def test_another_model_answers_an_open_request_in_the_form_that_was_asked(root: Path):

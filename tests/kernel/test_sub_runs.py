@@ -29,7 +29,8 @@ def test_run_skill_returns_the_result_of_a_sub_run(tmp_path: Path):
     [begun] = project.events("sub_run_started")
     assert begun["run"] == "k.1.1.1"
     [started] = project.events("run_started", run_id="k.1.1.1")
-    assert started["parent"] == {"run": "k", "call": "1.1.1", "depth": 1, "answered": 1, "path": "1.1.1"}
+    parent = {"run": "k", "call": "1.1.1", "depth": 1, "answered": 1, "path": "1.1.1", "background": False}
+    assert started["parent"] == parent
     assert project.journal.find("k.1.1.1").parent == "k"
     assert project.is_sound()
     assert project.is_sound("k.1.1.1")

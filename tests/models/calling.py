@@ -31,6 +31,9 @@ async def until(condition: Callable[[], bool]) -> None:
 class Caller:
     """Runs the skills `one` (one phase) and `pair` (two phases) with the model `far`."""
 
+    key_header = "authorization"
+    """The only header that may have the key."""
+
     def __init__(self, root: Path, server: FakeServer, **settings: Any) -> None:
         self.root = root
         self.server = server
@@ -50,7 +53,7 @@ class Caller:
 
     def runtime(self, model: str | None = None) -> OSRuntime:
         rt = OSRuntime.open(self.root, model=model, trust=True)
-        rt.secrets = Secrets([self.secrets], self.environment)
+        rt._project.secrets = Secrets([self.secrets], self.environment)
         return rt
 
     def run(self, skill: str = ONE, run_id: str = "k", model: str | None = None) -> RunResult:
@@ -97,6 +100,7 @@ class Caller:
             assert not any(part in text for text in visible)
             assert not any(part.encode() in content for content in stored)
         for request in self.server.requests:
-            other_headers = [value for name, value in request.headers if name.lower() != "authorization"]
+            other_headers = [value for name, value in request.headers if name.lower() != self.key_header]
             assert KEY not in f"{request.path} {other_headers} {request.raw.decode()}"
-            assert request.all("authorization") in ([f"Bearer {KEY}"], ["Bearer another-key"], ["Bearer no-key-is-set"])
+            [sent] = request.all(self.key_header)
+            assert sent.removeprefix("Bearer ") in (KEY, "another-key", "no-key-is-set")

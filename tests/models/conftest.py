@@ -3,14 +3,17 @@ from __future__ import annotations
 import functools
 import logging
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from tests.models.calling import Caller
 from tests.models.fake_server import FakeServer, silence
 
+C = TypeVar("C", bound=Caller)
 CERTIFICATES = functools.cache(ssl.create_default_context)
 """Cached: every client would read them for 50 ms, and no test needs them."""
 
@@ -34,19 +37,26 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def far(
-    tmp_path: Path,
-    server: FakeServer,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> Iterator[Caller]:
-    """A project that uses the fake server. After each test, its runs verify and the key is nowhere."""
+def guarded(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[C], AbstractContextManager[C]]:
+    """Return a context for a caller. At its end, the runs verify and the key is nowhere."""
     monkeypatch.setattr(ssl, "create_default_context", CERTIFICATES)
     for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(variable, raising=False)
     caplog.set_level(logging.DEBUG)
-    caller = Caller(tmp_path, server)
-    yield caller
-    output = capfd.readouterr()
-    caller.check(caplog.get_records("call"), output.out + output.err)
+
+    @contextmanager
+    def guard(caller: C) -> Iterator[C]:
+        yield caller
+        output = capfd.readouterr()
+        caller.check(caplog.get_records("call"), output.out + output.err)
+
+    return guard
+
+
+@pytest.fixture
+def far(tmp_path: Path, server: FakeServer, guarded: Callable[..., AbstractContextManager[Caller]]) -> Iterator[Caller]:
+    """A project that uses the fake server."""
+    with guarded(Caller(tmp_path, server)) as caller:
+        yield caller

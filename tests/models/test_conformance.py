@@ -28,6 +28,7 @@ from reyn.secrets import MemoryStore, Secrets
 from reyn.testing import ModelConformance
 from reyn.testing.model_conformance import ANSWER
 from tests.models.calling import KEY
+from tests.models.dialects import AnthropicDialect, Dialect, GeminiDialect, LiteLLMDialect
 from tests.models.fake_server import Behavior, FakeServer, good, silence
 from tests.models.small_model import WEIGHTS, real
 from tests.support import VOCABULARY
@@ -96,6 +97,51 @@ class TestOpenAIWithoutSchemas(_OnFakeServer):
     def make_broken_model(self) -> Model:
         """Return a model whose key is not stored."""
         return OpenAIModel("far", "m", self.settings, lambda: Secrets([]))
+
+
+# -- other providers ------------------------------------------------------------------------------------
+
+
+class _OnDialect(_OnFakeServer):
+    """An adapter on a fake server that speaks its API."""
+
+    dialect: ClassVar[Dialect]
+    name = "m"
+
+    @pytest.fixture(autouse=True)
+    def _server(self) -> Iterator[None]:
+        pytest.importorskip(self.dialect.package)
+        with FakeServer(silence, self.dialect.good(ANSWER)) as server:
+            self.url, self.server = self.dialect.url(server.url), server
+            yield
+
+    @property
+    def settings(self) -> ModelSettings:
+        model = f"{self.dialect.adapter}:{self.name}"
+        return ModelSettings(model, base_url=self.url, key="secret://FAR_KEY", max_tokens=32)
+
+    def make_model(self) -> Model:
+        return opened("far", self.settings)
+
+    def make_broken_model(self) -> Model:
+        return opened("far", msgspec.structs.replace(self.settings, base_url="http://127.0.0.1:9"))
+
+
+@pytest.mark.sockets
+class TestAnthropic(_OnDialect):
+    dialect = AnthropicDialect()
+
+
+@pytest.mark.sockets
+class TestGemini(_OnDialect):
+    dialect = GeminiDialect()
+
+
+@pytest.mark.sockets
+@pytest.mark.filterwarnings("ignore")
+class TestLiteLLM(_OnDialect):
+    dialect = LiteLLMDialect()
+    name = "openai/m"
 
 
 # -- on the real local model ----------------------------------------------------------------------------------

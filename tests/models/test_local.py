@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import threading
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 
 from reyn.config import ModelSettings
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
-from reyn.models import Candidate, Message, ModelRequest, local
+from reyn.models import Candidate, ChoicePrompt, Message, ModelRequest, local
 from reyn.models.local import LocalModel
 
 REQUEST = ModelRequest((Message("system", "be brief"), Message("user", "hello")), {"type": "object"}, "r", "1.1", "h")
@@ -46,7 +47,7 @@ def load(model: LocalModel, monkeypatch: pytest.MonkeyPatch, *chunks: Any) -> En
     engine = Engine(*chunks)
     loaded = local._Engine.__new__(local._Engine)
     loaded._server, loaded._static_text = engine, "be brief"
-    loaded._can_begin_answers, loaded.parameters = True, 500_000_000
+    loaded._can_begin_answers, loaded.parameters, loaded._topics = True, 500_000_000, {}
     loaded._cache = SimpleNamespace(find=lambda text: None, store=lambda text, write: None)
     monkeypatch.setattr(local, "_engine", lambda path, settings: loaded)
     return engine
@@ -160,8 +161,10 @@ EXAMPLES = (
     Message("assistant", '{"choice": "end"}'),
     Message("user", "when not"),
     Message("assistant", '{"choice": "go"}'),
-    Message("user", "hello"),
 )
+CHOICE = ChoicePrompt(EXAMPLES, "be brief; in one word?", ("end: when done", "go: when not"), "hello")
+TOPICS = tuple(answer(piece("word", word=0.5, other=0.1), usage=(10, 1, 8)) for _ in range(3))
+"""The topics of both choices and of the input: all the same, so that they weigh nothing."""
 
 
 def branch(label: str) -> dict[str, Any]:
@@ -170,43 +173,56 @@ def branch(label: str) -> dict[str, Any]:
 
 
 TWO_STEP = msgspec.structs.replace(
-    SHORT, choice_prompt=EXAMPLES, contract={"anyOf": [branch("end"), branch("go"), branch("abort")]}
+    SHORT, choice_prompt=CHOICE, contract={"anyOf": [branch("end"), branch("go"), branch("abort")]}
 )
-CHOSEN = answer(piece("go", end=0.1, go=0.4), piece('"}'), usage=(30, 2, 20))
-WRITTEN = answer(piece('{"reason": "r", "choice": "go", "data": {}}'), usage=(50, 12, 40))
+CHOSEN = answer(piece("go", end=0.1, go=0.4, rest=1e-5), piece('"}'), usage=(30, 2, 20))
+DECIDED = '{"reason": "This is about r.", "choice": "go", "data": {}}'
+CONTINUED = answer(piece(' r.", "choice": "go", '), piece('"data": {}}'), usage=(50, 12, 40))
+WRITTEN = answer(piece(DECIDED), usage=(50, 12, 40))
 
 
 def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ):
-    engine = load(model, monkeypatch, CHOSEN, WRITTEN)
+    engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    reply = asyncio.run(model.complete(TWO_STEP))
-    choosing, writing = engine.requests
+    streamed: list[str] = []
+    reply = asyncio.run(model.complete(msgspec.structs.replace(TWO_STEP, on_delta=streamed.append)))
+    choosing, *naming, writing = engine.requests
     assert [message["content"] for message in choosing["messages"]] == [
         *(message.text for message in EXAMPLES),
+        "hello",
         '{"choice": "',
     ]
-    assert choosing["grammar"] == 'root ::= ("end" | "go") "\\"}"'
+    assert [[message["content"] for message in request["messages"]] for request in naming] == [
+        ["be brief; in one word?", text, 'One word: "'] for text in (*CHOICE.topic_texts, "hello")
+    ]
+    assert choosing["grammar"] == 'root ::= ("end" | "go" | "abort") "\\"}"'
     assert choosing["temperature"] == 0
     assert '"go"' in writing["grammar"]
     assert '"end"' not in writing["grammar"]
-    assert reply.text == '{"reason": "r", "choice": "go", "data": {}}'
-    assert reply.choice_probability == pytest.approx(0.8)
+    assert [message["content"] for message in writing["messages"]] == [
+        REQUEST.messages[0].text,
+        "hello",
+        '{"reason": "This is about',
+    ]
+    assert (reply.text, reply.chose_first) == (DECIDED, True)
+    assert "".join(streamed) == DECIDED
+    assert reply.choice_probability == pytest.approx(0.8, abs=1e-3)
     assert reply.usage is not None
-    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (80, 14, 60)
+    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (110, 17, 84)
 
 
 def test_a_chat_template_that_rejects_a_begun_answer_is_asked_for_the_whole_choice(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ):
     rejection = {"error": {"code": 400, "message": "Assistant response prefill is incompatible with enable_thinking."}}
-    whole = answer(piece('{"choice": "'), piece("go", end=0.1, go=0.4), piece('"}'))
+    whole = answer(piece('{"choice": "'), piece("go", end=0.1, go=0.4, rest=1e-5), piece('"}'))
     engine = load(model, monkeypatch, rejection, whole, WRITTEN, whole, WRITTEN)
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    assert asyncio.run(model.complete(TWO_STEP)).choice_probability == pytest.approx(0.8)
+    assert asyncio.run(model.complete(TWO_STEP)).choice_probability == pytest.approx(0.8, abs=1e-3)
     assert engine.requests[1]["messages"][-1] == {"role": "user", "content": "hello"}
-    assert asyncio.run(model.complete(TWO_STEP)).text == '{"reason": "r", "choice": "go", "data": {}}'
+    assert asyncio.run(model.complete(TWO_STEP)).text == DECIDED
     assert len(engine.requests) == 5
 
 
@@ -225,23 +241,62 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     settings = ModelSettings("local:m.gguf", two_step=two_step)
     model = LocalModel.locate("far", "m.gguf", settings, tmp_path)
-    engine = load(model, monkeypatch, *([CHOSEN] if calls == 2 else []), WRITTEN)
+    engine = load(model, monkeypatch, *([CHOSEN, *TOPICS, CONTINUED] if calls == 2 else [WRITTEN]))
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
     local._engine(model.path, settings).parameters = parameters
-    assert asyncio.run(model.complete(TWO_STEP)).text == '{"reason": "r", "choice": "go", "data": {}}'
-    assert len(engine.requests) == calls
+    reply = asyncio.run(model.complete(TWO_STEP))
+    assert (reply.text, reply.chose_first) == (DECIDED, calls == 2)
+    assert len(engine.requests) == (5 if calls == 2 else 1)
+
+
+def test_a_model_can_choose_to_abort_in_the_first_step(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    chosen = answer(piece("abort", end=0.1, go=0.1, abort=0.2), piece('"}'))
+    engine = load(model, monkeypatch, chosen, *TOPICS, answer(piece(' r.", "choice": "abort", "data": {}}')))
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    reply = asyncio.run(model.complete(TWO_STEP))
+    assert json.loads(reply.text)["choice"] == "abort"
+    assert reply.choice_probability == pytest.approx(0.5)
+    assert '"abort' in engine.requests[-1]["grammar"]
+    assert '"go' not in engine.requests[-1]["grammar"]
+
+
+def test_the_topic_of_the_input_weighs_the_choices(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    """The label alone is `go`, but the input has the topic of `end`. Topics of choices are asked for once."""
+    chosen = answer(piece("go", end=0.4, go=0.5), piece('"}'))
+    topics = [
+        answer(piece("finish", finish=0.5, rest=0.1)),
+        answer(piece("start", start=0.5, rest=0.1)),
+        answer(piece("finish", finish=0.6, rest=0.1)),
+    ]
+    ends = answer(piece(' r.", "choice": "end", "data": {}}'))
+    engine = load(model, monkeypatch, chosen, *topics, ends, chosen, topics[1], CONTINUED)
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    first = asyncio.run(model.complete(TWO_STEP))
+    assert json.loads(first.text)["choice"] == "end"
+    assert first.choice_probability is not None
+    assert first.choice_probability > 0.9
+    assert asyncio.run(model.complete(TWO_STEP)).text == DECIDED
+    assert len(engine.requests) == 8
+
+
+def test_a_small_model_is_not_offered_to_abort(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(model, "_is_small", True)
+    asyncio.run(model.complete(TWO_STEP))
+    assert "abort" not in engine.requests[0]["grammar"]
 
 
 def test_a_call_that_is_cancelled_between_the_steps_generates_no_answer(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ):
-    engine = load(model, monkeypatch, CHOSEN, WRITTEN)
+    engine = load(model, monkeypatch, CHOSEN, *TOPICS, WRITTEN)
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
     cancelled = threading.Event()
     monkeypatch.setattr(local, "_grammar", lambda schema: cancelled.set() or "root ::= [a-z]")
     with pytest.raises(ResponseIncomplete, match="cancelled"):
         model._generate(TWO_STEP, cancelled, None)
-    assert len(engine.requests) == 1
+    assert len(engine.requests) == 4
 
 
 @pytest.mark.parametrize("answer", [None, b"{}", b"no JSON", b'{"tokens": "many"}'])

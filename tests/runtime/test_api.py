@@ -15,7 +15,7 @@ from tests.support import finish, go
 
 IN = {"text": "in"}
 RENAMED = {"aclose": "close"}
-RETURNS = {"RunStream": "SyncRunStream"}
+RETURNS = {"RunStream": "SyncRunStream", "Conversation": "SyncConversation"}
 
 
 def public(cls: type) -> dict[str, object]:

@@ -14,7 +14,7 @@ import msgspec
 
 from reyn.config.checks import CODE, check_document
 from reyn.config.user import user_config
-from reyn.config.values import ADAPTER_OF_SETTING, MODES, Config
+from reyn.config.values import ADAPTERS_OF_SETTING, MODES, Config
 from reyn.documents import Document, DocumentError, nearest, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
@@ -200,9 +200,9 @@ def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -
         yield _Fault(path, f"`models.{name}` has no `model`", "Add `model:`, for example `model: openai:NAME`.")
         return
     adapter = settings["model"].partition(":")[0]
-    for key, owner in ADAPTER_OF_SETTING.items():
-        if settings.get(key) is not None and adapter in MODES and adapter != owner:
-            message = f"`models.{name}.{key}` applies to `{owner}` models only"
+    for key, owners in ADAPTERS_OF_SETTING.items():
+        if settings.get(key) is not None and adapter in MODES and adapter not in owners:
+            message = f"`models.{name}.{key}` does not apply to `{adapter}` models"
             yield _Fault((*path, key), message, f"Remove `{key}`.")
     if settings.get("answer_form") == "tools" and adapter == "local":
         message = "`local` models have no native tool calling"

@@ -33,8 +33,32 @@ Url = Annotated[
     ),
 ]
 
-OPENAI_URL = "https://api.openai.com/v1"
-"""The server of `openai` models without a `base_url`."""
+
+class Adapter(msgspec.Struct, frozen=True):
+    """Facts about an adapter for model servers.
+
+    Attributes:
+        url: The server of models without a `base_url`; empty if there is no such server.
+        variable: The environment variable that usually has the key.
+        packages: The packages that it uses, as text.
+        url_hint: What the URL usually looks like, as the continuation of a sentence.
+    """
+
+    url: str
+    variable: str
+    packages: str
+    url_hint: str = ""
+
+
+ADAPTERS = {
+    "openai": Adapter(
+        "https://api.openai.com/v1", "OPENAI_API_KEY", "`openai` and `httpx`", ", which usually ends in `/v1`"
+    ),
+    "anthropic": Adapter("https://api.anthropic.com", "ANTHROPIC_API_KEY", "`anthropic` and `httpx2`"),
+    "gemini": Adapter("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "`google-genai` and `httpx2`"),
+    "litellm": Adapter("", "", "`litellm`"),
+}
+"""The adapters for model servers."""
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,16 +89,19 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 MODES = {
     "local": ("auto", "grammar", "free"),
     "openai": ("auto", "json_schema", "json_object", "free"),
+    "anthropic": ("auto", "json_schema", "free"),
+    "gemini": ("auto", "json_schema", "json_object", "free"),
+    "litellm": ("auto", "json_schema", "json_object", "free"),
 }
 """The output modes of each adapter."""
-ADAPTER_OF_SETTING = {
-    "threads": "local",
-    "two_step": "local",
-    "base_url": "openai",
-    "key": "openai",
-    "images": "openai",
+ADAPTERS_OF_SETTING = {
+    "threads": ("local",),
+    "two_step": ("local",),
+    "base_url": tuple(ADAPTERS),
+    "key": tuple(ADAPTERS),
+    "images": tuple(ADAPTERS),
 }
-"""Settings that only one adapter reads."""
+"""Settings that only some adapters read."""
 
 
 LOCAL_WINDOW = 8192

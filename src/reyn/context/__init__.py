@@ -13,7 +13,7 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
-from reyn.context.choice_prompt import choice_examples
+from reyn.context.choice_prompt import StaticChoice, recorded_choice, static_choice, without_closing
 from reyn.context.compile import (
     CompiledContext,
     CompiledTurnContext,
@@ -128,6 +128,7 @@ __all__ = [
     "SectionCost",
     "SelfRefMarker",
     "StableFrame",
+    "StaticChoice",
     "TokenCounter",
     "ToolCancelled",
     "ToolResult",
@@ -139,7 +140,6 @@ __all__ = [
     "assemble_sections",
     "build_handoff_context",
     "build_phase_context",
-    "choice_examples",
     "choose_context",
     "closing_text",
     "compile_context",
@@ -153,15 +153,18 @@ __all__ = [
     "next_digest",
     "normalize",
     "normalized",
+    "recorded_choice",
     "recorded_mutation",
     "rendered_message",
     "resolve_manifest",
     "result_images",
     "results_message",
     "stable_frame",
+    "static_choice",
     "static_text",
     "truncate",
     "truncate_to_token_budget",
     "turn_message",
     "turn_parts",
+    "without_closing",
 ]

@@ -249,7 +249,9 @@ class _Definition:
         for op in decoration.toolkit:
             if op.spec.permission:
                 grants.setdefault(op.spec.permission, []).append({"allow": op.spec.kind, "skill": self.skill_name})
-        settings = {} if decoration.max_retries is None else {"max_phase_retries": decoration.max_retries}
+        settings: dict[str, Any] = (
+            {} if decoration.max_retries is None else {"max_phase_retries": decoration.max_retries}
+        )
         derived = runtime.derive(ops=decoration.toolkit, model=decoration.llm_interface, permissions=grants, **settings)
         self._views = [*self._views, (runtime, derived)][-8:]
         return derived

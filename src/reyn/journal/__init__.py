@@ -19,6 +19,8 @@ from reyn.journal.port import (
     InboxMessage,
     Journal,
     RaiseLimit,
+    ReportRun,
+    Say,
 )
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
@@ -42,7 +44,9 @@ __all__ = [
     "Journal",
     "MemoryJournal",
     "RaiseLimit",
+    "ReportRun",
     "RunRow",
+    "Say",
     "SpendRow",
     "Status",
     "canonical",

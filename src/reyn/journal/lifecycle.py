@@ -99,6 +99,14 @@ def _take_message(life: L, body: kinds.LimitRaised | kinds.MessageRefused | kind
     return replace(life, messages_taken=body.message)
 
 
+def _queue_message(life: L, body: kinds.MessageQueued) -> L:
+    """Continue a conversation that waits for a message. A question stays open."""
+    life = replace(life, messages_taken=body.message)
+    if life.status in ENDED or life.wait is None or not life.wait.is_message or life.wait.run is not None:
+        return life
+    return replace(life, wait=None, status="running", reason="")
+
+
 def _abort_turn(life: L, body: kinds.TurnAborted) -> L:
     """Continue running, to complete the transcript. A question that the turn asked is closed."""
     life = replace(life, wait=None, messages_taken=body.message)
@@ -154,6 +162,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.LimitRaised: _take_message,
     kinds.MessageRefused: _take_message,
     kinds.MemoryChanged: _take_message,
+    kinds.MessageQueued: _queue_message,
     kinds.TurnAborted: _abort_turn,
     kinds.PhaseStarted: _enter_phase,
     kinds.PhaseCompleted: _leave_phase,

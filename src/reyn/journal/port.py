@@ -71,7 +71,24 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
-InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer
+class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy."""
+
+    text: str
+    by: str = ""
+
+
+class ReportRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Report to a conversation that a background run which it started has ended. `text` is the message about it."""
+
+    run: str
+    status: str
+    text: str
+    usage: kinds.Usage = kinds.Usage()
+    answers: int = 0
+
+
+InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | ReportRun
 
 PAYLOADS: dict[str, type[InboxPayload]] = {
     "cancel": Cancel,
@@ -79,6 +96,8 @@ PAYLOADS: dict[str, type[InboxPayload]] = {
     "change_memory": ChangeMemory,
     "raise_limit": RaiseLimit,
     "answer": Answer,
+    "say": Say,
+    "report_run": ReportRun,
 }
 """Payload types by the name under which they are stored."""
 

@@ -78,7 +78,7 @@ def _new_row(event: Event, body: Body, origin: RunRow | None) -> RunRow:
         )
     if not isinstance(body, kinds.RunStarted):
         raise HistoryInvalid(f"run `{event.run_id}` begins with `{body.kind}`")
-    parent = body.parent.run if body.parent else ""
+    parent = body.parent.run if body.parent and not body.parent.background else ""
     return RunRow(run_id=event.run_id, skill=body.skill, rules=body.rules, started=event.ts, parent=parent)
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reyn.kernel.compiled_skill import CompiledPhase
     from reyn.kernel.tape import Tape
     from reyn.kernel.turn import TurnContext
-    from reyn.models import Candidate, Message, ToolDefinition
+    from reyn.models import Candidate, ToolDefinition
 
 TAIL_SHARE = 4
 """The recent tail takes at most this fraction of the budget."""
@@ -76,8 +76,6 @@ class SummaryRequest:
         self.candidates: tuple[Candidate, ...] = ()
         self.tool_definitions: tuple[ToolDefinition, ...] = ()
         self.tools: Blob | None = None
-        self.examples: tuple[Message, ...] = ()
-        self.closing = ""
         text = {"type": "string", "minLength": 1, "maxLength": max_chars}
         self.answer_schema: dict[str, Any] = {
             "type": "object",

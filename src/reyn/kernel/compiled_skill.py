@@ -16,14 +16,14 @@ from reyn.config.values import HandoffSettings, PromptLimit
 from reyn.context import (
     InvocationSpec,
     PromptContract,
-    choice_examples,
     choose_context,
     closing_text,
     stable_frame,
+    static_choice,
     static_text,
 )
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
-from reyn.journal import Blob, kinds, ordered
+from reyn.journal import Blob, canonical, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.limits import limit_of, visits_left
 from reyn.skills.values import is_skill_node
@@ -110,7 +110,8 @@ class TurnSpec:
         self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
         text = static_text(self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain)
         self.stable = Blob.of(text.encode())
-        self.examples = choice_examples(self.frame) if form == "short" else ()
+        choice = static_choice(self.frame) if form == "short" else None
+        self.choice = Blob.of(canonical(choice)) if choice is not None else None
         self.schema = Blob.of(ordered(self.contract.schema))
         self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))

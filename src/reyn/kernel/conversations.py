@@ -69,6 +69,38 @@ class Conversation(msgspec.Struct, frozen=True):
         return before.append(*self.messages.tail(self.messages.length))
 
 
+class Inbox(msgspec.Struct, frozen=True):
+    """What a conversation has still to take, and the runs that it started in the background.
+
+    Attributes:
+        queued: The messages that arrived while the conversation was busy, oldest first.
+        background: Each background run with the last report about it; `None` until there is one.
+    """
+
+    queued: tuple[kinds.MessageQueued, ...] = ()
+    background: dict[str, kinds.MessageQueued | None] = {}
+
+    def with_message(self, body: kinds.MessageQueued) -> Inbox:
+        """Return the inbox with a message that arrived."""
+        background = {**self.background, body.run: body} if body.run else self.background
+        return Inbox((*self.queued, body), background)
+
+    def with_background(self, run: str) -> Inbox:
+        """Return the inbox after the start of a background run."""
+        return Inbox(self.queued, {**self.background, run: None})
+
+    def report_error(self, run: str, status: str) -> str:
+        """Return why a report about a background run is refused; empty if it is new."""
+        if run not in self.background:
+            return f"`{run}` is no background run of this conversation"
+        last = self.background[run]
+        return f"`{run}` has been reported as {status}" if last is not None and last.status == status else ""
+
+    def without_oldest(self) -> Inbox:
+        """Return the inbox after its oldest message was taken."""
+        return Inbox(self.queued[1:], self.background)
+
+
 SEED = ""
 """The name under which a run keeps the history that its conversations start with."""
 

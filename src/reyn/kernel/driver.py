@@ -13,6 +13,7 @@ from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
 from reyn.kernel.effects import (
     EXPIRED,
+    QUEUED,
     UNKNOWN_OUTCOME,
     Ask,
     Effect,
@@ -199,6 +200,8 @@ class Driver:
                 return EXPIRED
             if wait is None:
                 self._ensure_running()
+                if effect.takes_messages and self.tape.state.inbox.queued:
+                    return QUEUED
             self.tape.ensure_at_end(f"an answer to `{effect.key}`")
             if self.world is None or wait is None:
                 raise _Stopped

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from reyn.config.values import CounterName
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Blob, Body
-    from reyn.models import Candidate, Message, ToolDefinition
+    from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -89,10 +89,7 @@ class CallModel(Effect[Reply]):
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
     tools: tuple[ToolDefinition, ...] = ()
-    examples: tuple[Message, ...] = ()
-    """The static messages of the prompt that asks for the choice alone."""
-    closing: str = ""
-    """The end of the last message, which that prompt does without."""
+    choice: kinds.ChoicePrompt | None = None
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused)
@@ -157,6 +154,13 @@ class Expired:
 EXPIRED = Expired()
 
 
+class Queued:
+    """Returned instead of a reply: a message for the conversation is queued."""
+
+
+QUEUED = Queued()
+
+
 class UnknownOutcome:
     """Returned instead of an outcome: a driver that died left an unsafe intent, which may have taken effect."""
 
@@ -198,10 +202,12 @@ class Ask(Effect[Any]):
     """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
 
     `is_deferred` means that a person has just postponed the question: the run stops and waits instead of asking again.
+    `takes_messages` means that a conversation waits for its next message, so that a queued one ends the wait.
     """
 
     key: str
     is_deferred: bool = False
+    takes_messages: bool = False
 
 
 @dataclass(frozen=True)
@@ -212,14 +218,34 @@ class Pause(Effect[None]):
 
 
 @dataclass(frozen=True)
+class ReadOverviews(Effect[str | None]):
+    """Read what ops can act on; the result is the hash of a text. `query` is what the user said."""
+
+    key: str
+    op_kinds: tuple[str, ...]
+    query: str = field(default="", compare=False)
+
+    outcomes = (kinds.OverviewsRead,)
+    needs_intent = False
+
+    def result(self, outcome: Body, content: Content) -> str | None:
+        assert isinstance(outcome, kinds.OverviewsRead)
+        return outcome.text
+
+
+@dataclass(frozen=True)
 class PlanSubRun(Effect[kinds.SubRunStarted]):
-    """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any."""
+    """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any.
+
+    With `background`, the run does not wait for the sub-run.
+    """
 
     key: str
     skill: str
     input: Any
     pinned: Skill | None = field(default=None, compare=False)
     shares_workspace: bool = False
+    background: bool = False
 
     outcomes = (kinds.SubRunStarted,)
     needs_intent = False

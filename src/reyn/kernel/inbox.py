@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from reyn.journal import AbortTurn, Answer, Blob, Cancel, ChangeMemory, RaiseLimit, canonical, check_json, kinds
+from reyn.journal import (
+    AbortTurn,
+    Answer,
+    Blob,
+    Cancel,
+    ChangeMemory,
+    RaiseLimit,
+    ReportRun,
+    Say,
+    canonical,
+    check_json,
+    kinds,
+)
 from reyn.journal.spending import in_full
 from reyn.jsonschema import compile_schema
 from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
@@ -69,6 +81,9 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
             events.append((in_full(state.reserved), ()))
         if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
             state = replace(state, conversations=changed(state.conversations, body))
+        if isinstance(body, kinds.MessageQueued):
+            state = replace(state, inbox=state.inbox.with_message(body))
+            wait = None if wait is not None and wait.is_message else wait
         can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
         wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
@@ -92,6 +107,14 @@ def to_event(
             if reason:
                 return kinds.MessageRefused(message.id, "change_memory", reason), ()
             return kinds.MemoryChanged(state.phase, action, text, message.id), ()
+        case Say(text, by):
+            said = Blob.of(text.encode())
+            return kinds.MessageQueued(said.hash, message.id, by), (said,)
+        case ReportRun(run, status, text, usage, answers):
+            if reason := state.inbox.report_error(run, status):
+                return kinds.MessageRefused(message.id, "report_run", reason), ()
+            said = Blob.of(text.encode())
+            return kinds.MessageQueued(said.hash, message.id, "", run, status, usage, answers), (said,)
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by):

@@ -26,7 +26,17 @@ from reyn.journal.spending import in_full
 from reyn.kernel import versions
 from reyn.kernel.budgets import CallBudget
 from reyn.kernel.conversations import is_turn_open
-from reyn.kernel.effects import CallModel, CheckOutput, ExecuteSubRun, FitTokens, PerformOp, PlanOp, PlanSubRun, Restore
+from reyn.kernel.effects import (
+    CallModel,
+    CheckOutput,
+    ExecuteSubRun,
+    FitTokens,
+    PerformOp,
+    PlanOp,
+    PlanSubRun,
+    ReadOverviews,
+    Restore,
+)
 from reyn.kernel.inbox import answer_error, inbox_events
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
@@ -140,6 +150,8 @@ class LiveWorld:
                 return self._check_output(effect), ()
             case Restore():
                 return self._ops.restore(effect, tape)
+            case ReadOverviews():
+                return self._ops.read_overviews(effect, tape)
             case PlanSubRun():
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():

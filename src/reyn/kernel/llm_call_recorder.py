@@ -15,14 +15,21 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from reyn.context import NormalizedMessageList, message_text, normalized, rendered_message, result_images
+from reyn.context import (
+    NormalizedMessageList,
+    message_text,
+    normalized,
+    recorded_choice,
+    rendered_message,
+    result_images,
+)
 from reyn.context.histories import HISTORIES
 from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.budgets import MAX_USAGE
 from reyn.kernel.effects import CallModel, Reply
 from reyn.kernel.limits import within_allowance
-from reyn.models import Delta, Message, ModelAnswer, ModelRequest
+from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
 from reyn.models.text_tools import complete_with_text_tools
@@ -61,8 +68,6 @@ class AnswerSpec(Protocol):
     candidates: tuple[Candidate, ...]
     schema: Blob
     tools: Blob | None
-    examples: tuple[Message, ...]
-    closing: str
 
     @property
     def answer_schema(self) -> dict[str, Any]: ...
@@ -95,7 +100,8 @@ async def ask(
     """
     refers = (frame.transcript,) if frame.transcript is not None else ()
     tools = (spec.tools,) if spec.tools is not None else ()
-    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools))))
+    choice = (frame.choice,) if frame.choice is not None else ()
+    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools), *choice)))
     intent = kinds.LlmRequested(
         call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
     )
@@ -113,8 +119,7 @@ async def ask(
         spec.form,
         transcript,
         spec.tool_definitions,
-        spec.examples,
-        spec.closing,
+        frame.choice,
     )
     await within_allowance(tape)
     return reply
@@ -203,13 +208,14 @@ class LlmCallRecorder:
         rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
-    def _choice_prompt(self, call: CallModel, tape: Tape) -> tuple[Message, ...]:
-        """Return the messages that ask for the choice alone; their last one is the turn without its closing."""
-        if not call.examples or call.transcript is not None:
-            return ()
-        turn = message_text(call.messages[1], tape.content, call.results).removesuffix(call.closing)
+    def _choice_prompt(self, call: CallModel, tape: Tape) -> ChoicePrompt | None:
+        """Return the prompts that ask for the choice alone."""
+        if call.choice is None:
+            return None
         scrub = self._roster.scrub
-        return tuple(Message(one.role, scrub(one.text)) for one in (*call.examples, Message("user", turn)))
+        static, text = recorded_choice(call.choice, tape.content, call.results)
+        examples = tuple(Message(one.role, scrub(one.text)) for one in static.examples)
+        return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
 
     async def _try(
         self, name: str, settings: ModelSettings, request: ModelRequest, record: Record, budget: CallBudget
@@ -314,9 +320,16 @@ class LlmCallRecorder:
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
-        return kinds.LlmResponded(
-            call.key, text.hash, reply.usage, reply.mode, bool(reply.is_truncated), probability
-        ), (text,)
+        responded = kinds.LlmResponded(
+            call.key,
+            text.hash,
+            reply.usage,
+            reply.mode,
+            bool(reply.is_truncated),
+            probability,
+            bool(reply.chose_first) and call.choice is not None,
+        )
+        return responded, (text,)
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore one that is malformed or implausible with a warning."""

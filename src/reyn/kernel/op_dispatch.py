@@ -109,6 +109,11 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
             answer = await ask_person(
                 call, request.message, request.response_schema, tape, suggestions=request.suggestions
             )
+        case kinds.RunRequest(background=True):
+            value = msgspec.json.decode(tape.content(request.input))
+            pinned = context.sub_skill(request.skill)
+            begun = await PlanSubRun(call, request.skill, value, pinned, background=True)
+            answer = RunOutcome(begun.run, None, begun.problem)
         case kinds.RunRequest():
             value = msgspec.json.decode(tape.content(request.input))
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from reyn.context.words import one_line
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
@@ -20,7 +21,7 @@ from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, perform_op, plan_op
-from reyn.ops.op import no_credentials
+from reyn.ops.op import HasOverview, no_credentials
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
 from reyn.private_files import user_folder
@@ -35,10 +36,10 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings, SandboxSettings
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.effects import PerformOp, PlanOp, Restore
+    from reyn.kernel.effects import PerformOp, PlanOp, ReadOverviews, Restore
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
-    from reyn.ops import Op, OpTable, Result
+    from reyn.ops import Op, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
@@ -247,6 +248,29 @@ class OpPerformer:
             found = self._offers[key] = _Offered(spec is None or spec == op.spec, permissions)
         return found
 
+    def read_overviews(self, effect: ReadOverviews, tape: Tape) -> OutcomeEvent:
+        """Return what ops can act on, as the prompt of a conversation shows it."""
+        env = self._env(tape)
+        sections: list[str] = []
+        failed: list[str] = []
+        for kind in effect.op_kinds:
+            op: object = self._ops.get(kind)
+            if not isinstance(op, HasOverview):
+                continue
+            try:
+                section = render_overview(op.overview(effect.query, env))
+            except Exception as error:  # noqa: BLE001 - ops are foreign code, and a prompt can do without the section
+                failed.append(f"{kind}: {type(error).__name__}: {error}"[:_MAX_REASON])
+                continue
+            if self._secrets().find(section.encode(errors="replace")):
+                failed.append(f"{kind}: it holds a secret")
+            elif section:
+                sections.append(section)
+        if not sections:
+            return kinds.OverviewsRead(effect.key, None, tuple(failed)), ()
+        text = Blob.of("".join(sections).encode(errors="replace"))
+        return kinds.OverviewsRead(effect.key, text.hash, tuple(failed)), (text,)
+
     # -- performing -----------------------------------------------------------------------------------
 
     async def perform(self, effect: PerformOp, tape: Tape) -> OutcomeEvent:
@@ -324,7 +348,7 @@ class OpPerformer:
         state = tape.state
         assert state.started is not None
         budget = self._budget(tape)
-        parts = (tape, state.started, state.truncated, budget)
+        parts = (tape, state.started, state.truncated, budget, state.phase)
         last = self._last_env
         if last is not None and all(map(is_, last[0], parts)):
             return last[1]
@@ -340,6 +364,7 @@ class OpPerformer:
             compiled.skill.modules,
             self._sandbox,
             partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
+            skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
         )
         self._last_env = parts, env
         return env
@@ -366,6 +391,16 @@ class OpPerformer:
                 skill.name,
             )
         return gate
+
+
+_MAX_REASON = 300
+_MAX_OVERVIEW_LINES = 200
+
+
+def render_overview(overview: Overview) -> str:
+    """Return a section of a prompt. No line of it can pass for a heading."""
+    lines = [f"- {one_line(line)}\n" for line in overview.lines[:_MAX_OVERVIEW_LINES]]
+    return f"\n# {one_line(overview.heading)}\n{''.join(lines)}" if lines else ""
 
 
 class _Offered(NamedTuple):

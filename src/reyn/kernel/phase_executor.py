@@ -18,7 +18,7 @@ from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.compaction import compact, plan_compaction
-from reyn.kernel.effects import CheckOutput, Pause, Restore, TurnInterrupted
+from reyn.kernel.effects import QUEUED, CheckOutput, Pause, ReadOverviews, Restore, TurnInterrupted
 from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
@@ -48,7 +48,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         prepared = _unprocessed_input(phase, entry, tape) or await _prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
-    context = TurnContext(phase, entry, prepared, await hand_in(phase, entry, tape), log, tape)
+    handoff = await hand_in(phase, entry, tape)
+    context = TurnContext(phase, entry, prepared, handoff, log, tape, await _overviews(phase, entry, prepared, tape))
     try:
         await _take_turns(phase, entry, context, log, tape)
     except TurnInterrupted:
@@ -130,6 +131,18 @@ async def _check_output(verdict: Accepted, call: str, spec: TurnSpec) -> Accepte
     return spec.contract.reject_output(found.path, found.error) if found.error else verdict
 
 
+async def _overviews(phase: CompiledPhase, entry: Visit, prepared: PreparedInput, tape: Tape) -> str | None:
+    """Return the hash of the text that lists what the ops of a conversation can act on, if one of them can tell."""
+    if phase.definition.conversation is None:
+        return None
+    op_kinds = tuple(spec.kind for spec in phase.ops if spec.has_overview)
+    if not op_kinds:
+        return None
+    new = {blob.hash: blob.content for blob in prepared.blobs}
+    said = plain_text(new.get(prepared.input) or tape.content(prepared.input))
+    return await ReadOverviews(f"{entry.step}.overviews", op_kinds, said)
+
+
 def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
     """Return the input of a visit that needs no preparation; `None` if it needs some."""
     definition = phase.definition
@@ -180,9 +193,16 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
 
 
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
-    """Show the reply to the user, wait for what the user says next, and return it as a `user_message`."""
-    schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
-    text = await ask_person(f"{entry.step}.message", beginning(plain_text(reply)), schema, tape)
+    """Return the next message as a `user_message`: the oldest in the queue, or what the user says to the reply."""
+    text = None
+    if not tape.state.inbox.queued:
+        schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
+        shown = beginning(plain_text(reply))
+        text = await ask_person(f"{entry.step}.message", shown, schema, tape, reason=kinds.MESSAGE)
+    if text is None or text is QUEUED:
+        queued = tape.state.inbox.queued[0]
+        tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
+        text = tape.content(queued.text).decode()
     return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}}))
 
 

@@ -15,7 +15,7 @@ from reyn.context.tokens import NEUTRAL
 from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, kinds
 from reyn.journal.lifecycle import advance
-from reyn.kernel.conversations import changed, seed_of
+from reyn.kernel.conversations import Inbox, changed, seed_of
 from reyn.kernel.snapshot import CompletedVisit, Ending, Recovery, RunState
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         ),
         raised={} if is_imported else state.raised,
         recovery=_SETTLED if is_imported else state.recovery,
+        inbox=Inbox(),
         last_answer=None,
         expired=None,
     )
@@ -248,7 +249,8 @@ def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
-    models = state.models.with_answer(body.usage, state.visit.prompt)
+    # The usage of two steps is that of two prompts, so it does not calibrate the count of one.
+    models = state.models.with_answer(body.usage, None if body.chose_first else state.visit.prompt)
     return replace(state, models=models, recovery=_SETTLED)
 
 
@@ -388,7 +390,30 @@ def on_transcript_change(state: RunState, body: Any) -> RunState:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
 
 
+def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
+    """Queue a message. What a background run used since the last report counts towards the limits of this run."""
+    models = state.models
+    if body.run:
+        last = state.inbox.background.get(body.run)
+        usage, answers = (last.usage, last.answers) if last is not None else (kinds.Usage(), 0)
+        used = body.usage - usage
+        models = replace(models, usage=models.usage + used, answers=models.answers + max(0, body.answers - answers))
+    return replace(state, inbox=state.inbox.with_message(body), models=models)
+
+
+def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
+    if not state.inbox.queued or state.inbox.queued[0].text != body.text:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
+    return replace(state, inbox=state.inbox.without_oldest())
+
+
 # -- effects ------------------------------------------------------------------------------------------
+
+
+def on_sub_run_started(state: RunState, body: kinds.SubRunStarted) -> RunState:
+    if not body.background:
+        return on_intent(state, body)
+    return state if body.problem else replace(state, inbox=state.inbox.with_background(body.run))
 
 
 def on_intent(state: RunState, body: Any) -> RunState:
@@ -477,11 +502,13 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.ExperienceForgotten: on_transcript_change,
     kinds.ContextCompacted: on_transcript_change,
     kinds.MemoryChanged: on_transcript_change,
+    kinds.MessageQueued: on_message_queued,
+    kinds.MessageTaken: on_message_taken,
     kinds.OpStarted: on_op_started,
     kinds.RequestFulfilled: on_intent,
     kinds.OpCompleted: on_op_completed,
     kinds.PermissionDenied: on_outcome,
-    kinds.SubRunStarted: on_intent,
+    kinds.SubRunStarted: on_sub_run_started,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,
     kinds.NestedRunEnded: on_nested_run_ended,

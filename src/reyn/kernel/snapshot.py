@@ -16,7 +16,7 @@ from reyn.context.frame import PATH_LENGTH
 from reyn.context.tokens import NEUTRAL
 from reyn.journal import digest, kinds
 from reyn.journal.lifecycle import Lifecycle
-from reyn.kernel.conversations import Conversation
+from reyn.kernel.conversations import Conversation, Inbox
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -312,6 +312,8 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """Hashes of truncated contents, by the name under which ops can read the whole."""
     conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
     """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    inbox: Inbox = Inbox()
+    """The messages that a conversation has not taken yet, and its background runs."""
     aborted: kinds.TurnAborted | None = None
     """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()

@@ -91,7 +91,8 @@ class SubRuns:
             skill, artifact = self._resolve(effect, tape)
         except ReynError as error:
             problem = f"{error.code}: {error.message}"
-            return kinds.SubRunStarted(effect.key, effect.skill, run, problem=problem), ()
+            failed = kinds.SubRunStarted(effect.key, effect.skill, run, problem=problem, background=effect.background)
+            return failed, ()
         copy, content = pin(skill), Blob.of(canonical(artifact))
         specs = None if effect.pinned else pin_ops(skill, self._ops.vocabulary)
         parent_started = tape.state.started
@@ -105,6 +106,7 @@ class SubRuns:
             effect.shares_workspace,
             "",
             specs.hash if specs else parent_started.ops,
+            effect.background,
         )
         return started, (copy, content, *((specs,) if specs else ()))
 
@@ -150,6 +152,23 @@ class SubRuns:
             phases = _phase_artifacts(self._journal.read(started.run))
             body = replace(body, changes=self._shared_changes(started, state), head=row.hash, phases=phases)
         return body, ()
+
+    def begin_background(self, started: kinds.SubRunStarted, tape: Tape) -> None:
+        """Record the start of a background run, if that has not happened yet. Its claim is held.
+
+        Args:
+            started: The event with which the conversation started it.
+            tape: The tape of the conversation, which is only read.
+
+        Raises:
+            RunIdTaken: A run with its id exists that is not this one.
+        """
+        if self._journal.find(started.run) is not None:
+            self._check_own(started, tape)
+            return
+        assert tape.state.started is not None
+        settings = self._compile_skill(tape.state.started, tape.content).settings
+        self._new_tape(started, tape, sub_run_settings(tape.state, settings)).flush_now(self._journal)
 
     def tokens_left(self, tape: Tape) -> int | None:
         """Return the tokens that a run may still use; `None` if they are not limited."""
@@ -284,6 +303,7 @@ class SubRuns:
             (parent_started.parent.depth if parent_started.parent else 0) + 1,
             tape.state.models.answers + (parent_started.parent.answered if parent_started.parent else 0),
             f"{parent_started.parent.path}/{started.call}" if parent_started.parent else started.call,
+            started.background,
         )
         return new_tape(
             self._journal,

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
 from reyn.context import (
     AssistantMessage,
     AssistantTruncated,
@@ -28,6 +30,7 @@ from reyn.context import (
     message_text,
     results_message,
     turn_message,
+    without_closing,
 )
 from reyn.contract import Accepted
 from reyn.journal import Blob, kinds
@@ -39,7 +42,7 @@ from reyn.models import ToolCall
 from reyn.models.native_reply import decode_reply
 
 if TYPE_CHECKING:
-    from reyn.context import CompiledTurnContext, ContextMutation, Rollback
+    from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec, Rollback
     from reyn.contract import Acting, Rejected
     from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
     from reyn.kernel.conversations import Conversation
@@ -91,8 +94,17 @@ class TurnContext:
     """
 
     def __init__(
-        self, phase: CompiledPhase, entry: Visit, prepared: PreparedInput, handoff: str | None, log: OpLog, tape: Tape
+        self,
+        phase: CompiledPhase,
+        entry: Visit,
+        prepared: PreparedInput,
+        handoff: str | None,
+        log: OpLog,
+        tape: Tape,
+        overviews: str | None = None,
     ) -> None:
+        """Start a visit. `overviews` is the hash of the list of what ops can act on."""
+        self._overviews = overviews
         self._phase = phase
         self._entry = entry
         self.prepared = prepared
@@ -154,7 +166,8 @@ class TurnContext:
             return compile_invocation_turn(spec.invocation, base, self.pending)
         if self._first_results is None:
             self._begin(spec, turns_left)
-        return compile_invocation_turn(spec.invocation, self.messages, self.pending, self.transcript.selfref)
+        invocation = with_overviews(spec.invocation, self._overviews)
+        return compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
 
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
         """Add the input of the visit to the transcript. In a conversation, it is what the user says."""
@@ -284,12 +297,27 @@ async def execute_single_llm_phase(
     else:
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
-    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, prompt.budget if prompt else None, reference), *blobs)
+    choice = None
+    if spec.choice is not None and transcript is None:
+        choice = kinds.ChoicePrompt(spec.choice.hash, without_closing(messages[1], spec.closing))
+        blobs.append(spec.choice)
+    budget = prompt.budget if prompt else None
+    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference, choice), *blobs)
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
+
+
+def with_overviews(invocation: InvocationSpec, overviews: str | None) -> InvocationSpec:
+    """Return an invocation whose system prompt ends with the list of what ops can act on."""
+    if overviews is None:
+        return invocation
+    contract = invocation.prompt_contract
+    prompt = contract.system_prompt or ()
+    parts = (kinds.Part(text=prompt),) if isinstance(prompt, str) else prompt
+    return replace(invocation, prompt_contract=replace(contract, system_prompt=(*parts, kinds.Part(blob=overviews))))
 
 
 def answer_message(spec: TurnSpec, reply: Reply) -> AssistantMessage:

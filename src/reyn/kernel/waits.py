@@ -52,14 +52,14 @@ async def ask_person(
     expires_at: int | None = None,
     is_deferred: bool = False,
 ) -> Any:
-    """Return the JSON value of the reply, or `EXPIRED`.
+    """Return the JSON value of the reply, `EXPIRED`, or `QUEUED` if a conversation waits and a message is queued.
 
     Args:
         call: Identifies the question within the run.
         message: The question.
         response_schema: The JSON Schema of the reply.
         tape: The tape of the run.
-        reason: Why the run waits: `question`, `approval`, `decision` or `unsafe`.
+        reason: Why the run waits: `question`, `message`, `approval`, `decision` or `unsafe`.
         suggestions: Suggested replies.
         expires_at: When the question expires, in microseconds since 1970.
         is_deferred: Whether a person has just postponed this question, so that it is not asked again at once.
@@ -68,7 +68,7 @@ async def ask_person(
         _wait_id(call, tape), reason, message, response_schema, expires_at=expires_at, suggestions=suggestions
     )
     tape.emit(kinds.WaitOpened(wait))
-    return await Ask(wait.id, is_deferred)
+    return await Ask(wait.id, is_deferred, wait.is_message)
 
 
 def _wait_id(call: str, tape: Tape) -> str:

@@ -5,6 +5,7 @@ Adapters are imported on first use.
 
 from reyn.models.protocol import (
     Candidate,
+    ChoicePrompt,
     ClosableModel,
     DeclaresLatency,
     DeclaresPromptLimit,
@@ -23,6 +24,7 @@ from reyn.models.protocol import (
 
 __all__ = [
     "Candidate",
+    "ChoicePrompt",
     "ClosableModel",
     "DeclaresLatency",
     "DeclaresPromptLimit",

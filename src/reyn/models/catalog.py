@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reyn.config.values import ADAPTERS
 from reyn.errors import ModelUnknown
 
 if TYPE_CHECKING:
@@ -13,12 +14,13 @@ if TYPE_CHECKING:
     from reyn.config import ModelSettings
     from reyn.journal import Journal
     from reyn.models.protocol import Model
+    from reyn.models.remote import RemoteModel
     from reyn.secrets import Secrets
 
 INSTANT_ADAPTERS = ("scripted", "recorded")
 """Adapters whose models declare `takes_time = False`; known here so that their modules need not be imported."""
 
-_ADAPTERS = ("local", "openai", *INSTANT_ADAPTERS)
+_ADAPTERS = ("local", *ADAPTERS, *INSTANT_ADAPTERS)
 
 
 def check_adapter(model: str) -> None:
@@ -45,7 +47,8 @@ def open_model(
 ) -> Model:
     """Open the model that `settings.model` names.
 
-    It is `scripted:FILE` (relative to the project), `recorded:RUN`, `local`, `local:FILE.gguf` or `openai:NAME`.
+    It is `scripted:FILE` (relative to the project), `recorded:RUN`, `local`, `local:FILE.gguf`, or a model of a server:
+    `openai:NAME`, `anthropic:NAME`, `gemini:NAME` or `litellm:PROVIDER/NAME`.
 
     Args:
         name: The name that the journal records.
@@ -74,8 +77,27 @@ def open_model(
             from reyn.models.local import LocalModel
 
             return LocalModel.locate(name, rest, settings, root)
+        case _:
+            return remote_class(adapter)(name, rest, settings, secrets, may_bind)
+
+
+def remote_class(adapter: str) -> type[RemoteModel]:
+    """Return the class of an adapter for model servers."""
+    match adapter:
         case "openai":
             from reyn.models.openai import OpenAIModel
 
-            return OpenAIModel(name, rest, settings, secrets, may_bind)
+            return OpenAIModel
+        case "anthropic":
+            from reyn.models.anthropic import AnthropicModel
+
+            return AnthropicModel
+        case "gemini":
+            from reyn.models.gemini import GeminiModel
+
+            return GeminiModel
+        case "litellm":
+            from reyn.models.litellm import LiteLLMModel
+
+            return LiteLLMModel
     raise AssertionError(f"`{adapter}` has no implementation")

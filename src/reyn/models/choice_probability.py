@@ -30,9 +30,32 @@ def choice_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float 
     return _probability(tokens, found.end(), labels) if found is not None else None
 
 
-def label_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float | None:
-    """Return the probability of the label with which a text begins; `None` if it begins with none of them."""
-    return _probability(tokens, 0, labels)
+def label_probabilities(tokens: Sequence[Token], labels: Sequence[str]) -> list[float]:
+    """Return the probability of each label, given the tokens of a text that consists of one of them.
+
+    Labels that begin with the same token are told apart where they differ from the generated one; those that differ
+    from it in the same token share the probability of that token equally.
+    """
+    probabilities = [1.0] * len(labels)
+    rivals = list(range(len(labels)))
+    prefix = ""
+    for token in tokens:
+        if len(rivals) < 2:
+            break
+        masses = [_mass(token, prefix, labels[rival]) for rival in rivals]
+        total = sum(masses)
+        prefix += token.text
+        for rival, mass in zip(rivals, masses, strict=True):
+            probabilities[rival] *= mass / total
+        rivals = [rival for rival in rivals if _continues(prefix, labels[rival])]
+    total = sum(probabilities)
+    return [probability / total for probability in probabilities]
+
+
+def _mass(token: Token, prefix: str, label: str) -> float:
+    """Return the probability of the tokens that continue a label; if there are none, that of the least likely token."""
+    fitting = [value for text, value in token.alternatives.items() if _continues(prefix + text, label)]
+    return sum(map(math.exp, fitting)) if fitting else math.exp(min(token.alternatives.values()))
 
 
 def _probability(tokens: Sequence[Token], start: int, labels: Sequence[str]) -> float | None:

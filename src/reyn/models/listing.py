@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import ModelSettings
+from reyn.config.values import ADAPTERS
 from reyn.errors import ModelNotInstalled, ModelUnknown, ReynError
 from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
@@ -83,8 +84,8 @@ def _check(
     match adapter:
         case "local":
             return _check_local(settings, names, root)
-        case "openai":
-            return _check_openai(settings, names, rest, secrets, may_bind)
+        case _ if adapter in ADAPTERS:
+            return _check_remote(settings, names, secrets, may_bind)
         case "scripted":
             reason = "" if (root / rest).is_file() else f"file not found: `{rest}`"
             return ModelStatus(settings.model, tuple(names), not reason, ("free",), reason)
@@ -114,16 +115,18 @@ def _check_local(settings: ModelSettings, names: list[str], root: Path) -> Model
     return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details, code)
 
 
-def _check_openai(
-    settings: ModelSettings, names: list[str], name: str, secrets: Secrets, may_bind: Callable[[str, str], bool]
+def _check_remote(
+    settings: ModelSettings, names: list[str], secrets: Secrets, may_bind: Callable[[str, str], bool]
 ) -> ModelStatus:
-    from reyn.models.openai import OpenAIModel
+    from reyn.models.catalog import remote_class
 
     label = next((each for each in names if each != "model"), settings.model)
+    adapter, _, name = settings.model.partition(":")
     try:
-        model = OpenAIModel(label, name, settings, lambda: secrets, may_bind)
+        model = remote_class(adapter)(label, name, settings, lambda: secrets, may_bind)
     except ReynError as error:
-        return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=error.message)
+        why = f"{error.message}: {error.hint}"
+        return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=why, code=error.code)
     details, reason, code = model.describe(), "", ""
     try:
         model.check_key()

@@ -27,10 +27,11 @@ from reyn.config.values import LOCAL_WINDOW
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_plain_text
-from reyn.models.choice_probability import Token, choice_probability, label_probability
+from reyn.models.choice_probability import Token, choice_probability, label_probabilities
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
-from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
+from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer
+from reyn.models.topics import Topic, similarity, topic, weighed
 from reyn.models.usage_bound import prompt_bound
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.errors import ModelError
-    from reyn.models.protocol import ModelRequest, OutputMode
+    from reyn.models.protocol import ChoicePrompt, ModelRequest, OutputMode
 
 R = TypeVar("R")
 
@@ -54,11 +55,16 @@ _BATCH_TOKENS = 32
 REASON = "This is about "
 """How the grammar makes a reason begin. A small model that may begin as it likes copies the first choice that it has
 read; one that has to paraphrase the input then chooses by that."""
+REASON_BEGINS = '{"reason": "' + REASON.rstrip()
+"""How an answer begins whose choice is made. The blank belongs to the next token."""
 _TOP_TOKENS = 20
 """Token probabilities to ask for; more labels than this are not distinguished."""
 TWO_STEP_PARAMETERS = 1_000_000_000
 """By default, models with fewer parameters decide in two steps."""
 _CHOICE_BEGINS = '{"choice": "'
+_LABEL_TOKENS = 100
+_TOPIC_BEGINS = 'One word: "'
+_TOPIC_TOKENS = 500
 _MAX_LABEL_TOKENS = 64
 _STREAM = {"cache_prompt": True, "stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
 _ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
@@ -120,6 +126,16 @@ class LocalModel:
             cancelled.set()
             raise
 
+    async def choose(self, request: ModelRequest) -> Choice:
+        """Return the first step of an answer, for a request that has a `choice_prompt`."""
+        assert request.choice_prompt is not None
+        prompt, labels = request.choice_prompt, self._labels(request)
+
+        def choose() -> Choice:
+            return _engine(self.path, self._settings).choose(prompt, labels, threading.Event())
+
+        return await asyncio.get_running_loop().run_in_executor(_THREAD, choose)
+
     async def with_tokenizer(self, work: Callable[[Callable[[str], int]], R]) -> R:
         """Call `work` with the tokenizer of the engine, in the thread of the engine."""
 
@@ -130,12 +146,14 @@ class LocalModel:
         return await asyncio.get_running_loop().run_in_executor(_THREAD, count)
 
     def usage_bound(self, request: ModelRequest) -> Usage:
-        """Return the most tokens of a call: of both steps, if the choice is asked for first."""
+        """Return the most tokens of a call: of all prompts, if the choice is asked for first."""
         window, most = self._settings.window or LOCAL_WINDOW, self._settings.max_tokens
-        tokens = min(prompt_bound(request.messages), window)
-        if request.choice_prompt and self._settings.two_step != "never":
-            tokens, most = tokens + min(prompt_bound(request.choice_prompt), window), most + _MAX_LABEL_TOKENS
-        return Usage(tokens, most)
+        prompts: list[Sequence[Message]] = [request.messages]
+        if (choice := request.choice_prompt) is not None and self._settings.two_step != "never":
+            texts = (choice.text, *choice.topic_texts)
+            prompts += [choice.messages, *((Message("system", choice.topic), Message("user", text)) for text in texts)]
+            most += _MAX_LABEL_TOKENS + len(texts)
+        return Usage(sum(min(prompt_bound(prompt), window) for prompt in prompts), most)
 
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
@@ -146,32 +164,32 @@ class LocalModel:
             self._settings.mode == "free" or contract in self._rejected_contracts or request.contract == PLAIN_TEXT
         )
         mode: OutputMode = "free" if is_free else "grammar"
+        is_measured = mode == "grammar" and request.answer_form == "short"
+        labels = self._labels(request)
+        choice = None
+        if is_measured and request.choice_prompt and self._has_two_steps(engine):
+            choice = engine.choose(request.choice_prompt, labels, cancelled)
         body: dict[str, Any] = {
-            "messages": _rendered(to_plain_text(request.messages, self.name)),
+            "messages": _rendered(to_plain_text(request.decided_messages if choice else request.messages, self.name)),
             "max_tokens": self._settings.max_tokens,
         } | _STREAM
         if self._settings.temperature is not None:
             body["temperature"] = self._settings.temperature
-        labels = [candidate.label for candidate in request.candidates]
-        is_measured = mode == "grammar" and request.answer_form == "short"
-        choice = None
-        if is_measured and request.choice_prompt and self._has_two_steps(engine):
-            choice = engine.choose(_rendered(to_plain_text(request.choice_prompt, self.name)), labels, cancelled)
-        if mode == "grammar":
-            schema = decoding_schema(
-                request.contract,
-                is_small=self._is_small,
-                asks_confidence=not is_measured,
-                reason_begins=REASON,
-                choice=choice.label if choice else None,
-            )
-            body["grammar"] = _grammar(schema)
         if is_measured and choice is None:
             body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
         try:
-            reply = engine.generate(
-                body, cancelled, mode, on_delta, (*labels, "abort") if is_measured and not choice else ()
-            )
+            if mode == "grammar":
+                schema = decoding_schema(
+                    request.contract,
+                    is_small=self._is_small,
+                    asks_confidence=not is_measured,
+                    reason_begins=REASON,
+                    choice=choice.label if choice else None,
+                )
+                body["grammar"] = _grammar(schema)
+                if choice is not None and (rest := _rest_grammar(schema)):
+                    return choice.added_to(engine.continue_answer(body, rest, cancelled, on_delta))
+            reply = engine.generate(body, cancelled, mode, on_delta, labels if is_measured and not choice else ())
             return choice.added_to(reply) if choice else reply
         except SchemaRejected as error:
             if self._settings.mode == "auto":
@@ -179,25 +197,51 @@ class LocalModel:
                 error.instead = "free"
             raise
 
+    def _labels(self, request: ModelRequest) -> tuple[str, ...]:
+        """Return the choices on offer. A small model cannot judge that a task is impossible, and aborts at random."""
+        return (*(candidate.label for candidate in request.candidates), *(() if self._is_small else ("abort",)))
+
     def _has_two_steps(self, engine: _Engine) -> bool:
         if self._settings.two_step == "auto":
             return engine.parameters < TWO_STEP_PARAMETERS
         return self._settings.two_step == "always"
 
 
-class _Choice(NamedTuple):
-    """The result of the first step: a label, its probability among all labels, and what the call used."""
+class Choice(NamedTuple):
+    """The result of the first step.
 
-    label: str
-    probability: float | None
-    usage: Usage | None
+    Attributes:
+        labels: The choices on offer.
+        by_examples: The probability of each label after the examples.
+        similarities: The similarity of the input with the text of each choice; empty if it was not measured.
+        usage: What the step used.
+    """
+
+    labels: tuple[str, ...]
+    by_examples: list[float]
+    similarities: list[float]
+    usage: Usage
+
+    @property
+    def label(self) -> str:
+        """The choice."""
+        return self.labels[max(range(len(self.labels)), key=self._probabilities.__getitem__)]
+
+    @property
+    def probability(self) -> float:
+        """The probability of the choice among those on offer."""
+        return max(self._probabilities)
+
+    @property
+    def _probabilities(self) -> list[float]:
+        return weighed(self.by_examples, self.similarities) if self.similarities else self.by_examples
 
     def added_to(self, reply: ModelAnswer) -> ModelAnswer:
         """Return the reply of the second step with the probability of the choice and the usage of both steps."""
         usage = reply.usage
-        if usage is not None and self.usage is not None:
+        if usage is not None:
             usage += self.usage
-        return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability)
+        return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability, chose_first=True)
 
 
 class _Engine:
@@ -230,34 +274,95 @@ class _Engine:
             raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
         self._static_text = ""
         self._can_begin_answers = True
+        self._topics: dict[str, Topic] = {}
         self.parameters = self._count_parameters()
 
-    def choose(self, messages: list[dict[str, str]], labels: Sequence[str], cancelled: threading.Event) -> _Choice:
-        """Ask for one of the labels and nothing else. The result does not depend on the temperature."""
+    def choose(self, prompt: ChoicePrompt, labels: tuple[str, ...], cancelled: threading.Event) -> Choice:
+        """Ask for one of the labels and nothing else, then weigh the labels by the topic of the input.
+
+        The result does not depend on the temperature.
+        """
+        asked, usage = self._ask_label(_rendered((one.role, one.text) for one in prompt.messages), labels, cancelled)
+        similarities: list[float] = []
+        if self._can_begin_answers:
+            known = [self._known_topic(prompt.topic, text, cancelled) for text in prompt.topic_texts]
+            own, used = self._topic(prompt.topic, prompt.text, cancelled)
+            similarities = [similarity(own, one) for one, _ in known]
+            usage = sum((one for _, one in known), usage + used)
+        return Choice(labels, label_probabilities(asked, labels), similarities, usage)
+
+    def _known_topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""
+        key = f"topic\0{system}\0{text}"
+        if key in self._topics:
+            return self._topics[key], Usage()
+        if (file := self._cache.find(key)) is not None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                self._topics[key] = msgspec.json.decode((self._cache.folder / file).read_bytes(), type=Topic)
+                return self._topics[key], Usage()
+        self._topics[key], usage = self._topic(system, text, cancelled)
+        content = msgspec.json.encode(self._topics[key])
+        self._cache.store(key, lambda name: (self._cache.folder / name).write_bytes(content) > 0)
+        return self._topics[key], usage
+
+    def _topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        """Return the words with which the model names the topic of a text, and what the call used."""
+        messages = _rendered([("system", system), ("user", text)])
+        body: dict[str, Any] = {"messages": messages, "max_tokens": 1, "temperature": 0} | _STREAM
+        tokens_read = self._prepare(body, messages[:1], cancelled)
+        body["messages"] = [*messages, {"role": "assistant", "content": _TOPIC_BEGINS}]
+        answer = self._complete(body | {"logprobs": True, "top_logprobs": _TOPIC_TOKENS}, cancelled)
+        reply = answer.reply("free", tokens_read, ())
+        return topic(answer.tokens[0].alternatives if answer.tokens else {}), reply.usage or Usage()
+
+    def _ask_label(
+        self, messages: list[dict[str, str]], labels: Sequence[str], cancelled: threading.Event
+    ) -> tuple[Sequence[Token], Usage]:
+        """Ask for a label. Returns its tokens and what the call used."""
         names = " | ".join(json.dumps(label, ensure_ascii=False) for label in labels)
         body = {"messages": messages, "max_tokens": _MAX_LABEL_TOKENS, "temperature": 0} | _STREAM
         tokens_read = self._prepare(body, messages[:-1], cancelled)
-        body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
-        try:
-            answer = self._complete(body | self._choice_request(messages, names), cancelled)
-            reply = answer.reply("grammar", tokens_read, ())
-        except ModelBroken:
-            if not self._can_begin_answers:
-                raise
-            self._can_begin_answers = False  # some chat templates do not support it
-            answer = self._complete(body | self._choice_request(messages, names), cancelled)
-            reply = answer.reply("grammar", tokens_read, ())
+        body |= {"logprobs": True, "top_logprobs": _LABEL_TOKENS}
+        body["grammar"] = f'root ::= {json.dumps(_CHOICE_BEGINS)} ({names}) "\\"}}"'
+        answer, reply = self._begun(body, _CHOICE_BEGINS, f'root ::= ({names}) "\\"}}"', tokens_read, cancelled)
         label = reply.text.removeprefix(_CHOICE_BEGINS).partition('"')[0]
         if label not in labels:
             raise ResponseIncomplete(f"the local model chose {label!r}, which is not on offer")
-        return _Choice(label, answer.probability(labels), reply.usage)
+        return answer.tokens_after(_CHOICE_BEGINS), reply.usage or Usage()
 
-    def _choice_request(self, messages: list[dict[str, str]], names: str) -> dict[str, Any]:
-        """Return messages and grammar. Where the answer can be begun, the model generates the label alone."""
-        if not self._can_begin_answers:
-            return {"messages": messages, "grammar": f'root ::= {json.dumps(_CHOICE_BEGINS)} ({names}) "\\"}}"'}
-        begun = [*messages, {"role": "assistant", "content": _CHOICE_BEGINS}]
-        return {"messages": begun, "grammar": f'root ::= ({names}) "\\"}}"'}
+    def continue_answer(
+        self, body: dict[str, Any], rest: str, cancelled: threading.Event, on_delta: Callable[[str], None] | None
+    ) -> ModelAnswer:
+        """Generate an answer that begins with `REASON_BEGINS`, which costs no output tokens.
+
+        Args:
+            body: The request, with the grammar of the whole answer.
+            rest: The grammar of what follows the beginning.
+            cancelled: Set to stop.
+            on_delta: Receives the answer as it arrives.
+        """
+        tokens_read = self._prepare(body, body["messages"][:1], cancelled)
+        return self._begun(body, REASON_BEGINS, rest, tokens_read, cancelled, on_delta)[1]
+
+    def _begun(
+        self,
+        body: dict[str, Any],
+        beginning: str,
+        rest: str,
+        tokens_read: int,
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None = None,
+    ) -> tuple[_AnswerCollector, ModelAnswer]:
+        """Let the model continue an answer; where its chat template does not allow that, ask for the whole."""
+        if self._can_begin_answers:
+            begun = [*body["messages"], {"role": "assistant", "content": beginning}]
+            answer = self._complete(body | {"messages": begun, "grammar": rest}, cancelled, on_delta, beginning)
+            try:
+                return answer, answer.reply("grammar", tokens_read, ())
+            except ModelBroken:
+                self._can_begin_answers = False
+        answer = self._complete(body, cancelled, on_delta)
+        return answer, answer.reply("grammar", tokens_read, ())
 
     def generate(
         self,
@@ -272,11 +377,16 @@ class _Engine:
         return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
 
     def _complete(
-        self, body: dict[str, Any], cancelled: threading.Event, on_delta: Callable[[str], None] | None = None
+        self,
+        body: dict[str, Any],
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None = None,
+        beginning: str = "",
     ) -> _AnswerCollector:
+        """Generate. `beginning` is the text of the answer that the request already contains."""
         if cancelled.is_set():
             raise ResponseIncomplete("the call was cancelled")
-        answer = _AnswerCollector(cancelled, on_delta)
+        answer = _AnswerCollector(cancelled, on_delta, beginning)
         try:
             self._server.handle_chat_completions(body, answer)
         except Exception as error:
@@ -355,12 +465,13 @@ class _Tokens(msgspec.Struct):
 class _AnswerCollector:
     """Collects the chunks of an answer. Called by llama.cpp for each; returns true to stop generating."""
 
-    def __init__(self, cancelled: threading.Event, on_delta: Callable[[str], None] | None) -> None:
+    def __init__(self, cancelled: threading.Event, on_delta: Callable[[str], None] | None, beginning: str = "") -> None:
         self._cancelled = cancelled
         self._on_delta = on_delta
         self._is_truncated = False
+        self._beginning = beginning
         self._parts: list[str] = []
-        self._tokens: list[Token] = []
+        self.tokens: list[Token] = []
         self.usage: Usage | None = None
         self._error: dict[str, Any] | None = None
         self.is_finished = False
@@ -377,7 +488,9 @@ class _AnswerCollector:
             text = choice.get("delta", {}).get("content") or ""
             for token in (choice.get("logprobs") or {}).get("content") or ():
                 others = {other["token"]: other["logprob"] for other in token["top_logprobs"]}
-                self._tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
+                self.tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
+            if text and not any(self._parts):
+                text = self._beginning + text
             self._parts.append(text)
             if text and self._on_delta is not None:
                 self._on_delta(text)
@@ -388,9 +501,16 @@ class _AnswerCollector:
             cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
             self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
 
-    def probability(self, labels: Sequence[str]) -> float | None:
-        """Return the probability of the label that the answer consists of, with or without its key."""
-        return choice_probability(self._tokens, labels) or label_probability(self._tokens, labels)
+    def tokens_after(self, text: str) -> list[Token]:
+        """Return the generated tokens, without those of a text with which they may begin."""
+        position, generated = 0, "".join(token.text for token in self.tokens)
+        end = len(text) if generated.startswith(text) else 0
+        rest: list[Token] = []
+        for token in self.tokens:
+            if position >= end:
+                rest.append(token)
+            position += len(token.text)
+        return rest
 
     def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelAnswer:
         """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
@@ -404,7 +524,7 @@ class _AnswerCollector:
         usage = self.usage
         if usage is not None:
             usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
-        probability = choice_probability(self._tokens, labels) if labels else None
+        probability = choice_probability(self.tokens, labels) if labels else None
         return ModelAnswer("".join(self._parts), usage, mode, self._is_truncated, probability)
 
 
@@ -420,6 +540,9 @@ def _defuse(text: str) -> str:
     return _TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
 
 
+_SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
 def _grammar(schema: dict[str, Any]) -> str:
     """Return the grammar of a schema. It allows no white space but one blank after `:` and `,`.
 
@@ -433,8 +556,29 @@ def _grammar(schema: dict[str, Any]) -> str:
         raise _engine_error(f"no grammar for the schema of the answer: {error}") from error
     if not grammar.startswith("%llguidance"):
         return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
-    separators = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-    return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': separators})}\n"
+    return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': _SEPARATORS})}\n"
+
+
+def _rest_grammar(schema: dict[str, Any]) -> str | None:
+    """Return the grammar of what follows `REASON_BEGINS` in an answer with one alternative; `None` if there is none.
+
+    Only llguidance can describe a part of a JSON object.
+    """
+    branches = schema.get("anyOf", ())
+    if len(branches) != 1 or not _grammar(schema).startswith("%llguidance"):
+        return None
+    [branch] = branches
+    (first, reason), *fields = branch["properties"].items()
+    if first != "reason" or not reason.get("pattern", "").startswith(f"^{REASON}"):
+        return None
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    words = reason["pattern"].removeprefix(f"^{REASON}").removesuffix("$")
+    parts, rules = ["REASON", r'"\""'], [f"REASON: / {words}/"]
+    for number, (name, field) in enumerate(fields):
+        key = json.dumps(f", {json.dumps(name)}: ")
+        parts.append(f"{key} field{number}" if name in branch["required"] else f"({key} field{number})?")
+        rules.append(f"field{number}: %json {json.dumps(field | shared | {'x-guidance': _SEPARATORS})}")
+    return "\n".join(("%llguidance {}", f'start: {" ".join(parts)} "}}"', *rules, ""))
 
 
 def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:

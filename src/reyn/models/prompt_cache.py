@@ -1,5 +1,7 @@
 """Store the state of a local model after the static part of a prompt, so that other processes need not read it again.
 
+The topics of choices are stored, too.
+
 Only static text is cached, never the data of a run. Files can be deleted at any time; above `MAX_BYTES` the least
 recently used are deleted. A file name contains the hash of the file, which is verified before use: llama.cpp aborts the
 process when it loads a truncated file.

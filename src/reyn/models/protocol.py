@@ -105,6 +105,27 @@ class Candidate(msgspec.Struct, frozen=True):
     label: str = ""
 
 
+class ChoicePrompt(msgspec.Struct, frozen=True):
+    """Prompts that ask for the choice alone. A small model decides better if it chooses before it answers.
+
+    Attributes:
+        examples: Messages that show each choice as an example; the input follows them.
+        topic: A system message that asks for the topic of a text in one word.
+        topic_texts: Texts whose topic can be compared with that of the input, in the order of the candidates.
+        text: The input.
+    """
+
+    examples: tuple[Message, ...]
+    topic: str
+    topic_texts: tuple[str, ...]
+    text: str
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The examples and the input."""
+        return (*self.examples, Message("user", self.text))
+
+
 class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     """One call of a model.
 
@@ -125,8 +146,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
-        choice_prompt: Messages that ask for the choice alone, with each choice as an example; the last is the input.
-            Empty where the model may do something else than choose.
+        choice_prompt: Prompts that ask for the choice alone; `None` where the model may do something else than choose.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
     """
@@ -143,8 +163,15 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
-    choice_prompt: tuple[Message, ...] = ()
+    choice_prompt: ChoicePrompt | None = None
     max_tokens: int = 1024
+
+    @property
+    def decided_messages(self) -> Sequence[Message]:
+        """The prompt for an answer whose choice is made: `messages` without the choices after the input."""
+        if self.choice_prompt is None:
+            return self.messages
+        return (self.messages[0], Message("user", self.choice_prompt.text), *self.messages[2:])
 
     @cached_property
     def input(self) -> Any:
@@ -169,6 +196,8 @@ class ModelAnswer(msgspec.Struct, frozen=True):
         is_truncated: Whether the answer was truncated at the model's output limit.
         choice_probability: In the short form, the probability of the choice, if the engine reports token probabilities.
         tool_calls: The native tool calls, in the order of the answer.
+        chose_first: Whether the model was asked for the choice alone first, with the request's `choice_prompt`.
+            `usage` then covers both steps.
     """
 
     text: str
@@ -177,6 +206,7 @@ class ModelAnswer(msgspec.Struct, frozen=True):
     is_truncated: bool = False
     choice_probability: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
+    chose_first: bool = False
 
 
 class Delta(msgspec.Struct, frozen=True):

@@ -48,7 +48,13 @@ class RecordedModel:
         text = self._journal.blob(reply.text).decode()
         native = decode_reply(text) if request.answer_form == "tools" else NativeReply(text)
         return ModelAnswer(
-            native.content, reply.usage, reply.mode, reply.cut, reply.choice_probability, native.tool_calls
+            native.content,
+            reply.usage,
+            reply.mode,
+            reply.cut,
+            reply.choice_probability,
+            native.tool_calls,
+            reply.chose_first,
         )
 
 

@@ -155,8 +155,8 @@ class Roster:
         from reyn.models.catalog import INSTANT_ADAPTERS
 
         adapter = settings.model.partition(":")[0]
-        if adapter == "openai" and settings.base_url is None:
-            return "tools"  # every chat model of OpenAI has native tools; of other servers, Reyn cannot know
+        if adapter in ("anthropic", "gemini") or (adapter == "openai" and settings.base_url is None):
+            return "tools"  # every chat model there has native tools; of other servers, Reyn cannot know
         if adapter not in INSTANT_ADAPTERS:
             return "short"
         try:

@@ -1,4 +1,4 @@
-"""Keep secrets out of the debug logs of the OpenAI SDK and the HTTP libraries below it.
+"""Keep secrets out of the debug logs of the SDKs and the HTTP libraries below them.
 
 They log headers and bodies of responses, in which a server may repeat the key. Filters of a logger do not apply to its
 children, so each logger of these packages gets one.
@@ -14,7 +14,20 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from reyn.secrets import Scrubber
 
-_PACKAGES = ("openai", "httpx", "httpcore", "httpx2", "httpcore2", "h11", "h2", "hpack", "anyio")
+_PACKAGES = (
+    "openai",
+    "anthropic",
+    "google_genai",
+    "LiteLLM",
+    "httpx",
+    "httpcore",
+    "httpx2",
+    "httpcore2",
+    "h11",
+    "h2",
+    "hpack",
+    "anyio",
+)
 _IMPORTED_LATER = [f"httpcore{major}.{part}" for major in ("", "2") for part in ("http11", "http2", "proxy", "socks")]
 """Loggers of modules that are imported during a call."""
 

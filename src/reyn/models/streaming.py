@@ -1,7 +1,7 @@
-"""Read a chat completion as it arrives: server-sent events, or one JSON document from servers that do not stream.
+"""Read an answer as it arrives: server-sent events, or one JSON document from servers that do not stream.
 
-The SDK's own reader is several times slower and, in most versions, does not return the connection to the pool. The
-interpretation of chunks belongs to `openai`.
+The readers of the SDKs are several times slower and, in most versions, do not return the connection to the pool. The
+interpretation of chunks and events belongs to the adapters.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import codecs
 import json
 import zlib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from reyn.errors import ResponseIncomplete
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
+S = TypeVar("S", bound=msgspec.Struct)
 _MAX_BYTES = 32_000_000
 """Larger than any valid answer."""
 _MAX_ERROR_BYTES = 65_536
@@ -74,7 +76,6 @@ class Chunk(msgspec.Struct):
 
 
 EMPTY_DELTA = Delta()
-_DECODER = msgspec.json.Decoder(Chunk)
 
 
 def content_type(response: Any) -> str:
@@ -82,14 +83,24 @@ def content_type(response: Any) -> str:
     return str(response.headers.get("content-type", "none"))
 
 
-async def read_chunks(response: Any) -> AsyncIterator[Chunk]:
-    """Yield the chunks of a response.
+def read_chunks(response: Any) -> AsyncIterator[Chunk]:
+    """Yield the chunks of a chat completion; see `read_events`."""
+    return read_events(response, Chunk)
+
+
+async def read_events(response: Any, shape: type[S]) -> AsyncIterator[S]:
+    """Yield the events of a response, decoded.
+
+    Args:
+        response: The response.
+        shape: The struct of an event, and of a whole document.
 
     Raises:
         ResponseIncomplete: If the response exceeds the size limit.
     """
+    decode = _decoder(shape)
     if content_type(response).startswith("application/json"):
-        yield _decode(await _read_all(response.aiter_bytes()))
+        yield decode(await _read_all(response.aiter_bytes()))
         return
     contents = response.aiter_bytes()
     pending: list[bytes] = []  # data lines of an event whose JSON spans several lines
@@ -97,7 +108,7 @@ async def read_chunks(response: Any) -> AsyncIterator[Chunk]:
         if not line.startswith(b"data:"):
             line = line.removeprefix(codecs.BOM_UTF8)  # a stream may start with a byte-order mark
             if pending and not line.strip():
-                yield _decode(b"\n".join(pending))
+                yield decode(b"\n".join(pending))
                 pending = []
             if not line.startswith(b"data:"):
                 continue  # a comment or another field
@@ -108,11 +119,11 @@ async def read_chunks(response: Any) -> AsyncIterator[Chunk]:
             pending.append(content)
         elif content:
             try:
-                yield _decode(content)
+                yield decode(content)
             except (UnicodeDecodeError, json.JSONDecodeError):
                 pending.append(content)
     if pending:
-        yield _decode(b"\n".join(pending))
+        yield decode(b"\n".join(pending))
     await _drain(contents)
 
 
@@ -141,10 +152,20 @@ async def limit_body(response: Any) -> None:
     The client decodes a chunk as a whole and any number of encodings in turn, so that a few kilobytes can become
     gigabytes. Here one encoding is decoded in steps, up to the limit; a body in any other encoding is not read.
     """
+    await _limit(response, is_read_elsewhere=True)
+
+
+async def limit_stream(response: Any) -> None:
+    """Limit a response as `limit_body` does, including a stream that an SDK reads by itself."""
+    await _limit(response, is_read_elsewhere=False)
+
+
+async def _limit(response: Any, *, is_read_elsewhere: bool) -> None:
     is_error = response.status_code >= 400
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
-    if not is_error and encoding == "identity" and content_type(response).startswith("text/event-stream"):
-        return  # `read_chunks` limits it, and this is what costs time
+    is_plain_stream = encoding == "identity" and content_type(response).startswith("text/event-stream")
+    if is_plain_stream and is_read_elsewhere and not is_error:
+        return  # `read_events` limits it, and this is what costs time
     stream = response.stream
     [base_class] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
     if "content-encoding" in response.headers:
@@ -224,9 +245,15 @@ async def _drain(contents: AsyncIterator[bytes]) -> None:
                 pass
 
 
-def _decode(content: bytes) -> Chunk:
-    try:
-        return _DECODER.decode(content)
-    except msgspec.DecodeError:
-        # Servers that split text between surrogates send escapes that msgspec rejects and `json` accepts.
-        return msgspec.convert(json.loads(content), Chunk)
+@cache
+def _decoder(shape: type[S]) -> Callable[[bytes], S]:
+    decoder = msgspec.json.Decoder(shape)
+
+    def decode(content: bytes) -> S:
+        try:
+            return decoder.decode(content)
+        except msgspec.DecodeError:
+            # Servers that split text between surrogates send escapes that msgspec rejects and `json` accepts.
+            return msgspec.convert(json.loads(content), shape)
+
+    return decode

@@ -6,7 +6,20 @@ To add a kind, write one module with such an object and register it. `reyn.permi
 
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.ops.budget import OpFailed
-from reyn.ops.op import Call, DerivableChanges, Env, NeedsSetup, Op, OpSetup, Plan, Result, RunOutcome, Targeted
+from reyn.ops.op import (
+    Call,
+    DerivableChanges,
+    Env,
+    HasOverview,
+    NeedsSetup,
+    Op,
+    OpSetup,
+    Overview,
+    Plan,
+    Result,
+    RunOutcome,
+    Targeted,
+)
 from reyn.ops.table import OpTable, standard_ops
 from reyn.ops.writing import plan_write
 from reyn.permissions import Denied
@@ -18,6 +31,7 @@ __all__ = [
     "Denied",
     "DerivableChanges",
     "Env",
+    "HasOverview",
     "NeedsSetup",
     "Op",
     "OpFailed",
@@ -25,6 +39,7 @@ __all__ = [
     "OpSetup",
     "OpSpec",
     "OpTable",
+    "Overview",
     "Plan",
     "Result",
     "RunOutcome",

@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.errors import Finding
-    from reyn.skills import Library
+    from reyn.skills import Library, Skill
     from reyn.vocabulary import OpSpec
 
 Result = dict[str, Any]
@@ -135,6 +136,7 @@ class Env(msgspec.Struct, frozen=True):
         sandbox: The limits of programs and python steps.
         credential: Returns the value of a secret that the skill and the skills above it require, by its name.
         attachments: Content to record beside the result.
+        skills: Patterns of the names of the skills that the phase may run; `None` allows all.
     """
 
     roots: Roots
@@ -147,6 +149,11 @@ class Env(msgspec.Struct, frozen=True):
     sandbox: SandboxSettings = SandboxSettings()
     credential: Callable[[str], str] = no_credentials
     attachments: Attachments = msgspec.field(default_factory=Attachments)
+    skills: tuple[str, ...] | None = None
+
+    def may_run(self, skill: str) -> bool:
+        """Return whether the phase may run a skill."""
+        return self.skills is None or any(fnmatchcase(skill, pattern) for pattern in self.skills)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -224,12 +231,14 @@ class OpSetup:
         secret: Returns the value of a secret (a handle) in order to send it to a URL.
         library: Finds skills by name.
         lint: Returns the findings about the skill in a folder.
+        load: Loads a skill by its name.
     """
 
     config: Config
     secret: Callable[[str, str], str]
     library: Library
     lint: Callable[[Path], list[Finding]]
+    load: Callable[[str], Skill]
 
 
 @runtime_checkable
@@ -238,6 +247,27 @@ class NeedsSetup(Protocol):
 
     def set_up(self, setup: OpSetup) -> Op:
         """Return the op of one project."""
+        ...
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """What an op can act on, for the prompt of a conversation: a heading and one line for each thing."""
+
+    heading: str
+    lines: tuple[str, ...]
+
+
+@runtime_checkable
+class HasOverview(Protocol):
+    """An op that lists what it can act on. Its specification sets `has_overview`."""
+
+    def overview(self, query: str, env: Env) -> Overview:
+        """Return what the op can act on now, without side effects.
+
+        Args:
+            query: What the user said last. If not everything fits the prompt, what matches it best comes first.
+            env: What the op may use.
+        """
         ...
 
 

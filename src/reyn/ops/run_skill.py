@@ -1,4 +1,4 @@
-"""The op `run_skill`: run another skill and return its final artifact."""
+"""The ops `run_skill` and `start_skill`: run another skill, and take its final artifact or go on without waiting."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
-from reyn.ops.op import Plan, RunOutcome
+from reyn.ops.op import Overview, Plan, RunOutcome
 from reyn.permissions import Denied
+from reyn.ranking import best_matches
+from reyn.skills.catalogue import Catalogue
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, many, result, text
 
 if TYPE_CHECKING:
-    from reyn.ops.op import Call, Env, Result
+    from reyn.ops.op import Call, Env, OpSetup, Result
+    from reyn.skills.catalogue import SkillSummary
 
+_INPUT = {"type": ["object", "string"], "maxLength": 1_000_000}
 _FORM = OpForm(
     op=None,
     summary="Run another skill and take its final artifact.",
-    arguments=arguments(
-        "run_skill",
-        None,
-        {"skill": text(200, least=1), "input": {"type": ["object", "string"], "maxLength": 1_000_000}},
-    ),
+    arguments=arguments("run_skill", None, {"skill": text(200, least=1), "input": _INPUT}),
     effect="idempotent",
     result=result(
         "run_skill",
@@ -40,23 +40,46 @@ _FORM = OpForm(
     ),
     example={"kind": "run_skill", "skill": "summarise", "input": {"text": "what to sum up"}},
 )
+_START_FORM = OpForm(
+    op=None,
+    summary="Start a skill that takes long and go on with the conversation. A message reports its end.",
+    arguments=arguments("start_skill", None, {"skill": text(200, least=1), "input": _INPUT}),
+    effect="idempotent",
+    result=result("start_skill", None, {"skill": {"type": "string"}, "run": {"type": "string"}}),
+    example={"kind": "start_skill", "skill": "report", "input": {"text": "what to report on"}},
+)
+MAX_OVERVIEW_CHARS = 8_000
+"""The size of the list of skills in a prompt, about 2,000 tokens."""
+
+
+def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied:
+    """Allow skills by name only: a path would let the model read files that it may not read."""
+    skill = call.args["skill"]
+    if is_path(skill):
+        return Denied(
+            "default: no skills by path",
+            f"`{skill}` is a path; run a skill by its name in the project or the standard library",
+        )
+    if not env.may_run(skill):
+        return Denied("allowed_skills", f"`allowed_skills` of the phase does not include `{skill}`")
+    content = Blob.of(canonical(call.args["input"]))
+    request = RunRequest(skill, content.hash, background)
+    return Plan("default: run skills by name", request=request, blobs=(content,))
 
 
 class RunSkillOp:
     """Runs through a request to the kernel, which executes the sub-run."""
 
-    spec = OpSpec("run_skill", _FORM.summary, "idempotent", forms=(_FORM,), skill_field="skill")
+    spec = OpSpec("run_skill", _FORM.summary, "idempotent", forms=(_FORM,), skill_field="skill", has_overview=True)
+
+    def __init__(self, catalogue: Catalogue | None = None) -> None:
+        self._catalogue = catalogue
+
+    def set_up(self, setup: OpSetup) -> RunSkillOp:
+        return RunSkillOp(Catalogue(setup.library, setup.load))
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        """Allow skills by name only: a path would let the model read files that it may not read."""
-        skill = call.args["skill"]
-        if is_path(skill):
-            return Denied(
-                "default: no skills by path",
-                f"`{skill}` is a path; run a skill by its name in the project or the standard library",
-            )
-        content = Blob.of(canonical(call.args["input"]))
-        return Plan("default: run skills by name", request=RunRequest(skill, content.hash), blobs=(content,))
+        return _planned(call, env)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer
@@ -66,3 +89,65 @@ class RunSkillOp:
         if artifact is None:
             return call.error(outcome.error, skill=skill, success=False, **more)
         return call.ok(skill=skill, success=True, artifact_type=artifact["type"], final_output=artifact["data"], **more)
+
+    def overview(self, query: str, env: Env) -> Overview:
+        """List the skills that the phase may run; if they do not all fit, those that match the query."""
+        known = [one for one in self._catalogue or () if env.may_run(one.name)]
+        lines = [_line(one) for one in known]
+        order = range(len(known))
+        if sum(map(len, lines)) > MAX_OVERVIEW_CHARS:
+            ranked = [number for number, _ in best_matches(query, [one.text for one in known], len(known))]
+            order = [*ranked, *(number for number in order if number not in set(ranked))]  # type: ignore[assignment]
+        chosen: list[str] = []
+        size = 0
+        for number in order:
+            size += len(lines[number])
+            if size > MAX_OVERVIEW_CHARS:
+                break
+            chosen.append(lines[number])
+        if left := len(known) - len(chosen):
+            chosen.append(f"and {left} more that match the message less")
+        return Overview("Skills that you can run", tuple(chosen))
+
+
+def _line(skill: SkillSummary) -> str:
+    """Describe a skill in one line: what it is for, and the fields of its input."""
+    inputs = " or ".join(_fields(schema) for _, schema in skill.inputs)
+    return f"{skill.name}: {skill.description.rstrip('. ')[:300] or 'no description'}. Input: {inputs}"
+
+
+def _fields(schema: object) -> str:
+    """Return the fields of a schema; `?` marks optional ones."""
+    if not isinstance(schema, dict):
+        return "any"
+    required = schema.get("required", ())
+    fields = [
+        f"{name}{'' if name in required else '?'} ({_type(field)})"
+        for name, field in list(schema.get("properties", {}).items())[:20]
+    ]
+    return ", ".join(fields) or "any"
+
+
+def _type(field: object) -> str:
+    if not isinstance(field, dict):
+        return "any"
+    if "enum" in field:
+        return " | ".join(str(value) for value in field["enum"][:10])
+    kind = field.get("type", "any")
+    return " | ".join(map(str, kind)) if isinstance(kind, list) else str(kind)
+
+
+class StartSkillOp:
+    """Starts a background run through a request to the kernel. The run does not wait for it."""
+
+    spec = OpSpec("start_skill", _START_FORM.summary, "idempotent", forms=(_START_FORM,), is_step=False,
+                  is_for_conversations=True)  # fmt: skip
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        return _planned(call, env, background=True)
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        outcome: RunOutcome = plan.answer
+        if outcome.error:
+            return call.error(outcome.error, skill=call.args["skill"])
+        return call.ok(skill=call.args["skill"], run=call.relative(outcome.run_id))

@@ -23,7 +23,7 @@ from reyn.ops.judge_output import JudgeOutputOp
 from reyn.ops.memory import COMPACT, FORGET, REMEMBER
 from reyn.ops.op import NeedsSetup, Op
 from reyn.ops.python import PythonOp
-from reyn.ops.run_skill import RunSkillOp
+from reyn.ops.run_skill import RunSkillOp, StartSkillOp
 from reyn.ops.sandboxed_exec import SandboxedExecOp
 from reyn.ops.shell import ShellOp
 from reyn.ops.skill_lint import LintOp
@@ -43,6 +43,7 @@ BUILT_IN: tuple[Op, ...] = (
     FileOp(),
     AskUserOp(),
     RunSkillOp(),
+    StartSkillOp(),
     JudgeOutputOp(),
     LintOp(),
     SkillResolveOp(),

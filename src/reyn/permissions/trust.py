@@ -14,7 +14,7 @@ import msgspec
 
 from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
 from reyn.config.load import FILES, merge_rules
-from reyn.config.values import OPENAI_URL, SEARCH_URLS, FileZones
+from reyn.config.values import ADAPTERS, SEARCH_URLS, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
 from reyn.permissions.paths import PathPattern, must_spell
@@ -316,7 +316,8 @@ def _pair(settings: Any) -> tuple[str, str] | None:
         settings = msgspec.to_builtins(settings)
     if not isinstance(settings, dict) or not settings.get("key"):  # a name may be an alias
         return None
-    return _with_origin(settings["key"], settings.get("base_url") or OPENAI_URL)
+    adapter = ADAPTERS.get(str(settings.get("model", "")).partition(":")[0])
+    return _with_origin(settings["key"], settings.get("base_url") or (adapter.url if adapter else ""))
 
 
 def _with_origin(handle: str, url: str) -> tuple[str, str]:

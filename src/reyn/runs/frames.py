@@ -13,6 +13,7 @@ from reyn.context import (
     frame_message,
     message_text,
     normalized,
+    recorded_choice,
     rendered_message,
 )
 from reyn.errors import ReynError, RunNotFound
@@ -36,6 +37,10 @@ TOOLS = "tools"
 """The role under which `frame_at` returns the native tools of a request, one per line."""
 ANSWER = "answer"
 """The role under which `frame_at` returns the model's answer."""
+CHOICE = "choice:"
+"""What precedes the roles of the prompt that asks for the choice alone."""
+TOPIC = "topic:"
+"""What precedes the roles of the prompt that asks for a topic: with the input (`user`), and with each of `choices`."""
 
 
 class RecordedFrame(NamedTuple):
@@ -54,6 +59,8 @@ class RecordedFrame(NamedTuple):
     budget: kinds.PromptBudget | None = None
     task: str = ""
     """The instructions of the phase."""
+    choice: kinds.ChoicePrompt | None = None
+    """The prompt of the first step, if the model chose before it answered."""
 
     @property
     def turn(self) -> kinds.FrameMessage:
@@ -68,6 +75,9 @@ def frame_at(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> list[tuple[str, str]]:
     """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
+
+    If the model was asked for its choice first, the messages of those prompts come before the others; their roles begin
+    with `choice:` and `topic:`.
 
     Args:
         run_id: The run.
@@ -90,7 +100,23 @@ def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[t
         (str(message.role), _text(message, content, frame.results))
         for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
     ]
+    if frame.choice is not None:
+        messages = [*_choice_messages(frame.choice, content, frame.results), *messages]
     return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
+
+
+def _choice_messages(
+    choice: kinds.ChoicePrompt, content: Callable[[str], bytes], results: list[str]
+) -> list[tuple[str, str]]:
+    """Return role and text of the messages that asked for the choice, and for the topic of the input."""
+    static, text = recorded_choice(choice, content, results)
+    return [
+        *((f"{CHOICE}{one.role}", one.text) for one in static.examples),
+        (f"{CHOICE}user", text),
+        (f"{TOPIC}system", static.topic),
+        (f"{TOPIC}choices", "\n".join(static.texts)),
+        (f"{TOPIC}user", text),
+    ]
 
 
 def _tool_lines(tools: bytes) -> str:
@@ -182,6 +208,10 @@ def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[
         )
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
+    if frame.choice is not None:
+        asked = _choice_messages(frame.choice, content, frame.results)
+        tokens = sum(estimate_tokens(text) for role, text in asked if role != f"{TOPIC}choices")
+        sections.append(FrameSection("choice", tokens, tokens))
     if frame.transcript:
         turn = 1
         tokens = sum(estimate_tokens(_text(message, content, frame.results)) for message in frame.transcript)
@@ -250,6 +280,7 @@ class _Scanner:
         self._trail: list[dict[str, Conversation]] = []
         self._transcript: tuple[NormalizedMessage, ...] = ()
         self.answer: str | None = None
+        self.chose_first = False
         self.built: kinds.FrameBuilt | None = None
         self._results: dict[str, str] = {}
         self._frame_results: list[str] = []
@@ -282,14 +313,15 @@ class _Scanner:
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
+                self.chose_first = False
                 for one in body.budget.truncated if body.budget else ():
                     self._truncated[one.part] = one.content
                 self.tools = None
                 self._transcript = self._referenced(body.transcript)
             case kinds.LlmRequested(tools=tools):
                 self.tools = tools
-            case kinds.LlmResponded(text=answer):
-                self.answer = answer
+            case kinds.LlmResponded():
+                self.answer, self.chose_first = body.text, body.chose_first
             case kinds.ContentTruncated(name=call, part=part, content=whole):
                 self._truncated[part] = whole
                 if call in self._results:
@@ -307,8 +339,11 @@ class _Scanner:
     def frame(self) -> RecordedFrame:
         assert self.built is not None
         built, task = self.built, self._task()
+        messages, choice = built.messages, built.choice if self.chose_first else None
+        if choice is not None:  # once the choice is made, the prompt does without the choices after the input
+            messages = (messages[0], choice.turn, *messages[2:])
         return RecordedFrame(
-            built.messages,
+            messages,
             self._transcript,
             self._frame_results,
             self.tools,
@@ -318,6 +353,7 @@ class _Scanner:
             built.form,
             built.budget,
             task,
+            choice,
         )
 
     def _task(self) -> str:
@@ -342,7 +378,8 @@ def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: C
                 break
             if isinstance(body, kinds.LlmRequested):
                 scanner.tools = body.tools
-            scanner.answer = body.text if isinstance(body, kinds.LlmResponded) else None
+            if isinstance(body, kinds.LlmResponded):
+                scanner.take(body)
             continue
         scanner.take(body)
     if seq is not None and seq > last:

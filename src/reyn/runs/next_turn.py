@@ -12,21 +12,30 @@ from reyn.context import normalized, rendered_message
 from reyn.errors import RunNotResumable
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.driver import Driver
-from reyn.kernel.effects import CallModel
+from reyn.kernel.effects import CallModel, ReadOverviews
 from reyn.kernel.inbox import answer_error
 from reyn.kernel.loading import load_run
 from reyn.kernel.tape import RecordingEnded
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.journal import Body, Journal
     from reyn.kernel.driver import SkillCompiler
     from reyn.kernel.effects import Effect
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
 
+    OverviewReader = Callable[[ReadOverviews, Tape], tuple[Body, tuple[Blob, ...]]]
+
 
 async def next_frame(
-    journal: Journal, run_id: str, compile_skill: SkillCompiler, answer: Any = None
+    journal: Journal,
+    run_id: str,
+    compile_skill: SkillCompiler,
+    answer: Any = None,
+    *,
+    read_overviews: OverviewReader | None = None,
 ) -> list[tuple[str, str]]:
     """Return role and text of the messages that a run would send next.
 
@@ -35,12 +44,13 @@ async def next_frame(
         run_id: The run.
         compile_skill: Compiles the run's copy of its skill.
         answer: The answer to the open question of the run, for example what the user says next.
+        read_overviews: Lists what the ops of a conversation can act on.
 
     Raises:
         RunNotResumable: The run calls no model before it ends, asks again, or has a side effect.
     """
     loaded = load_run(journal, run_id)
-    world = _Preview(run_id, loaded.state, answer)
+    world = _Preview(run_id, loaded.state, answer, read_overviews)
     await Driver(loaded.tape, compile_skill, world).drive()
     effect, tape = world.reached, loaded.tape
     if not isinstance(effect, CallModel):
@@ -57,14 +67,17 @@ async def next_frame(
 class _Preview:
     """A world in which nothing happens: it answers the open question, and stops at the first effect."""
 
-    def __init__(self, run_id: str, state: RunState, answer: Any) -> None:
+    def __init__(self, run_id: str, state: RunState, answer: Any, read_overviews: OverviewReader | None) -> None:
+        self._read_overviews = read_overviews
         self._run_id = run_id
         self._answer = answer
         self._resumes = state.status not in ("running", "waiting")
         self._now = state.last_input
         self.reached: Effect[Any] | None = None
 
-    async def perform(self, effect: Effect[Any], tape: Tape) -> None:
+    async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
+        if isinstance(effect, ReadOverviews) and self._read_overviews is not None:
+            return self._read_overviews(effect, tape)
         self.reached = effect
         raise RecordingEnded
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
-from reyn.journal import ENDED, Answer, Cancel, decode, kinds
+from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.kinds import Wait
 from reyn.kernel.inbox import answer_error
 from reyn.kernel.loading import check_supported_rules
@@ -182,7 +182,9 @@ def pending_message(journal: Journal, run_id: str) -> int:
     row = journal.find(run_id)
     if row is None or row.status == "running" or row.status in ENDED:
         return 0
-    ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.payload, Cancel)]
+    waits_for_message = row.wait is not None and row.wait.is_message and row.wait.run is None
+    handled = (Cancel, Say, ReportRun) if waits_for_message else (Cancel,)
+    ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.payload, handled)]
     asking = _asking_run(journal, row) if row.status == "waiting" else None
     if asking is not None:
         ids += [message.id for message in journal.drain(asking.run_id, asking.messages_taken)]

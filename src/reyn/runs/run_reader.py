@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
+    from reyn.runs.next_turn import OverviewReader
 
 
 _MAX_LISTED = 5
@@ -123,13 +124,15 @@ class RunReader:
         own = found.messages.tail(found.messages.length)
         return before.append(*(rendered_message(message, self.journal.blob) for message in own))
 
-    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+    async def next_frame(
+        self, run: str, answer: Any = None, *, read_overviews: OverviewReader | None = None
+    ) -> list[tuple[str, str]]:
         row = self.find(run)
 
         def compile_skill(started: kinds.RunStarted) -> CompiledSkill:
             return self.compile_skill(started, self.journal.blob)
 
-        return await next_frame(self.journal, row.run_id, compile_skill, answer)
+        return await next_frame(self.journal, row.run_id, compile_skill, answer, read_overviews=read_overviews)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         row = self.find(run)

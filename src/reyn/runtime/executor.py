@@ -33,6 +33,7 @@ from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
+from reyn.runtime.background import conversation_of, find_intent, report_of
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import missing_class_warnings, to_artifact
 from reyn.skills.resolve import is_path
@@ -166,6 +167,7 @@ class RunExecutor:
             result = self._project.reader.result(run_id)
         if result.status == "cancelled":
             self._cancel_descendants(run_id, result.reason)
+        self._report(result)
         return result
 
     async def start(
@@ -289,6 +291,32 @@ class RunExecutor:
             scope, skill, artifact, settings, model, form, earlier
         )
         return project.reader.to_result(state)
+
+    async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
+        """Execute a background run of a conversation; `OSRuntime.run_background` documents it."""
+        journal = self._project.journal
+        intent = find_intent(journal, conversation, run_id)
+
+        async def attempt() -> RunResult:
+            state, tape = load_head(journal, conversation)
+            self._sub_runs(state.models.name, observers).begin_background(intent, tape)
+            return await self.resume(run_id, observers)
+
+        return await self.claim_and_execute(run_id, attempt, observers)
+
+    def _report(self, result: RunResult) -> None:
+        """Tell the conversation that started a run in the background that it has ended or stopped."""
+        journal = self._project.journal
+        conversation = conversation_of(journal, result.run_id)
+        row = journal.find(conversation) if conversation else None
+        if row is None or row.status in ENDED:
+            return
+        state = self._project.reader.state(result.run_id)
+        assert state.started is not None
+        report = report_of(result, state.started.skill, state.models.answers)
+        if report is not None:
+            journal.post(conversation, report)
+            self.polling.notify(conversation)
 
     # -- executing ------------------------------------------------------------------------------------
 

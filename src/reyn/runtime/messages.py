@@ -5,10 +5,12 @@ They reach a run through its inbox, whether this process, another one or none ex
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from reyn.errors import MutationInvalid, RunNotResumable
-from reyn.journal import ENDED, AbortTurn, Cancel, ChangeMemory
+from reyn.context import NormalizedMessage
+from reyn.context.transcript import check_message
+from reyn.errors import InputInvalid, MutationInvalid, RunNotResumable
+from reyn.journal import ENDED, AbortTurn, Cancel, ChangeMemory, Say
 from reyn.kernel.conversations import memory_error, memory_of
 from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
@@ -17,6 +19,14 @@ from reyn.runtime.base import RuntimeBase
 
 if TYPE_CHECKING:
     from reyn.runs.questions import PostedReply
+
+
+class PostedMessage(NamedTuple):
+    """A message in the inbox of a conversation. `is_claimed` tells whether a process executes the conversation."""
+
+    run_id: str
+    message_id: int
+    is_claimed: bool
 
 
 class RunMessages(RuntimeBase):
@@ -46,6 +56,39 @@ class RunMessages(RuntimeBase):
         )
         self._executor.polling.notify(posted.run_id)
         return posted
+
+    def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
+        """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
+
+        The message is durable when this method returns. A process that executes the conversation takes it; `resume`
+        continues the conversation otherwise.
+
+        Args:
+            run: The conversation.
+            text: The message.
+            by: The name of the user who says it; it is recorded.
+
+        Raises:
+            InputInvalid: The text is blank or too long, or the run is not a conversation.
+            MessageInvalid: The text is not valid Unicode.
+            RunNotResumable: The conversation has ended.
+        """
+        row = self._project.reader.find(run)
+        check_not_imported(row, "continued")
+        if row.status in ENDED:
+            raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
+        if (row.wait is None or not row.wait.is_message) and not self._is_conversation(row.run_id):
+            raise InputInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
+        message = checked_message(self._project.scrub(text))
+        posted = self._project.journal.post(row.run_id, Say(message, by))
+        self._executor.polling.notify(row.run_id)
+        return PostedMessage(row.run_id, posted, self._project.journal.is_claimed(row.run_id))
+
+    def _is_conversation(self, run_id: str) -> bool:
+        started = self._project.reader.state(run_id).started
+        assert started is not None
+        phases = self._project.reader.compile_skill(started).skill.phases.values()
+        return any(phase.conversation is not None for phase in phases)
 
     def cancel(self, run: str, reason: str = "") -> None:
         """End a run and its descendants. A process that executes the run stops before the run's next effect."""
@@ -116,3 +159,21 @@ class RunMessages(RuntimeBase):
         self._project.journal.post(row.run_id, ChangeMemory(action, value))
         self._executor.polling.notify(row.run_id)
         self._executor.take_messages(row.run_id)
+
+
+MAX_MESSAGE_CHARS = 10_000_000
+
+
+def checked_message(text: str) -> str:
+    """Return a message of a user, if a conversation can take it.
+
+    Raises:
+        InputInvalid: It is blank or too long.
+        MessageInvalid: It is not valid Unicode.
+    """
+    if not text.strip():
+        raise InputInvalid("the message is blank")
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise InputInvalid(f"the message has {len(text)} characters; at most {MAX_MESSAGE_CHARS} are allowed")
+    check_message(NormalizedMessage("user", text))
+    return text

@@ -18,7 +18,8 @@ from reyn.config.values import PromptLimit
 from reyn.context.bpe import check_installed
 from reyn.context.histories import HISTORIES
 from reyn.context.summaries import read_summaries
-from reyn.errors import BlobMissing, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
+from reyn.documents import nearest
+from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.kernel.budgets import Budgets
 from reyn.kernel.compiled_skill import RunContext
@@ -35,6 +36,9 @@ from reyn.permissions.policy import policy_of
 from reyn.permissions.trust import ProjectTrust, load_project
 from reyn.runs.run_reader import RunReader
 from reyn.skills import Library, check_pinned, load_skill, read_skill
+from reyn.skills.agents import CHAT, Agents
+from reyn.skills.agents import PREFIX as AGENT_PREFIX
+from reyn.skills.codes import UNKNOWN_OP, WRONG_VALUE
 from reyn.skills.inputs import check_supported
 from reyn.skills.resolve import is_path
 from reyn.workspace import PathInvalid, locate
@@ -44,7 +48,6 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.context import NormalizedMessageList
-    from reyn.errors import Finding
     from reyn.journal import Blob, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.ports import Clock, Ids, People
@@ -111,6 +114,7 @@ class Project:
         self.config = config
         self.trust = trust or ProjectTrust(str(root))
         self.library = Library(root)
+        self.agents = Agents(root)
         self.model = model
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or TimedIds()
@@ -125,7 +129,7 @@ class Project:
             self.mcp: Connections = base.mcp
             self._own_ops = base.ops.overlaid(*ops)
         else:
-            setup = OpSetup(config, self.secret_for, self.library, self._findings_of)
+            setup = OpSetup(config, self.secret_for, self.library, self._findings_of, self.load)
             self.mcp = Connections(root)
             self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self._cached_reader: RunReader | None = None
@@ -178,6 +182,7 @@ class Project:
         ops: Iterable[Op],
         model: Model | str | None,
         permissions: Mapping[str, Any] | None,
+        people: People | None = None,
     ) -> Project:
         """Return this project with other ops, model or settings; `OSRuntime.derive` documents the arguments."""
         if isinstance(model, str):
@@ -189,7 +194,7 @@ class Project:
             model=model or (None if "model" in settings else self.model),
             clock=self.clock,
             ids=self.ids,
-            people=self.people,
+            people=people or self.people,
             ops=ops,
             trust=self.trust,
             allow_shell=self._allow_shell,
@@ -299,7 +304,9 @@ class Project:
         )
 
     def load(self, skill: str) -> Skill:
-        """Load and check a skill by name or path."""
+        """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
+        if skill.startswith(AGENT_PREFIX):
+            return self.agent_skill(skill.removeprefix(AGENT_PREFIX), is_single_turn=True)
         folder = self.library.find(skill)
         loaded = load_skill(folder, self.ops.vocabulary, self.library)
         for name, one in ((skill, loaded), *loaded.skills.items()):
@@ -309,6 +316,33 @@ class Project:
                 result = read_skill(self.library.find(name), self.ops.vocabulary, self.library)
                 findings = list(malformed_requests(result, self.ops.vocabulary))
                 raise SkillInvalid(f"skill `{one.name}` has errors:", findings) from error
+        check_supported(loaded, self.ops.vocabulary)
+        return loaded
+
+    def agent_skill(self, name: str, *, is_single_turn: bool = False) -> Skill:
+        """Return the skill of a conversation with an agent.
+
+        Args:
+            name: The agent.
+            is_single_turn: Whether it ends with the first reply.
+
+        Raises:
+            AgentNotFound: There is no such agent.
+            SkillInvalid: Its file has errors.
+        """
+        loaded = self.agents.load(name).skill(self.load(CHAT), is_single_turn=is_single_turn)
+        file = f"reyn/agents/{name}.md"
+        findings = [
+            Finding(file, 1, 1, UNKNOWN_OP, f"unknown op `{kind}`", nearest(kind, self.ops.vocabulary.op_kinds))
+            for kind in loaded.phases[loaded.entry].allowed_ops
+            if self.ops.vocabulary.op(kind) is None
+        ]
+        try:
+            parse_requests(loaded.permissions)
+        except RuleError as error:
+            findings.append(Finding(file, 1, 1, WRONG_VALUE, f"`permissions`: {error}"))
+        if findings:
+            raise SkillInvalid(f"agent `{name}` has errors:", findings)
         check_supported(loaded, self.ops.vocabulary)
         return loaded
 

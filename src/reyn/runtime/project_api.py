@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
+    from reyn.skills.agents import Agents
 
 
 class ProjectApi(RuntimeBase):
@@ -76,6 +77,19 @@ class ProjectApi(RuntimeBase):
     def secrets(self) -> Secrets:
         """The secrets of the user, by name."""
         return self._project.secrets
+
+    @property
+    def agents(self) -> Agents:
+        """The agents of the project, by name."""
+        return self._project.agents
+
+    def agent_skill(self, agent: str) -> Skill:
+        """Load and check the skill of a conversation with an agent."""
+        return self._project.agent_skill(agent)
+
+    def new_run_id(self) -> str:
+        """Return an id that no run has."""
+        return self._project.ids.new()
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path."""

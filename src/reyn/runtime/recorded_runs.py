@@ -125,7 +125,8 @@ class RecordedRuns(RuntimeBase):
         Raises:
             RunNotResumable: The run does not call its model next.
         """
-        return await self._project.reader.next_frame(run, answer)
+        reader = self._executor.op_performer.read_overviews
+        return await self._project.reader.next_frame(run, answer, read_overviews=reader)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""

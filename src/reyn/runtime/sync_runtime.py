@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reyn.journal import ENDED
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from reyn.chat.sync import SyncConversation
     from reyn.config import Config
     from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import NextAction
@@ -38,9 +40,11 @@ if TYPE_CHECKING:
     from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
     from reyn.runs.usage import Grouping, UsageReport
+    from reyn.runtime.messages import PostedMessage
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
+    from reyn.skills.agents import Agents
 
 T = TypeVar("T")
 _IMPORT_LIMITS = ImportLimits()
@@ -98,9 +102,10 @@ class SyncRuntime:
         ops: Iterable[Op] = (),
         model: Model | str | None = None,
         permissions: Mapping[str, Any] | None = None,
+        people: People | None = None,
         **settings: Any,
     ) -> Self:
-        derived = self.runtime.derive(ops=ops, model=model, permissions=permissions, **settings)
+        derived = self.runtime.derive(ops=ops, model=model, permissions=permissions, people=people, **settings)
         return type(self)(derived, runner=self._runner)
 
     @property
@@ -195,6 +200,21 @@ class SyncRuntime:
             )
         )
 
+    def run_background(
+        self,
+        conversation: str,
+        run: str,
+        *,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> RunResult:
+        return self._runner.run(self.runtime.run_background(conversation, run, listener=listener, on_delta=on_delta))
+
+    def chat(self, agent: str = "default", *, run_id: str | None = None, by: str = "") -> SyncConversation:
+        conversation = self.runtime.chat(agent, run_id=run_id, by=by)
+        opened: SyncConversation = import_module("reyn.chat.sync").SyncConversation(conversation, self._runner)
+        return opened
+
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> SyncRunStream:
@@ -251,6 +271,9 @@ class SyncRuntime:
 
     def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
+
+    def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
+        return self.runtime.say(run, text, by=by)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         self.runtime.abort_turn(run, reason, partial=partial)
@@ -379,6 +402,17 @@ class SyncRuntime:
 
     def revoke_approval(self, approval_id: int) -> None:
         self.runtime.revoke_approval(approval_id)
+
+    @property
+    def agents(self) -> Agents:
+        """The agents of the project, by name."""
+        return self.runtime.agents
+
+    def agent_skill(self, agent: str) -> Skill:
+        return self.runtime.agent_skill(agent)
+
+    def new_run_id(self) -> str:
+        return self.runtime.new_run_id()
 
     def load(self, skill: str) -> Skill:
         return self.runtime.load(skill)

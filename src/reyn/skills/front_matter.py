@@ -49,6 +49,7 @@ class PhaseFrontMatter(msgspec.Struct, frozen=True):
     reads: tuple[str, ...] = ()
     requires_approval: bool = False
     conversation: bool | ConversationSettings = False
+    allowed_skills: tuple[str, ...] | None = None
 
 
 FORBIDDEN_IN_PHASE = {

@@ -135,6 +135,8 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     """Types of earlier artifacts that the phase sees besides its input."""
     requires_approval: bool = False
     conversation: ConversationSettings | None = None
+    allowed_skills: tuple[str, ...] | None = None
+    """Patterns of the names of the skills that the model may run; `None` allows all."""
 
     @property
     def input_name(self) -> str:

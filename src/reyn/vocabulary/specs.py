@@ -90,6 +90,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it may take long: it is then abandoned when the run is cancelled."""
     is_for_conversations: bool = False
     """Whether only phases with `conversation` may use it."""
+    has_overview: bool = False
+    """Whether the prompt of a conversation lists what the op can act on, such as the skills that it can run."""
 
     @property
     def is_available(self) -> bool:

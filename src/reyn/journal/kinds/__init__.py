@@ -22,6 +22,9 @@ from reyn.journal.kinds.conversation import (
     ExperienceForgotten,
     ExperienceRemembered,
     MemoryChanged,
+    MessageQueued,
+    MessageTaken,
+    OverviewsRead,
     PhaseAborted,
     TranscriptExtended,
     TurnAborted,
@@ -57,12 +60,14 @@ from reyn.journal.kinds.run import (
     WaitOpened,
 )
 from reyn.journal.kinds.shapes import (
+    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRequest,
     CallRef,
     Change,
     Charge,
+    ChoicePrompt,
     ContentName,
     Count,
     FittedSection,
@@ -114,6 +119,7 @@ from reyn.journal.kinds.visit import (
 )
 
 __all__ = [
+    "MESSAGE",
     "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
@@ -128,6 +134,7 @@ __all__ = [
     "CallRef",
     "Change",
     "Charge",
+    "ChoicePrompt",
     "ContentName",
     "ContentTruncated",
     "ContextBudgetApplied",
@@ -155,7 +162,9 @@ __all__ = [
     "LlmResponded",
     "MemoryChanged",
     "MemoryRequest",
+    "MessageQueued",
     "MessageRefused",
+    "MessageTaken",
     "ModelRetried",
     "ModelSwitched",
     "NestedRunEnded",
@@ -163,6 +172,7 @@ __all__ = [
     "OpStarted",
     "OpStatus",
     "OutputChecked",
+    "OverviewsRead",
     "ParentRef",
     "Part",
     "PermissionDenied",

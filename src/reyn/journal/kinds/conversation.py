@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from reyn.journal.kinds.shapes import ContentName, Count, DerivedText, FrameMessage
+from reyn.journal.kinds.shapes import ContentName, Count, DerivedText, FrameMessage, Usage
 from reyn.journal.registry import TEXT, Body, event
 
 _Rendered = msgspec.Meta(extra={TEXT: True})
@@ -98,3 +98,43 @@ class ContextCompacted(Body, frozen=True):
     dropped: Count
     tokens_before: Annotated[Count, _Rendered]
     tokens_after: Annotated[Count, _Rendered]
+
+
+@event("message_queued", v=1, origin="outside")
+class MessageQueued(Body, frozen=True):
+    """A message for the conversation arrived. The conversation takes it when it is ready for the next one.
+
+    `text` is the message, `message` its id in the inbox, and `by` the user who sent it, if known. If the message
+    reports the end of a background run, `run` is that run, `status` its status, and `usage` and `answers` count its
+    tokens and model answers.
+    """
+
+    text: ContentName
+    message: Count
+    by: str = ""
+    run: str = ""
+    status: str = ""
+    usage: Usage = Usage()
+    answers: Count = 0
+
+
+@event("message_taken", v=1, origin="derived")
+class MessageTaken(Body, frozen=True):
+    """The conversation took the oldest message that was queued: it is the input of this visit."""
+
+    phase: str
+    visit: Count
+    text: ContentName
+
+
+@event("overviews_read", v=1, origin="outcome")
+class OverviewsRead(Body, frozen=True):
+    """What the ops of a conversation can act on was read, such as the skills that it can run.
+
+    `text` is the section of the prompt; null if there is nothing to show. `failed` says which ops could not tell, and
+    why.
+    """
+
+    call: str
+    text: ContentName | None = None
+    failed: tuple[str, ...] = ()

@@ -128,7 +128,8 @@ class SubRunStarted(Body, frozen=True):
 
     `run` is its id, which derives from the parent run and `call`. `skill_hash` is the pinned copy of its skill, `input`
     its input, and `ops` the specifications of the ops that it may use. `shares_workspace` is true if it uses the
-    parent's workspace. `problem` is set if it cannot start.
+    parent's workspace. `problem` is set if it cannot start. `background` is true if the parent does not wait for it: a
+    message in the inbox of the parent reports its end.
     """
 
     call: str
@@ -139,6 +140,7 @@ class SubRunStarted(Body, frozen=True):
     shares_workspace: bool = False
     problem: str = ""
     ops: ContentName | None = None
+    background: bool = False
 
 
 @event("sub_run_completed", v=1, origin="outcome")

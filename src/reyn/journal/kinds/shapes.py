@@ -77,6 +77,17 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     reason: str = ""
 
 
+class ChoicePrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The prompts that ask for the choice alone: what is the same on every visit of the phase, and the input, `turn`.
+
+    `static` is a JSON object: `examples` are the messages before the input, `topic` is the message that asks for the
+    topic of a text, `texts` are the texts with which the topic of the input is compared.
+    """
+
+    static: ContentName
+    turn: FrameMessage
+
+
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
 
@@ -110,6 +121,14 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
             self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        """What was used since `other`; never negative."""
+        return Usage(
+            max(0, self.input_tokens - other.input_tokens),
+            max(0, self.output_tokens - other.output_tokens),
+            max(0, self.cached_tokens - other.cached_tokens),
         )
 
     @property
@@ -201,11 +220,16 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     reason: str = ""
 
 
+MESSAGE = "message"
+"""The reason of a wait for the next message of a conversation."""
+
+
 class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An open question, for which a run waits.
 
     `id` is unique in the run: `3.1.2` is the second op of the first turn in the third visit. `reason` is `question`,
-    `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose outcome is unknown). `message` is the text
+    `message` (the next one of a conversation), `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose
+    outcome is unknown). `message` is the text
     for the user, `response_schema` the JSON Schema of the reply, `suggestions` are suggested replies. `expires_at` is
     the time when an approval expires, in microseconds since 1970, UTC; null if the question does not expire. `run` is
     the sub-run that asks, if it is not the run itself.
@@ -218,6 +242,11 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+
+    @property
+    def is_message(self) -> bool:
+        """Whether a conversation waits for its next message. Such a wait is no question."""
+        return self.reason == MESSAGE
 
     @property
     def is_approval(self) -> bool:
@@ -248,18 +277,24 @@ class MemoryRequest(
     text: str = ""
 
 
-class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="run", tag_field="request"):
-    """A request of an op to run a skill. `input` is the hash of the JSON of its input."""
+class RunRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="run", tag_field="request"
+):
+    """A request of an op to run a skill. `input` is the hash of the JSON of its input.
+
+    With `background`, the run of the op does not wait for it.
+    """
 
     skill: str
     input: ContentName
+    background: bool = False
 
 
 class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The origin of a sub-run: the parent run, the call, and the nesting depth.
 
     `answered` is the number of earlier model answers in the parent and its ancestors; `path` lists the calls that lead
-    to it from the root run.
+    to it from the root run. A `background` run has the rights of a sub-run, but is a run of its own otherwise.
     """
 
     run: str
@@ -267,6 +302,7 @@ class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     depth: Count
     answered: Count = 0
     path: str = ""
+    background: bool = False
 
 
 class ForkPoint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

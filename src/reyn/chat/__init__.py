@@ -1,0 +1,38 @@
+"""Conversations: a conversation is a run of an agent's skill, and everything that holds for runs holds for it.
+
+    async with rt.chat("default") as chat:
+        reply = await chat.say("hello")
+
+There is no second store, loop or recovery: messages come through the run's inbox, replies are its artifacts, skills
+that it runs are sub-runs. The services are folds and adapters over the kernel.
+"""
+
+from reyn.chat.conversation import Conversation
+from reyn.chat.items import (
+    ChatItem,
+    Delta,
+    MessageReceived,
+    OpFinished,
+    OpRequested,
+    Question,
+    Reply,
+    Restarted,
+    RunReported,
+    RunStarted,
+    Stopped,
+)
+
+__all__ = [
+    "ChatItem",
+    "Conversation",
+    "Delta",
+    "MessageReceived",
+    "OpFinished",
+    "OpRequested",
+    "Question",
+    "Reply",
+    "Restarted",
+    "RunReported",
+    "RunStarted",
+    "Stopped",
+]

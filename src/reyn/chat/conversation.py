@@ -1,0 +1,311 @@
+"""A conversation that this process executes.
+
+The driver of the run stays alive between messages, so that a turn costs the same however long the conversation is.
+Messages go through the inbox and are durable before they are taken; everything that a caller sees comes from events of
+the run. Leaving the conversation interrupts it where it is; it continues from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.chat.items import (
+    ChatItem,
+    Delta,
+    MessageReceived,
+    OpFinished,
+    OpRequested,
+    Question,
+    Reply,
+    Restarted,
+    RunReported,
+    RunStarted,
+    Stopped,
+)
+from reyn.chat.services.intervention_registry import InterventionRegistry
+from reyn.chat.services.skill_runner import SkillRunner
+from reyn.errors import ChatStopped, RunNotResumable
+from reyn.journal import ENDED, decode, kinds
+from reyn.runtime.messages import checked_message
+from reyn.skills import USER_MESSAGE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from types import TracebackType
+    from typing import Self
+
+    from reyn.journal import Event
+    from reyn.kernel.ports import People
+    from reyn.kernel.runtime_types import RunResult
+    from reyn.models import Delta as ModelDelta
+    from reyn.runtime import OSRuntime
+    from reyn.skills import Skill
+    from reyn.skills.agents import Agent
+
+
+class Conversation:
+    """A conversation with an agent. Use it as an async context manager.
+
+    Attributes:
+        run_id: The run.
+        agent: The agent.
+    """
+
+    def __init__(
+        self, derive: Callable[[People], OSRuntime], agent: Agent, skill: Skill, run_id: str, *, by: str = ""
+    ) -> None:
+        """Open a conversation. `OSRuntime.chat` does this.
+
+        Args:
+            derive: Returns the runtime that executes it, whose runs ask in the conversation.
+            agent: The agent.
+            skill: The agent's skill, for a new conversation.
+            run_id: The run; it is created with the first message.
+            by: The name of the user; it is recorded with the messages.
+        """
+        self.run_id = run_id
+        self.agent = agent
+        self._runtime = derive(self)
+        self._skill = skill
+        self._by = by
+        self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        """Who waits for a reply, by the id of the message in the inbox; 0 is the first message of the run."""
+        self._queued: deque[kinds.MessageQueued] = deque()
+        self._answering: tuple[int, str] = (0, "")
+        """The message that is being answered, and the background run that it is about."""
+        self._driving: asyncio.Task[None] | None = None
+        self._usage = kinds.Usage()
+        self._partial: list[str] = []
+        self._is_plain = False
+        self._names: dict[str, str] = {}
+        self._stopped: Stopped | None = None
+        self.questions = InterventionRegistry()
+        self.runs = SkillRunner(self._runtime, run_id, self._put, self.questions)
+
+    # -- opening and leaving --------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._runtime.is_recorded(self.run_id):
+            await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Continue the conversation where it was interrupted, and its background runs."""
+        row = self._runtime.find(self.run_id)
+        if row.status in ENDED:
+            self._stopped = Stopped(str(row.status), row.reason)
+            return
+        state = self._runtime.state(self.run_id)
+        self._usage = state.models.usage
+        self._queued.extend(state.inbox.queued)
+        self.runs.continue_all(state)
+        self._drive(is_new=False)
+
+    async def close(self) -> None:
+        """Leave the conversation. It and its runs are interrupted where they are, and can be continued."""
+        await self.runs.close()
+        if self._driving is not None:
+            self._driving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._driving
+        self._items.put_nowait(None)
+
+    # -- talking --------------------------------------------------------------------------------------
+
+    async def say(self, text: str) -> Reply:
+        """Say something and return the reply.
+
+        Raises:
+            InputInvalid: The text is blank or too long.
+            MessageInvalid: The text is not valid Unicode.
+            ChatStopped: The conversation stopped before it replied. The message stays, and `say` continues it.
+        """
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self.post(text, reply)
+        return await reply
+
+    def post(self, text: str, reply: asyncio.Future[Reply] | None = None) -> None:
+        """Say something without waiting for the reply; the items of the conversation contain it.
+
+        Args:
+            text: The message.
+            reply: Receives the reply, or the reason why there is none.
+        """
+        text = checked_message(text)
+        if self._stopped is not None and self._stopped.status in ENDED:
+            raise RunNotResumable(
+                f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
+            )
+        is_new = not self._runtime.is_recorded(self.run_id) and self._driving is None
+        message = 0 if is_new else self._runtime.say(self.run_id, text, by=self._by).message_id
+        if reply is not None:
+            self._waiting[message] = reply
+        if self._driving is None or self._driving.done():
+            self._drive(is_new=is_new, text=text)
+
+    async def items(self) -> AsyncIterator[ChatItem]:
+        """Yield what happens in the conversation until it is closed. There is one reader."""
+        while (item := await self._items.get()) is not None:
+            yield item
+
+    def abort(self, reason: str = "") -> None:
+        """Stop the reply in progress; the conversation goes on. Completed ops stay."""
+        with suppress(RunNotResumable):
+            self._runtime.abort_turn(self.run_id, reason, partial="".join(self._partial))
+
+    def answer(self, question: Question, value: Any, *, is_text: bool = False) -> None:
+        """Reply to a question of the conversation or of one of its runs.
+
+        Raises:
+            ReplyInvalid: The value does not fit the question.
+            QuestionUnknown: The question has a reply already.
+        """
+        self._runtime.answer(question.run, question.wait.id, value, is_text=is_text, by=self._by)
+        self.questions.close(question)
+
+    # -- the run --------------------------------------------------------------------------------------
+
+    def _drive(self, *, is_new: bool, text: str = "") -> None:
+        self._stopped = None
+        self._driving = asyncio.ensure_future(self._execute(is_new=is_new, text=text))
+
+    async def _execute(self, *, is_new: bool, text: str) -> None:
+        """Execute the run until it ends or stops, and tell everyone who waits for a reply."""
+        try:
+            result = await self._result(is_new=is_new, text=text)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
+            self._fail(error, Stopped("failed", str(error)))
+            return
+        self._usage = result.usage
+        stopped = Stopped(str(result.status), result.reason, result.code, result.hint)
+        message = f"conversation `{self.run_id}` is {result.status}: {result.reason}"
+        failure = ChatStopped(
+            message,
+            run_id=self.run_id,
+            status=str(result.status),
+            history=self._runtime.transcript(self.run_id),
+            hint=result.hint or None,
+            action=self._runtime.next_action(self._runtime.find(self.run_id)),
+        )
+        self._fail(failure, stopped)
+
+    async def _result(self, *, is_new: bool, text: str) -> RunResult:
+        if is_new:
+            artifact = {"type": USER_MESSAGE.name, "data": {"text": text}}
+            return await self._runtime.run(
+                self._skill, artifact, run_id=self.run_id, listener=self._on_event, on_delta=self._on_delta
+            )
+        retry = self._runtime.find(self.run_id).status == "failed"
+        return await self._runtime.resume(self.run_id, retry=retry, listener=self._on_event, on_delta=self._on_delta)
+
+    def _fail(self, error: Exception, stopped: Stopped) -> None:
+        self._stopped = stopped
+        waiting, self._waiting = self._waiting, {}
+        for reply in waiting.values():
+            if not reply.done():
+                reply.set_exception(error)
+        self._put(stopped)
+
+    def _put(self, item: ChatItem) -> None:
+        self._items.put_nowait(item)
+
+    # -- people ---------------------------------------------------------------------------------------
+
+    async def ask(self, run_id: str, wait: kinds.Wait) -> Any:
+        """Show a question; the reply comes through the inbox. Part of the port `People`."""
+        if not wait.is_message:
+            question = Question(run_id, wait)
+            self.questions.open(question)
+            self._put(question)
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            self.questions.closed(run_id, wait.id)
+
+    @property
+    def name(self) -> str:
+        """The name of the user, recorded with replies."""
+        return self._by
+
+    # -- events ---------------------------------------------------------------------------------------
+
+    def _on_delta(self, delta: ModelDelta) -> None:
+        if self._is_plain and delta.run_id == self.run_id:
+            self._partial.append(delta.text)
+            self._put(Delta(delta.text))
+
+    def _on_event(self, event: Event) -> None:
+        body = decode(event)
+        if isinstance(body, kinds.SubRunStarted) and not body.background:
+            self._put(RunStarted(body.run, body.skill))
+        if isinstance(body, kinds.SubRunCompleted):
+            self._put(RunReported(body.run, "failed" if body.artifact is None else "finished", body.error))
+        if event.run_id == self.run_id:
+            self._on_own_event(body)
+
+    def _on_own_event(self, body: Any) -> None:
+        content = self._runtime.content
+        match body:
+            case kinds.SubRunStarted(background=True, problem=""):
+                self._put(RunStarted(body.run, body.skill, background=True))
+                self.runs.start(body.run, body.skill)
+            case kinds.RunStarted():
+                self._put(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
+            case kinds.MessageQueued():
+                self._queued.append(body)
+            case kinds.MessageTaken():
+                taken = self._queued.popleft()
+                self._answering = (taken.message, taken.run)
+                self._put(MessageReceived(content(body.text).decode(), taken.by, taken.run))
+            case kinds.WaitAnswered(wait=wait) if wait.endswith(".message"):
+                self._answering = (body.message, "")
+                self._put(MessageReceived(msgspec.json.decode(content(body.value)), body.by))
+            case kinds.FrameBuilt(form=form):
+                self._is_plain, self._partial = form == "tools", []
+            case kinds.LlmResponded(usage=usage) if usage:
+                self._usage += usage
+            case kinds.ModelRetried(message=reason) | kinds.ModelSwitched(message=reason):
+                self._restart(reason)
+            case kinds.ValidationError(path=path, message=reason):
+                self._restart(f"{path}: {reason}")
+            case kinds.OpStarted():
+                arguments = msgspec.json.decode(content(body.args))
+                self._names[body.call] = name = f"{body.op_kind}_{body.op}" if body.op else body.op_kind
+                fields = {key: value for key, value in arguments.items() if key not in ("kind", "op")}
+                self._put(OpRequested(body.call, name, fields))
+            case kinds.OpCompleted() | kinds.PermissionDenied():
+                result = msgspec.json.decode(content(body.result))
+                status = body.status if isinstance(body, kinds.OpCompleted) else "denied"
+                self._put(OpFinished(body.call, self._names.pop(body.call, body.op_kind), status, result))
+            case kinds.ArtifactStored():
+                text = msgspec.json.decode(content(body.artifact.hash))["data"].get("text", "")
+                self._reply(Reply(str(text), "replied", self._usage))
+            case kinds.PhaseAborted():
+                self._reply(Reply("", "aborted", self._usage))
+
+    def _restart(self, reason: str) -> None:
+        if self._partial:
+            self._partial = []
+            self._put(Restarted(reason))
+
+    def _reply(self, reply: Reply) -> None:
+        message, run = self._answering
+        reply = msgspec.structs.replace(reply, run=run)
+        self._partial = []
+        self._put(reply)
+        waiting = self._waiting.pop(message, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)

@@ -1,0 +1,119 @@
+"""What happens in a conversation, as a program or a terminal sees it. Each item is one line of `reyn chat --json`."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from reyn.journal.kinds import Usage, Wait
+
+
+class Item(msgspec.Struct, frozen=True, tag_field="item"):
+    """Something that happened in a conversation."""
+
+
+class MessageReceived(Item, frozen=True, tag="message"):
+    """The agent takes a message. `run` is the background run that it is about, if it is not the user's."""
+
+    text: str
+    by: str = ""
+    run: str = ""
+
+
+class Delta(Item, frozen=True, tag="delta"):
+    """A piece of the reply. A `Restarted` voids the pieces before it; the `Reply` has the whole text."""
+
+    text: str
+
+
+class Restarted(Item, frozen=True, tag="restarted"):
+    """The model is asked again: the pieces of this reply so far are void."""
+
+    reason: str
+
+
+class OpRequested(Item, frozen=True, tag="op"):
+    """The agent uses an op, and the permission gate allows it."""
+
+    call: str
+    kind: str
+    arguments: dict[str, Any]
+
+
+class OpFinished(Item, frozen=True, tag="op_result"):
+    """An op has a result."""
+
+    call: str
+    kind: str
+    status: str
+    result: dict[str, Any]
+
+
+class RunStarted(Item, frozen=True, tag="run_started"):
+    """A skill started: one that the agent waits for, or one in the background."""
+
+    run: str
+    skill: str
+    background: bool = False
+
+
+class RunReported(Item, frozen=True, tag="run_ended"):
+    """A skill ended or stopped."""
+
+    run: str
+    status: str
+    reason: str = ""
+
+
+class Question(Item, frozen=True, tag="question"):
+    """A run asks the user. `run` is the conversation itself or one of its runs."""
+
+    run: str
+    wait: Wait
+
+
+class Reply(Item, frozen=True, tag="reply"):
+    """The agent's reply; the turn is over.
+
+    Attributes:
+        text: The reply; empty if the turn was aborted.
+        status: `replied`, or `aborted` by the user.
+        usage: The tokens of the conversation so far.
+        run: The background run that the reply is about, if no message of the user is answered.
+    """
+
+    text: str
+    status: Literal["replied", "aborted"] = "replied"
+    usage: Usage = Usage()
+    run: str = ""
+
+
+class Stopped(Item, frozen=True, tag="stopped"):
+    """The conversation does not go on by itself: it ended, failed, or reached a limit.
+
+    Attributes:
+        status: The status of the run.
+        reason: Why it stopped.
+        code: The error code, if it failed.
+        hint: What to do before it is retried.
+    """
+
+    status: str
+    reason: str = ""
+    code: str = ""
+    hint: str = ""
+
+
+ChatItem = (
+    MessageReceived
+    | Delta
+    | Restarted
+    | OpRequested
+    | OpFinished
+    | RunStarted
+    | RunReported
+    | Question
+    | Reply
+    | Stopped
+)

@@ -1,0 +1,40 @@
+"""Open a conversation: find the agent and its skill, and derive the runtime that executes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from reyn.chat.conversation import Conversation
+from reyn.errors import InputInvalid
+from reyn.skills.agents import PREFIX
+
+if TYPE_CHECKING:
+    from reyn.runtime import OSRuntime
+    from reyn.skills.agents import Agent
+
+
+def open_conversation(runtime: OSRuntime, name: str, run_id: str | None, by: str) -> Conversation:
+    """Open a conversation; `OSRuntime.chat` documents the arguments."""
+    if run_id is not None and runtime.is_recorded(run_id):
+        row = runtime.find(run_id)
+        if not row.skill.startswith(PREFIX):
+            raise InputInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
+        name, run_id = row.skill.removeprefix(PREFIX), row.run_id
+    agent = runtime.agents.load(name)
+    return Conversation(
+        lambda people: _derived(runtime, agent, people),
+        agent,
+        runtime.agent_skill(name),
+        runtime.new_run_id() if run_id is None else run_id,
+        by=by,
+    )
+
+
+def _derived(runtime: OSRuntime, agent: Agent, people: Any) -> OSRuntime:
+    """Return the runtime of a conversation: the agent's model and limits, and people who are asked in it."""
+    limits = runtime.config.limits
+    if agent.budget.tokens is not None:
+        limits = replace(limits, tokens=min(agent.budget.tokens, limits.tokens or agent.budget.tokens))
+    return runtime.derive(model=agent.model, people=people, limits=limits)

@@ -1,0 +1,85 @@
+"""Execute the background runs of a conversation while it goes on. Their ends come back through its inbox."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from reyn.chat.items import RunReported
+from reyn.errors import ReynError, RunBusy
+from reyn.runtime.background import unreported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.chat.items import ChatItem
+    from reyn.chat.services.intervention_registry import InterventionRegistry
+    from reyn.journal import RunRow
+    from reyn.kernel.snapshot import RunState
+    from reyn.runtime import OSRuntime
+
+
+class SkillRunner:
+    """The background runs of one conversation that this process executes."""
+
+    def __init__(
+        self, runtime: OSRuntime, conversation: str, put: Callable[[ChatItem], None], questions: InterventionRegistry
+    ) -> None:
+        self._runtime = runtime
+        self._conversation = conversation
+        self._put = put
+        self._questions = questions
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._skills: dict[str, str] = {}
+
+    def start(self, run: str, skill: str = "") -> None:
+        """Execute a background run, unless it is being executed."""
+        self._skills[run] = skill
+        if run not in self._tasks or self._tasks[run].done():
+            self._tasks[run] = asyncio.ensure_future(self._execute(run))
+
+    def continue_all(self, state: RunState) -> None:
+        """Execute the background runs that an earlier process left, or whose end was not reported."""
+        for run in unreported(self._runtime.journal, state):
+            self.start(run)
+
+    async def _execute(self, run: str) -> None:
+        try:
+            result = await self._runtime.run_background(self._conversation, run)
+        except RunBusy:
+            return  # another process executes it, and reports its end
+        except ReynError as error:
+            self._put(RunReported(run, "failed", f"{error.code}: {error.message}"))
+            return
+        self._put(RunReported(run, str(result.status), result.reason))
+
+    def rows(self) -> list[RunRow]:
+        """Return the background runs that have begun, in the order in which they were started."""
+        background = self._runtime.state(self._conversation).inbox.background
+        rows = (self._runtime.journal.find(run) for run in background)
+        return [row for row in rows if row is not None]
+
+    def cancel(self, run: str, reason: str = "") -> None:
+        """Cancel a background run.
+
+        Raises:
+            RunNotResumable: It has ended.
+        """
+        self._runtime.cancel(run, reason)
+
+    @property
+    def in_progress(self) -> list[str]:
+        """The runs that this process executes."""
+        return [run for run, task in self._tasks.items() if not task.done()]
+
+    async def settle(self) -> None:
+        """Wait until no background run is being executed."""
+        while tasks := [task for task in self._tasks.values() if not task.done()]:
+            await asyncio.wait(tasks)
+
+    async def close(self) -> None:
+        """Interrupt the runs; they can be continued."""
+        tasks = [task for task in self._tasks.values() if not task.done()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,253 @@
+"""Adapter for the Gemini API through Google's Gen AI SDK. Needs the extra `gemini`.
+
+It constrains the output with `response_json_schema` and uses native function calling. Gemini caches prompt prefixes by
+itself; Reyn puts the static part first and reports the cached tokens. Key, client and errors belong to `remote`; the
+form of messages belongs to `gemini_contents`.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.errors import ModelError, ResponseIncomplete
+from reyn.journal.kinds import Usage
+from reyn.models.decoding import GEMINI, Inexpressible, decoding_schema, to_subset
+from reyn.models.gemini_contents import to_contents, to_system, to_tools
+from reyn.models.native_reply import call_id
+from reyn.models.protocol import ModelAnswer, ToolCall
+from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
+from reyn.models.sdk_logs import scrub_logs
+from reyn.models.streaming import ENCODINGS, limit_stream
+
+if TYPE_CHECKING:
+    from reyn.models.protocol import ModelRequest
+    from reyn.models.remote import RequestFormat
+
+_API_VERSION = "v1"
+"""The default of the SDK, which also reads it from the environment."""
+_TRUNCATED = frozenset(("MAX_TOKENS", "CONTINUATION"))
+_BROKEN = frozenset(
+    ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE", "OTHER")
+)
+"""Reasons to stop after which another attempt may succeed."""
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)s")
+
+
+class GeminiModel(RemoteModel):
+    """A model behind the Gemini API."""
+
+    adapter = "gemini"
+    _http_clients: tuple[Any, Any]
+
+    @staticmethod
+    def _import_sdk() -> Any:
+        import httpx2
+        from google import genai
+        from google.genai import errors
+
+        return _Sdk(genai.Client, errors.APIError, httpx2)
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Send one request and read the streamed answer to its end."""
+        request_format = self._format_of(request)
+        config = self._config(request, request_format)
+        if request_format.mode == "json_schema" and "response_json_schema" not in config:
+            request_format = request_format._replace(mode="json_object")  # this contract cannot be expressed
+        client = self._connect()
+        reply = _Reply()
+        try:
+            chunks = await client.aio.models.generate_content_stream(
+                model=self._model, contents=to_contents(request.messages), config=config
+            )
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    self._add(chunk, reply, request)
+                    if reply.length > MAX_ANSWER_LENGTH:
+                        reply.finish_reason = reply.finish_reason or "MAX_TOKENS"
+                        break
+        except ModelError:
+            raise
+        except Exception as error:  # noqa: BLE001 - third-party code
+            raise self._sdk_exception(error, reply, request_format) from None  # its message may quote the key
+        if not reply.finish_reason:
+            raise self._unfinished(reply.length, "text/event-stream")
+        return reply.answer(request, request_format)
+
+    def _new_client(self) -> Any:
+        httpx2, timeout = self._sdk.httpx2, self._settings.timeout_seconds
+        options: dict[str, Any] = {"trust_env": self._trusts_environment, "headers": {"Accept-Encoding": ENCODINGS}}
+        http_client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout)),
+            event_hooks={"response": [limit_stream]},
+            **options,
+        )
+        self._http_clients = http_client, httpx2.Client(**options)
+        client = self._sdk.new_client(
+            api_key=self._key(),
+            vertexai=False,
+            http_options={
+                "base_url": self._base_url,
+                "api_version": _API_VERSION,
+                "timeout": timeout * 1000,
+                # Both are passed, so that the SDK reads no certificates and no proxies by itself.
+                "httpx_async_client": self._http_clients[0],
+                "httpx_client": self._http_clients[1],
+            },
+        )
+        if self._scrubber is not None:
+            scrub_logs(self._scrubber)  # the SDK has imported the HTTP libraries by now
+        return client
+
+    def _replace_key(self, client: Any, key: str) -> None:
+        client._api_client._http_options.headers["x-goog-api-key"] = key  # noqa: SLF001 - no public way to change it
+
+    async def _close_client(self, client: Any) -> None:
+        await self._http_clients[0].aclose()  # the SDK does not close what it was given
+        self._http_clients[1].close()
+
+    def _config(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any]:
+        config: dict[str, Any] = {
+            "max_output_tokens": self._settings.max_tokens,
+            "automatic_function_calling": {"disable": True},
+        }
+        if system := to_system(request.messages):
+            config["system_instruction"] = system
+        if self._settings.temperature is not None:
+            config["temperature"] = self._settings.temperature
+        if request.tools:
+            config["tools"] = to_tools(request.tools)
+        if request_format.mode in ("json_schema", "json_object"):
+            config["response_mime_type"] = "application/json"
+        if request_format.mode == "json_schema":
+            try:
+                schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
+                config["response_json_schema"] = to_subset(schema, GEMINI)
+            except Inexpressible:
+                pass
+        return config
+
+    def _add(self, chunk: Any, reply: _Reply, request: ModelRequest) -> None:
+        """Add a piece of the answer."""
+        blocked = getattr(chunk.prompt_feedback, "block_reason", None)
+        if blocked:
+            raise self._withheld(_value(blocked))
+        reply.count(chunk.usage_metadata)
+        for candidate in chunk.candidates or ():
+            if candidate.index:
+                continue  # only one answer was requested
+            for part in getattr(candidate.content, "parts", None) or ():
+                text = reply.add(part)
+                if text and request.on_delta is not None:
+                    request.on_delta(text)
+            if candidate.finish_reason:
+                self._finish(_value(candidate.finish_reason), candidate.finish_message, reply)
+
+    def _finish(self, reason: str, message: str | None, reply: _Reply) -> None:
+        details = f"{reason}: {message}" if message else reason
+        if reason in _BROKEN:
+            raise ResponseIncomplete(f"model `{self.name}` sent no valid answer: {self._shorten(details)}")
+        if reason != "STOP" and reason not in _TRUNCATED:
+            raise self._withheld(details)
+        reply.finish_reason = reason
+
+    # -- errors ---------------------------------------------------------------------------------------
+
+    def _sdk_exception(self, error: Exception, reply: _Reply, request_format: RequestFormat) -> ModelError:
+        """Translate an exception of the SDK or of the HTTP client."""
+        httpx2 = self._sdk.httpx2
+        if isinstance(error, self._sdk.APIError):
+            return self._api_error(error, request_format)
+        if isinstance(error, httpx2.TimeoutException) and not isinstance(error, httpx2.ConnectTimeout):
+            return self.timeout_error()
+        if reply.has_begun or not isinstance(error, httpx2.TransportError):
+            is_foreign = reply.has_begun or isinstance(error, ValueError | TypeError | UnicodeError)
+            return self._stream_error(error) if is_foreign else self._sdk_error(error)
+        return self._connection_error(error)
+
+    def _api_error(self, error: Any, request_format: RequestFormat) -> ModelError:
+        message = self._shorten(str(error.message or error.details or error))
+        response = error.response
+        headers = dict(getattr(response, "headers", None) or {})
+        request = getattr(response, "request", None)
+        target = self._scrub(f"{request.method} {request.url}") if request is not None else ""
+        details = list(_details(error.details))
+        status = error.code if isinstance(error.code, int) else 500
+        if any(one.get("reason") == "API_KEY_INVALID" for one in details):
+            status = 401  # reported as 400
+        delays = [found for one in details if (found := _DURATION.fullmatch(str(one.get("retryDelay", ""))))]
+        if delays and "retry-after" not in headers:
+            headers["retry-after"] = delays[0][1]
+        return self._status_error(status, message, headers, request_format, target)
+
+
+class _Sdk(msgspec.Struct, frozen=True):
+    """What the adapter uses of the SDK."""
+
+    new_client: Any
+    APIError: Any
+    httpx2: Any
+
+
+class _Reply:
+    """What has arrived of a reply."""
+
+    def __init__(self) -> None:
+        self.finish_reason = ""
+        self.length = 0
+        self.has_begun = False
+        self._texts: list[str] = []
+        self._calls: list[Any] = []
+        self._usage: Any = None
+
+    def add(self, part: Any) -> str:
+        """Add a part; return its text, unless it is a thought."""
+        self.has_begun = True
+        if part.function_call is not None:
+            self._calls.append(part.function_call)
+            self.length += 32 + len(str(part.function_call.args or ""))
+        if not part.text or part.thought:
+            return ""
+        self._texts.append(part.text)
+        self.length += len(part.text)
+        return str(part.text)
+
+    def count(self, usage: Any) -> None:
+        """Keep the latest counts, which are cumulative."""
+        self._usage = usage or self._usage
+
+    def answer(self, request: ModelRequest, request_format: RequestFormat) -> ModelAnswer:
+        calls = tuple(
+            ToolCall(
+                call.id or call_id(request.run_id, request.call, number),
+                call.name or "",
+                msgspec.json.encode(call.args or {}).decode(),
+            )
+            for number, call in enumerate(self._calls, start=1)
+        )
+        is_truncated = self.finish_reason in _TRUNCATED
+        return ModelAnswer("".join(self._texts), self.usage(), request_format.mode, is_truncated, tool_calls=calls)
+
+    def usage(self) -> Usage | None:
+        """Return the token counts, or `None` unless the counts of input and output are present."""
+        counts = self._usage
+        if counts is None or counts.prompt_token_count is None or counts.candidates_token_count is None:
+            return None
+        read = counts.prompt_token_count + (counts.tool_use_prompt_token_count or 0)
+        cached = counts.cached_content_token_count or 0
+        written = counts.candidates_token_count + (counts.thoughts_token_count or 0)
+        return Usage(read, written, cached if 0 <= cached <= read else 0)
+
+
+def _value(reason: Any) -> str:
+    return str(getattr(reason, "value", reason))
+
+
+def _details(body: Any) -> list[dict[str, Any]]:
+    """Return the details of an error response."""
+    error = body.get("error", body) if isinstance(body, dict) else None
+    found = error.get("details") if isinstance(error, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

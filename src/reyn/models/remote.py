@@ -1,0 +1,424 @@
+"""Base class of the adapters for model servers: client, key, request format, and translation of errors.
+
+An adapter subclasses `RemoteModel` and adds the request and the reply of its API. Requests go only to the configured
+URL. Retries belong to the kernel; rate limits and circuit breakers belong to `endpoints`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from abc import ABC, abstractmethod
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from urllib.parse import urlsplit
+
+from reyn.config.values import ADAPTERS, MODES
+from reyn.errors import (
+    ConfigError,
+    KeyRejected,
+    ModelBroken,
+    ModelError,
+    ModelNotInstalled,
+    ModelTimeout,
+    ModelUnavailable,
+    PromptTooLong,
+    RateLimited,
+    RequestRejected,
+    ResponseIncomplete,
+    SchemaRejected,
+)
+from reyn.models.protocol import PLAIN_TEXT
+from reyn.secrets import origin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from reyn.config import ModelSettings
+    from reyn.models.protocol import ModelAnswer, ModelRequest, OutputMode
+    from reyn.secrets import Scrubber, Secrets
+
+MAX_ANSWER_LENGTH = 2_000_000
+"""Characters after which reading stops. The contract rejects far shorter answers."""
+CONNECT_SECONDS = 10
+NO_KEY = "no-key-is-set"
+"""Sent to servers without a configured key, because the SDKs require one."""
+_MAX_MESSAGE_LENGTH = 500
+
+
+class RequestFormat(NamedTuple):
+    """The form of a request. A call keeps its own copy, because concurrent calls may change the model's.
+
+    Attributes:
+        mode: The output mode.
+        has_tools: Whether the request offers tools.
+        is_plain_text: Whether the answer is plain text.
+        is_one_object: Whether the schema avoids `anyOf` at its root.
+        limit_field: The field that limits the length of the answer, where servers disagree about it.
+    """
+
+    mode: OutputMode
+    has_tools: bool = False
+    is_plain_text: bool = False
+    is_one_object: bool = False
+    limit_field: str = "max_tokens"
+
+    @property
+    def key(self) -> tuple[bool, bool]:
+        """The kind of request that has this format."""
+        return self.has_tools, self.is_plain_text
+
+
+class RemoteModel(ABC):
+    """A model behind a server. Subclasses set `adapter` and implement the abstract methods."""
+
+    adapter: ClassVar[str]
+    takes_time = True
+
+    def __init__(
+        self,
+        name: str,
+        model: str,
+        settings: ModelSettings,
+        secrets: Callable[[], Secrets],
+        may_bind: Callable[[str, str], bool] = lambda *_: True,
+    ) -> None:
+        self._sdk = self._load_sdk()  # takes a second, which must not count against the timeout of a call
+        self.name = name
+        self._model = model
+        self._settings = settings
+        self._secrets = secrets
+        self._may_bind = may_bind
+        self._modes: tuple[OutputMode, ...] = MODES[self.adapter][1:]  # type: ignore[assignment]
+        mode: OutputMode = self._modes[0] if settings.mode == "auto" else settings.mode
+        # Some servers cannot constrain the output of a request with tools, so its format is found out separately.
+        self._formats = {
+            (has_tools, is_plain): self._first_format(RequestFormat("free" if is_plain else mode, has_tools, is_plain))
+            for has_tools in (False, True)
+            for is_plain in (False, True)
+        }
+        self._client: Any = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_key_rejected = False
+        self._scrub: Callable[[str], str] = str
+        self._scrubber: Scrubber | None = None
+
+    # -- the API, implemented by subclasses -----------------------------------------------------------
+
+    @abstractmethod
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Send one request and read the streamed answer to its end."""
+
+    @staticmethod
+    @abstractmethod
+    def _import_sdk() -> Any:
+        """Import and return the SDK."""
+
+    @abstractmethod
+    def _new_client(self) -> Any:
+        """Return a client for the running event loop."""
+
+    @abstractmethod
+    def _replace_key(self, client: Any, key: str) -> None:
+        """Let a client use another key."""
+
+    @abstractmethod
+    async def _close_client(self, client: Any) -> None:
+        """Close the connections of a client."""
+
+    def _first_format(self, request_format: RequestFormat) -> RequestFormat:
+        """Return the format of the first request of a kind."""
+        return request_format
+
+    def _other_format(self, message: str, request_format: RequestFormat) -> tuple[str, dict[str, Any]] | None:
+        """Return another format, but no lower mode, to try after a rejected request: its name, and what changes."""
+        is_changeable = request_format.mode == "json_schema" and not request_format.is_one_object
+        if is_changeable and is_about_schema(message) and not is_about_tools(message) and _is_about_root(message):
+            return "json_schema, one object", {"is_one_object": True}
+        return None
+
+    # -- requests -------------------------------------------------------------------------------------
+
+    def _format_of(self, request: ModelRequest) -> RequestFormat:
+        return self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
+
+    def _load_sdk(self) -> Any:
+        try:
+            return self._import_sdk()
+        except ImportError as error:
+            message = f"`{self.adapter}` models need the extra `{self.adapter}`"
+            raise ModelNotInstalled(message, hint=f"pip install 'reyn[{self.adapter}]'") from error
+
+    def _connect(self) -> Any:
+        """Return the client of the running event loop: connections cannot move between loops."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._loop is not loop:
+            self._loop = loop
+            self._client = self._new_client()
+        elif self._is_key_rejected:
+            self._replace_key(self._client, self._key())  # the operator may have replaced it
+        self._is_key_rejected = False
+        return self._client
+
+    @property
+    def _base_url(self) -> str:
+        return self._settings.base_url or ADAPTERS[self.adapter].url
+
+    @property
+    def _trusts_environment(self) -> bool:
+        """Whether proxies of the environment apply. They do not apply to servers on this machine."""
+        host = urlsplit(self._base_url).hostname or ""
+        return not (host in ("localhost", "::1") or host.startswith("127."))
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            await self._close_client(client)
+
+    # -- the key --------------------------------------------------------------------------------------
+
+    @property
+    def _needs_key(self) -> bool:
+        """Whether the server is known to require a key."""
+        return self._settings.base_url is None
+
+    def _key(self) -> str:
+        handle = self._settings.key
+        if not handle:
+            if self._needs_key:
+                raise self._missing_key()
+            return NO_KEY
+        try:
+            secrets = self._secrets()
+            key = secrets.resolve_for(
+                handle, self._base_url, may_bind=self._may_bind(handle, origin_of(self._base_url))
+            )
+        except ConfigError as error:
+            raise KeyRejected(f"no API key for model `{self.name}`: {error.message}", hint=error.hint) from error
+        self._scrub = secrets.scrubber.scrub
+        self._scrubber = secrets.scrubber
+        if not (key.isascii() and key.isprintable() and " " not in key):
+            message = f"the API key of model `{self.name}` contains whitespace or non-ASCII characters"
+            raise KeyRejected(message, hint=f"Store it again without them, and check `{handle}`.")
+        return key
+
+    def _missing_key(self) -> KeyRejected:
+        return KeyRejected(f"no API key for model `{self.name}`", hint=self._missing_key_hint())
+
+    def _missing_key_hint(self) -> str:
+        variable = ADAPTERS[self.adapter].variable
+        if variable and self._has_variable(variable):
+            condition = "" if self._settings.base_url is None else "if this server may receive it, "
+            addition = f"add `key: env://{variable}` to {self._settings_place()}."
+            return f"`{variable}` is set: {condition}{addition}"
+        name = variable if variable and self._settings.base_url is None else "NAME"
+        return (
+            f"Add `key: secret://{name}` (a stored secret) or `key: env://{name}` (an environment variable) to "
+            f"{self._settings_place()}."
+        )
+
+    def _has_variable(self, variable: str) -> bool:
+        try:
+            return self._secrets().has_variable(variable)
+        except ConfigError:  # the secret stores cannot be opened
+            return False
+
+    def _settings_place(self) -> str:
+        """Return where in `reyn.yaml` the key belongs. A model that was named directly has no settings yet."""
+        if self.name.partition(":")[0] == self.adapter:
+            return f"an entry with `model: {self.name}` under `models` in reyn.yaml"
+        return f"`models.{self.name}` in reyn.yaml"
+
+    def scrub(self, text: str) -> str:
+        """Replace the key in a text. Before the first call, no key is known."""
+        return self._scrub(text)
+
+    def _shorten(self, text: str) -> str:
+        """Scrub, then truncate: the scrubber cannot recognize half a key."""
+        return " ".join(self._scrub(text).split())[:_MAX_MESSAGE_LENGTH]
+
+    # -- errors ---------------------------------------------------------------------------------------
+
+    def timeout_error(self) -> ModelTimeout:
+        """Return the error for an answer that took too long."""
+        return ModelTimeout(f"model `{self.name}` did not answer within {self._settings.timeout_seconds} seconds")
+
+    def _connection_error(self, error: BaseException) -> ModelUnavailable:
+        details = f"{type(error).__name__}: {self._shorten(str(error))}"
+        return ModelUnavailable(f"cannot connect to model `{self.name}` at {self._base_url}: {details}")
+
+    def _sdk_error(self, error: BaseException) -> ModelBroken:
+        """Return the error for an exception that no part of a request should raise."""
+        details = f"{type(error).__name__}: {self._shorten(str(error))}"
+        message = f"the request to model `{self.name}` failed: {details}"
+        hint = f"Check the versions of {ADAPTERS[self.adapter].packages}, then try again."
+        return ModelBroken(message, hint=hint)
+
+    def _stream_error(self, error: BaseException) -> ModelError:
+        """Translate an exception that interrupted an answer."""
+        kind = type(error).__name__
+        if "Timeout" in kind:
+            return self.timeout_error()
+        message = f"the answer of model `{self.name}` was interrupted: {kind}: {self._shorten(str(error))}"
+        return ResponseIncomplete(message)
+
+    def _chunk_error(self, error: Any, request_format: RequestFormat) -> ModelError:
+        """Translate an error that a server reports inside a response with status 200."""
+        fields = error if isinstance(error, dict) else {"message": error}
+        message = self._shorten(str(fields.get("message", error)))
+        code = fields.get("code")
+        if isinstance(code, int) and 400 <= code < 600:
+            return self._status_error(code, message, {}, request_format)
+        return ResponseIncomplete(f"model `{self.name}` reported an error instead of an answer: {message}")
+
+    def _withheld(self, reason: str) -> RequestRejected:
+        """Return the error for an answer that the provider filtered out, or that the model refused to give."""
+        hint = "Check the prompt of the phase, or use another model."
+        return RequestRejected(f"model `{self.name}` withheld its answer: {self._shorten(reason)}", hint=hint)
+
+    def _unfinished(self, length: int, content_type: str) -> ResponseIncomplete:
+        what = "an incomplete answer" if length else f"no answer (content type: {content_type})"
+        return ResponseIncomplete(f"model `{self.name}` sent {what}")
+
+    def _status_error(
+        self, status: int, message: str, headers: Mapping[str, str], request_format: RequestFormat, target: str = ""
+    ) -> ModelError:
+        """Translate a response with an error status.
+
+        Args:
+            status: The HTTP status.
+            message: The error message, scrubbed and shortened.
+            headers: The headers of the response.
+            request_format: The format of the request.
+            target: Method and URL of the request.
+        """
+        text = f"model `{self.name}` returned HTTP {status}: {message}"
+        if status in (401, 403):
+            self._is_key_rejected = True
+            return KeyRejected(text, hint=self._rejected_key_hint())
+        if status in (408, 409, 425, 429) or status >= 500:
+            retry_after = self._retry_after(headers)
+            text += "" if retry_after is None else f" (retry after {retry_after:.0f} seconds)"
+            transient = RateLimited(text) if status == 429 else ModelUnavailable(text)
+            transient.retry_after = retry_after
+            return transient
+        if status < 400:
+            location = self._scrub(headers.get("location", "another URL"))
+            message = f"model `{self.name}` returned HTTP {status}, a redirect to {location}"
+            return RequestRejected(message, hint="Set the model's `base_url` to the final URL.")
+        if status == 404:
+            hint = f"Check the model's name and its `base_url`{ADAPTERS[self.adapter].url_hint}."
+            return RequestRejected(f"{text} ({target})" if target else text, hint=hint)
+        if status in (400, 413, 422):
+            if status == 413 or is_about_length(message):
+                return PromptTooLong(text)
+            if found := self._other_format(message, request_format):
+                return self._change_format(text, request_format, found[0], **found[1])
+            if request_format.mode != "free" and is_about_schema(message) and not is_about_tools(message):
+                return self._downgrade(text, request_format)
+        return RequestRejected(text)
+
+    def _retry_after(self, headers: Mapping[str, str]) -> float | None:
+        """Return the delay that a response asks for, in seconds."""
+        return parse_retry_after(headers)
+
+    def _rejected_key_hint(self) -> str:
+        handle = self._settings.key
+        if not handle:
+            return self._missing_key_hint()
+        if handle.startswith("env://"):
+            return f"Set `{handle.removeprefix('env://')}` to a valid key, then resume the run."
+        return f"Store a valid key as the secret `{handle.removeprefix('secret://')}`, then resume the run."
+
+    def _downgrade(self, text: str, request_format: RequestFormat) -> ModelError:
+        """Select the next output mode, unless the configuration fixes the mode."""
+        if self._settings.mode != "auto":
+            return SchemaRejected(text)
+        lower = self._modes[self._modes.index(request_format.mode) + 1]
+        return self._change_format(text, request_format, lower, mode=lower)
+
+    def _change_format(self, text: str, request_format: RequestFormat, instead: str, **changes: Any) -> SchemaRejected:
+        """Change the format of later requests, unless a concurrent call has already changed it."""
+        if self._formats[request_format.key] == request_format:
+            self._formats[request_format.key] = request_format._replace(**changes)
+        error = SchemaRejected(text)
+        error.instead = instead
+        return error
+
+    # -- status ---------------------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Return the details of a listing; `key` is a handle, never a value."""
+        modes = list(self._modes) if self._settings.mode == "auto" else [self._settings.mode]
+        return {"base_url": self._base_url, "key": self._settings.key, "modes": modes}
+
+    def check_key(self) -> None:
+        """Check, without reading it and without a connection, that there is a key and that the server may have it.
+
+        Raises:
+            ModelError: Why the model cannot be used.
+        """
+        handle = self._settings.key
+        if not handle:
+            if self._needs_key:
+                raise self._missing_key()
+            return
+        try:
+            self._secrets().check_present(handle)
+            origin = origin_of(self._base_url)
+            self._secrets().check_origin(handle, origin, may_bind=self._may_bind(handle, origin))
+        except ConfigError as error:
+            raise KeyRejected(f"no API key for model `{self.name}`: {error.message}", hint=error.hint) from error
+
+
+def parse_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Return the delay in a `Retry-After` header (seconds or a date); `None` if it is missing, invalid or past."""
+    text = headers.get("retry-after", "")
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(text).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    return seconds if math.isfinite(seconds) and seconds > 0 else None
+
+
+def is_about_length(message: str) -> bool:
+    """Recognize a prompt beyond the context window.
+
+    The phrases are those of OpenAI, vLLM, llama.cpp, Anthropic and Gemini. `In context=('properties', …)` is about a
+    schema and must not match.
+    """
+    lowered = message.lower()
+    phrases = (
+        "context length",
+        "context size",
+        "context window",
+        "too many tokens",
+        "prompt is too long",
+        "exceeds the maximum number of tokens",
+    )
+    return any(phrase in lowered for phrase in phrases)
+
+
+def is_about_tools(message: str) -> bool:
+    """Recognize a rejected tool definition, which another output mode does not fix."""
+    lowered = message.lower()
+    return any(phrase in lowered for phrase in ("schema for function", "tools.", "function_declarations["))
+
+
+def is_about_schema(message: str) -> bool:
+    """Recognize a rejected output format."""
+    lowered = message.lower()
+    phrases = ("response_format", "json_object", "schema", "grammar", "output_config", "response mime type")
+    return any(phrase in lowered for phrase in phrases)
+
+
+def _is_about_root(message: str) -> bool:
+    """Recognize servers that reject `anyOf` at the root of a schema or require `type: "object"` there."""
+    lowered = message.lower()
+    phrases = ("anyof", "oneof", "root", "top level", "top-level", 'type: "object"')
+    return any(phrase in lowered for phrase in phrases)

@@ -1,0 +1,188 @@
+"""Agents: who holds a conversation. An agent is a Markdown file; together with the standard skill `chat` it is a skill.
+
+`reyn/agents/NAME.md` names the skills, ops, permissions, model and memory of the agent; its body is the agent's role.
+The agent `default` exists without a file. A project can replace the skill `chat` like any other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from reyn.documents import DocumentError, check_keys, nearest, parse_front_matter, read_text
+from reyn.errors import AgentNotFound, SkillInvalid
+from reyn.skills import codes
+from reyn.skills.names import find_path, is_valid_name, nfc
+from reyn.skills.values import END, ConversationSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from reyn.skills.values import Skill
+
+AGENTS = "reyn/agents"
+"""The folder of the agents, relative to the project."""
+DEFAULT = "default"
+CHAT = "chat"
+"""The standard skill that every conversation runs."""
+PREFIX = "agent:"
+"""Begins the name under which an agent is run as a skill."""
+MAX_ROLE_CHARS = 20_000
+
+Memory = Literal["shared", "own", "none"]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one conversation with the agent may use.
+
+    Attributes:
+        tokens: Tokens of all model calls.
+        transcript: The size of the transcript, in tokens, above which older messages are summarised.
+    """
+
+    tokens: Positive | None = None
+    transcript: Annotated[int, msgspec.Meta(ge=200)] | None = None
+
+
+class AgentFrontMatter(msgspec.Struct, frozen=True):
+    """Front matter of an agent."""
+
+    type: Literal["agent"]
+    name: str
+    description: str = ""
+    model: str | None = None
+    model_class: str | None = None
+    skills: tuple[str, ...] | None = None
+    allowed_ops: tuple[str, ...] | None = None
+    permissions: dict[str, Any] = {}
+    required_credentials: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    memory: Memory = "own"
+
+
+class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who holds a conversation.
+
+    Attributes:
+        name: The agent's name.
+        role: What the model is told about its role; empty for the default agent.
+        description: What the agent is for. Other agents see it.
+        model: The model that answers; `None` for the project's.
+        model_class: The class of the model that answers, if `model` is not set.
+        skills: Patterns of the names of skills that it may run; `None` allows all.
+        allowed_ops: Op kinds that it may use; `None` allows those of the skill `chat`.
+        permissions: What it requests, as a skill does.
+        required_credentials: The secrets that its ops may use.
+        budget: What one conversation may use.
+        memory: Whether it remembers in files of its own and in shared ones, in shared ones only, or not at all.
+    """
+
+    name: str
+    role: str = ""
+    description: str = ""
+    model: str | None = None
+    model_class: str | None = None
+    skills: tuple[str, ...] | None = None
+    allowed_ops: tuple[str, ...] | None = None
+    permissions: dict[str, Any] = {}
+    required_credentials: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    memory: Memory = "own"
+
+    def skill(self, chat: Skill, *, is_single_turn: bool = False) -> Skill:
+        """Return the skill of a conversation with the agent.
+
+        Args:
+            chat: The standard skill.
+            is_single_turn: Whether it ends with the first reply, as when another agent asks.
+        """
+        entry = chat.entry
+        phase = chat.phases[entry]
+        conversation = phase.conversation or ConversationSettings()
+        phase = replace(
+            phase,
+            instructions=f"{self.role.strip()}\n\n{phase.instructions}" if self.role.strip() else phase.instructions,
+            model_class=self.model_class or phase.model_class,
+            allowed_ops=self._ops(phase.allowed_ops),
+            allowed_skills=self.skills if self.skills is not None else phase.allowed_skills,
+            conversation=replace(conversation, max_tokens=self.budget.transcript or conversation.max_tokens),
+            can_finish=is_single_turn,
+        )
+        return replace(
+            chat,
+            name=f"{PREFIX}{self.name}",
+            description=self.description or chat.description,
+            phases={**chat.phases, entry: phase},
+            graph={**chat.graph, entry: (END,)} if is_single_turn else chat.graph,
+            edge_texts={} if is_single_turn else chat.edge_texts,
+            permissions={**chat.permissions, **self.permissions},
+            required_credentials=self.required_credentials or chat.required_credentials,
+        )
+
+    def _ops(self, standard: tuple[str, ...]) -> tuple[str, ...]:
+        ops = standard if self.allowed_ops is None else self.allowed_ops
+        return tuple(kind for kind in ops if self.memory != "none" or kind not in _MEMORY_OPS)
+
+
+_MEMORY_OPS = ("remember", "forget", "recall")
+
+
+class Agents:
+    """The agents of a project."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self.folder = root / AGENTS
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names of all agents; `default` is one even without a file."""
+        files = {nfc(path.stem) for path in self.folder.glob("*.md")} if self.folder.is_dir() else set()
+        yield from sorted({DEFAULT, *(name for name in files if is_valid_name(name))})
+
+    def path(self, name: str) -> Path | None:
+        """Return the file of an agent; `None` if it has none."""
+        found = find_path(self.folder, f"{name}.md") if is_valid_name(name) else None
+        return found if found is not None and found.is_file() else None
+
+    def load(self, name: str) -> Agent:
+        """Return an agent.
+
+        Raises:
+            AgentNotFound: There is no such agent.
+            SkillInvalid: Its file has errors.
+        """
+        path = self.path(name)
+        if path is None:
+            if name == DEFAULT:
+                return Agent(DEFAULT)
+            raise AgentNotFound(
+                f"no agent `{name}`: no file `{AGENTS}/{name}.md`", hint=nearest(name, list(self)) or None
+            )
+        label = f"{AGENTS}/{path.name}"
+        try:
+            document = parse_front_matter(read_text(path, label, inside=self._root), label)
+        except DocumentError as error:
+            raise SkillInvalid(f"agent `{name}` has errors:", [error.finding]) from error
+        findings = check_keys(
+            document,
+            AgentFrontMatter,
+            unknown=codes.UNKNOWN_KEY,
+            missing=codes.MISSING_KEY,
+            wrong=codes.WRONG_VALUE,
+        )
+        value = document.value if isinstance(document.value, dict) else {}
+        if not findings and value["name"] != nfc(path.stem):
+            message = f"`name` is `{value['name']}`, but the file is `{path.name}`"
+            findings.append(document.finding(codes.WRONG_NAME, message, "name", fix=f"write `name: {path.stem}`"))
+        if not findings and len(document.body) > MAX_ROLE_CHARS:
+            message = f"the role has {len(document.body)} characters; at most {MAX_ROLE_CHARS} are allowed"
+            findings.append(document.finding(codes.WRONG_VALUE, message, fix="shorten it; every turn pays for it"))
+        if findings:
+            raise SkillInvalid(f"agent `{name}` has errors:", findings)
+        front = msgspec.structs.asdict(msgspec.convert(value, AgentFrontMatter))
+        del front["type"]
+        return Agent(**front, role=document.body.strip())

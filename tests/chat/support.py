@@ -1,0 +1,83 @@
+"""An agent for tests: a model that answers by what it sees, and skills that it can run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from reyn.models import ModelAnswer, ModelRequest
+from tests.support import act, finish, write_skill
+
+
+def reply(text: str) -> dict[str, Any]:
+    """A reply, after which the conversation goes on."""
+    return {
+        "control": {
+            "type": "transition",
+            "decision": "continue",
+            "next_phase": "converse",
+            "confidence": 0.9,
+            "reason": {"summary": "answered"},
+        },
+        "artifact": {"type": "reply", "data": {"text": text}},
+    }
+
+
+def bye(text: str) -> dict[str, Any]:
+    """The last reply."""
+    return finish(text, "reply")
+
+
+def run_skill(skill: str, **input: Any) -> dict[str, Any]:
+    return act({"kind": "run_skill", "skill": skill, "input": input or {"text": "x"}})
+
+
+def start_skill(skill: str, **input: Any) -> dict[str, Any]:
+    return act({"kind": "start_skill", "skill": skill, "input": input or {"text": "x"}})
+
+
+Answer = dict[str, Any] | Callable[[ModelRequest], dict[str, Any] | Awaitable[dict[str, Any]]]
+
+
+class Agent:
+    """Answers messages of the user by the first rule whose text the last message contains; other phases finish.
+
+    Attributes:
+        seen: The last message of every request.
+        work: Set it to let the phases of other skills answer.
+    """
+
+    name = "agent"
+
+    def __init__(self, **rules: Answer) -> None:
+        self._rules = rules
+        self.seen: list[str] = []
+        self.systems: list[str] = []
+        self.work = asyncio.Event()
+        self.work.set()
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        if request.phase != "converse":
+            await self.work.wait()
+            return ModelAnswer(json.dumps(finish(f"done by {request.phase}")))
+        last = request.messages[-1].text
+        self.seen.append(last)
+        self.systems.append(request.messages[0].text)
+        if last.startswith("# Results"):
+            return ModelAnswer(json.dumps(reply(f"Result: {last}")))
+        for word, answer in self._rules.items():
+            if word in last:
+                found = answer(request) if callable(answer) else answer
+                return ModelAnswer(json.dumps(await found if isinstance(found, Awaitable) else found))
+        return ModelAnswer(json.dumps(reply(f"You said: {last}")))
+
+
+def skills(root: Path, *names: str, **keys: str) -> None:
+    """Write skills with one phase that takes a message."""
+    for name in names:
+        extra = {"work": keys.get(name, "")}
+        write_skill(root, name, {"work": ["end"]}, inputs={"work": "user_message"}, phase_keys=extra,
+                    skill_keys=f"description: Make a {name}\n")  # fmt: skip

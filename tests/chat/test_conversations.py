@@ -1,0 +1,344 @@
+"""A conversation is a run: messages through its inbox, replies as artifacts, skills as runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from reyn import OSRuntime, ReynError, SyncRuntime
+from reyn.chat import Reply, RunReported, RunStarted
+from reyn.errors import AgentNotFound, ChatStopped, InputInvalid, ModelUnavailable, RunNotResumable, SkillInvalid
+from tests.chat.support import Agent, bye, reply, run_skill, skills, start_skill
+
+ASK = "preprocessor:\n  - ask_user: {question: Which colour?, into: data.colour}\n"
+
+
+def run(coroutine):
+    return asyncio.run(coroutine)
+
+
+async def reach(condition) -> None:
+    """Let other tasks go on until a condition holds; the test's timeout bounds it."""
+    while not condition():  # noqa: ASYNC110 - the code under test has no event to wait for
+        await asyncio.sleep(0.001)
+
+
+def test_a_conversation_is_a_run_of_its_agents_skill(tmp_path: Path):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent()) as rt:
+            async with rt.chat() as chat:
+                assert (await chat.say("hello")).text == "You said: hello"
+                assert (await chat.say("and now?")).text == "You said: and now?"
+            row = rt.find(chat.run_id)
+            assert (row.skill, row.status) == ("agent:default", "waiting")
+            assert (await rt.replay(row.run_id)).status == "waiting"
+            assert rt.verify(row.run_id).events > 10
+            said = [message.text for message in rt.transcript(row.run_id) if message.role == "user"]
+            assert said == ["hello", "and now?"]
+
+    run(talk())
+
+
+def test_a_conversation_continues_in_another_process(tmp_path: Path):
+    async def first():
+        async with OSRuntime.open(tmp_path, model=Agent()) as rt, rt.chat() as chat:
+            await chat.say("one")
+            return chat.run_id
+
+    async def second(name: str):
+        model = Agent()
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id=name) as chat:
+            assert (await chat.say("two")).text == "You said: two"
+            assert len([m for m in rt.transcript(name) if m.role == "user"]) == 2
+
+    run(second(run(first())))
+
+
+def test_synchronous_code_can_talk(tmp_path: Path):
+    with SyncRuntime.open(tmp_path, model=Agent()) as rt, rt.chat() as chat:
+        assert chat.say("hello").text == "You said: hello"
+        assert chat.say("again").text == "You said: again"
+
+
+def test_the_model_sees_the_skills_that_it_can_run(tmp_path: Path):
+    skills(tmp_path, "poster", "flyer")
+    model = Agent()
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            await chat.say("hello")
+            skills(tmp_path, "banner")
+            await chat.say("hello again")
+
+    run(talk())
+    assert "- poster: Make a poster. Input: text (string)" in model.systems[0]
+    assert "banner" not in model.systems[0]
+    assert "- banner: Make a banner" in model.systems[1]
+    assert "- chat:" not in model.systems[1]  # it would talk with itself
+
+
+def test_a_skill_runs_as_a_sub_run_and_its_question_reaches_the_user(tmp_path: Path):
+    skills(tmp_path, "poster", poster=ASK)
+    model = Agent(make=run_skill("poster"))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            waiting = asyncio.ensure_future(chat.say("make a poster"))
+            await reach(lambda: len(chat.questions))
+            question = chat.questions.first
+            assert question.wait.message == "Which colour?"
+            chat.answer(question, "blue")
+            assert '"success":true' in (await waiting).text
+            assert not len(chat.questions)
+            assert rt.find(f"{chat.run_id}.1.1.1").status == "finished"
+
+    run(talk())
+
+
+def test_a_background_run_goes_on_while_the_user_talks(tmp_path: Path):
+    skills(tmp_path, "report")
+    model = Agent(finished=reply("Your report is ready."), report=start_skill("report"))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            model.work.clear()
+            await chat.say("write a report")
+            assert (await chat.say("meanwhile")).text == "You said: meanwhile"
+            [child] = chat.runs.in_progress
+            model.work.set()
+            await chat.runs.settle()
+            assert (await chat.say("what is new?")).text == "You said: what is new?"
+            chat._items.put_nowait(None)
+            seen = [item async for item in chat.items()]
+            assert RunReported(child, "finished") in seen
+            [told] = [item for item in seen if isinstance(item, Reply) and item.run == child]
+            assert told.text == "Your report is ready."
+            [started] = [item for item in seen if isinstance(item, RunStarted)]
+            assert started.background
+            row = rt.find(child)
+            assert (row.status, row.parent) == ("finished", "")
+            assert (await rt.replay(chat.run_id)).status == "waiting"
+            assert rt.state(chat.run_id).inbox.background[child].status == "finished"
+
+    run(talk())
+
+
+def test_a_background_run_that_was_interrupted_continues_and_is_reported_once(tmp_path: Path):
+    skills(tmp_path, "report")
+
+    async def first():
+        model = Agent(report=start_skill("report"))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            model.work.clear()
+            await chat.say("write a report")
+            await reach(lambda: rt.journal.find(f"{chat.run_id}.1.1.1") is not None)
+            return chat.run_id
+
+    async def second(name: str):
+        model = Agent(finished=reply("Ready."))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id=name) as chat:
+            await chat.runs.settle()
+            await chat.say("hello")
+            assert len([one for one in model.seen if "has finished" in one]) == 1
+            return rt.state(name).inbox.background
+
+    name = run(first())
+    assert [report.status for report in run(second(name)).values()] == ["finished"]
+
+
+def test_a_message_that_arrives_while_the_agent_is_busy_is_answered_next(tmp_path: Path):
+    hold = None
+
+    async def slow(request):
+        await hold.wait()
+        return reply("First.")
+
+    async def talk():
+        nonlocal hold
+        hold = asyncio.Event()
+        model = Agent(slowly=slow)
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            first = asyncio.ensure_future(chat.say("slowly please"))
+            await reach(lambda: model.seen)
+            second = asyncio.ensure_future(chat.say("and this"))
+            await asyncio.sleep(0)
+            hold.set()
+            assert (await first).text == "First."
+            assert (await second).text == "You said: and this"
+            assert (await rt.replay(chat.run_id)).status == "waiting"
+
+    run(talk())
+
+
+def test_a_reply_can_be_aborted_and_the_conversation_goes_on(tmp_path: Path):
+    async def never(request):
+        await asyncio.Event().wait()
+
+    async def talk():
+        model = Agent(forever=never)
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            waiting = asyncio.ensure_future(chat.say("talk forever"))
+            await reach(lambda: model.seen)
+            chat.abort("enough")
+            assert (await waiting).status == "aborted"
+            assert (await chat.say("hello")).text == "You said: hello"
+
+    run(talk())
+
+
+def test_the_conversation_ends_when_the_model_says_so(tmp_path: Path):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(goodbye=bye("Goodbye!"))) as rt:
+            async with rt.chat() as chat:
+                assert (await chat.say("goodbye")).text == "Goodbye!"
+                await reach(lambda: chat._stopped is not None)
+                with pytest.raises(RunNotResumable, match="is finished"):
+                    await chat.say("still there?")
+            assert rt.find(chat.run_id).status == "finished"
+
+    run(talk())
+
+
+def test_a_model_error_keeps_the_message_and_the_next_one_continues(tmp_path: Path):
+    fails = True
+
+    def flaky(request):
+        nonlocal fails
+        if fails:
+            fails = False
+            raise ModelUnavailable("no connection")
+        return reply("Now it works.")
+
+    async def talk():
+        model = Agent(flaky=flaky)
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            with pytest.raises(ChatStopped, match="no connection"):
+                await chat.say("flaky question")
+            assert (await chat.say("hello")).text == "You said: hello"
+            said = [message.text for message in rt.transcript(chat.run_id) if message.role == "user"]
+            assert said == ["flaky question", "hello"]
+
+    run(talk())
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n"])
+def test_a_blank_message_is_refused(tmp_path: Path, text: str):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent()) as rt, rt.chat() as chat:
+            with pytest.raises(InputInvalid, match="blank"):
+                await chat.say(text)
+            assert not rt.is_recorded(chat.run_id)
+
+    run(talk())
+
+
+def test_a_message_of_five_megabytes_and_one_with_control_characters_are_taken(tmp_path: Path):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(x=reply("Long."))) as rt, rt.chat() as chat:
+            assert (await chat.say("x" * 5_000_000)).text == "Long."
+            assert (await chat.say("x\x1b[2J\x07")).text == "Long."
+
+    run(talk())
+
+
+# -- agents -------------------------------------------------------------------------------------------
+
+
+def agent(root: Path, name: str, front: str = "", role: str = "You are terse.") -> None:
+    (root / "reyn/agents").mkdir(parents=True, exist_ok=True)
+    (root / f"reyn/agents/{name}.md").write_text(f"---\ntype: agent\nname: {name}\n{front}---\n{role}\n")
+
+
+def test_an_agent_has_a_role_and_the_skills_that_its_file_allows(tmp_path: Path):
+    skills(tmp_path, "poster", "flyer")
+    agent(tmp_path, "designer", "skills: [post*]\n", "You are a designer.")
+    model = Agent(make=run_skill("flyer"))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("designer") as chat:
+            await chat.say("hello")
+            answer = await chat.say("make it")
+            assert '"status":"denied"' in answer.text
+            assert "allowed_skills" in answer.text
+
+    run(talk())
+    assert "You are a designer." in model.systems[0]
+    assert "poster" in model.systems[0]
+    assert "flyer" not in model.systems[0]
+
+
+@pytest.mark.parametrize(
+    ("front", "message"),
+    [
+        ("skill: [a]\n", "unknown key `skill`"),
+        ("memory: everything\n", "`memory`"),
+        ("budget: {tokens: 0}\n", "`budget`"),
+        ("allowed_ops: [fly]\n", "unknown op `fly`"),
+        ("permissions: {file.write: 5}\n", "permissions"),
+    ],
+)
+def test_errors_in_the_file_of_an_agent_are_reported(tmp_path: Path, front: str, message: str):
+    agent(tmp_path, "designer", front)
+    with SyncRuntime.open(tmp_path, model=Agent()) as rt, pytest.raises(SkillInvalid, match=message):
+        rt.chat("designer")
+
+
+def test_an_unknown_agent_is_an_error_with_a_suggestion(tmp_path: Path):
+    agent(tmp_path, "designer")
+    with SyncRuntime.open(tmp_path, model=Agent()) as rt:
+        with pytest.raises(AgentNotFound) as caught:
+            rt.chat("desinger")
+        assert "designer" in caught.value.hint
+        with pytest.raises(AgentNotFound):
+            rt.chat("../../etc/passwd")
+
+
+def test_a_token_budget_stops_the_conversation_and_can_be_raised(tmp_path: Path):
+    agent(tmp_path, "cheap", "budget: {tokens: 200}\n")
+
+    class Paid(Agent):
+        async def complete(self, request):
+            answer = await super().complete(request)
+            from msgspec.structs import replace
+
+            from reyn.journal.kinds import Usage
+
+            return replace(answer, usage=Usage(150, 20))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Paid()) as rt, rt.chat("cheap") as chat:
+            await chat.say("one")
+            await chat.say("two")
+            with pytest.raises(ChatStopped, match="tokens"):
+                await chat.say("three")
+            assert rt.find(chat.run_id).status == "limited"
+
+    run(talk())
+
+
+def test_an_agent_can_be_run_as_a_skill_of_one_turn(tmp_path: Path):
+    agent(tmp_path, "designer")
+
+    class Single(Agent):
+        async def complete(self, request):
+            self.seen.append(request.messages[-1].text)
+            from reyn.models import ModelAnswer
+
+            return ModelAnswer(__import__("json").dumps(bye("Done.")))
+
+    with SyncRuntime.open(tmp_path, model=Single()) as rt:
+        result = rt.run("agent:designer", "hello")
+        assert result.ok
+        assert result.artifact["data"]["text"] == "Done."
+
+
+def test_a_run_of_another_skill_is_no_conversation(tmp_path: Path):
+    skills(tmp_path, "poster")
+    with SyncRuntime.open(tmp_path, model=Agent()) as rt:
+        rt.run("poster", "x", run_id="p")
+        with pytest.raises(InputInvalid, match="not a conversation"):
+            rt.chat(run_id="p")
+        with pytest.raises(ReynError):
+            rt.say("p", "hello")
