@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from reyn.config.budgets import Caps
-from reyn.errors import BudgetExceeded, ModelError, PriceUnknown
+from reyn.errors import BudgetExceeded, ModelBroken, ModelError, PriceUnknown
 from reyn.journal import kinds
 from reyn.journal.spending import in_full, run_accounts
 from reyn.kernel.run_state import fold
 from reyn.models.prices import Prices, cost_of, highest_cost
+from reyn.models.protocol import takes_time
 from reyn.models.usage_bound import usage_bound
 
 if TYPE_CHECKING:
@@ -191,6 +192,7 @@ class CallBudget:
         call: str,
         now: Callable[[], int],
         flush: Callable[[], Awaitable[None]],
+        flush_shielded: Callable[[], Awaitable[None]],
     ) -> None:
         """Prepare a call.
 
@@ -202,6 +204,7 @@ class CallBudget:
             call: The id of the call.
             now: Returns the time.
             flush: Makes the events of the tape durable. Raises `BudgetExceeded`.
+            flush_shielded: The same, in a task that may be cancelled.
         """
         self._budgets = budgets
         self._tape = tape
@@ -210,15 +213,29 @@ class CallBudget:
         self._call = call
         self._now = now
         self._flush = flush
+        self._flush_shielded = flush_shielded
+        self._is_reserved = False
         self._is_abandoned = False
 
-    async def reserve(
-        self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest, *, takes_time: bool
-    ) -> kinds.BudgetRefused | None:
-        """Reserve what the next attempt can use, and make it durable together with the intent of the call.
+    async def reserve_first(
+        self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
+    ) -> None:
+        """Reserve what the first attempt can use, and make it durable together with the intent of the call.
 
-        A call that fits, but for what other calls have reserved, waits for them. A model that answers at once and
-        has no budget to draw on is not counted.
+        If a budget does not cover it now, only the intent becomes durable, and `reserve` waits or refuses.
+
+        Raises:
+            PriceUnknown: A budget limits money, and the price of the model is unknown.
+        """
+        body = self._reservation(name, model, settings, request, 0)
+        self._is_reserved = await self._try(body, model, self._flush) is None
+
+    async def reserve(
+        self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
+    ) -> kinds.BudgetRefused | None:
+        """Reserve what the next attempt can use, unless that was done for the first one.
+
+        A call that fits, but for what other calls have reserved, waits for them.
 
         Returns:
             The refusal, if a budget does not cover the call.
@@ -226,31 +243,42 @@ class CallBudget:
         Raises:
             PriceUnknown: A budget limits money, and the price of the model is unknown.
         """
+        if self._is_reserved:
+            self._is_reserved = False
+            return None
         waited, delay = 0.0, _FIRST_POLL
         longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS
         while True:
             body = self._reservation(name, model, settings, request, int(waited * 1000))
-            if not takes_time and not body.is_capped:
-                await self._flush()
+            error = await self._try(body, model, self._flush_shielded)
+            if error is None:
                 return None
-            mark = self._tape.mark()
-            self._tape.record(body, self._now())
-            try:
-                await self._flush()
-            except asyncio.CancelledError:
-                if self._tape.pending:  # it did not become durable
-                    self._tape.rewind(mark)
-                raise
-            except BudgetExceeded as error:
-                self._tape.rewind(mark)
-                # Release what the last call had reserved: otherwise two runs would wait for each other.
-                await self._flush()
-                if error.used + error.needed > error.cap or waited >= longest:
-                    return self._refusal(body, error)
-            else:
-                return None
+            if error.used + error.needed > error.cap or waited >= longest:
+                return self._refusal(body, error)
             await _sleep(delay)
             waited, delay = waited + delay, min(2 * delay, _MAX_POLL)
+
+    async def _try(
+        self, body: kinds.BudgetReserved, model: Model, flush: Callable[[], Awaitable[None]]
+    ) -> BudgetExceeded | None:
+        """Make a reservation durable. A model that answers at once and has no budget to draw on is not counted."""
+        if not body.is_capped and not takes_time(model):
+            await flush()
+            return None
+        mark = self._tape.mark()
+        self._tape.record(body, self._now())
+        try:
+            await flush()
+        except asyncio.CancelledError:
+            if self._tape.pending:  # it did not become durable
+                self._tape.rewind(mark)
+            raise
+        except BudgetExceeded as error:
+            self._tape.rewind(mark)
+            # Release what the last call had reserved: otherwise two runs would wait for each other.
+            await flush()
+            return error
+        return None
 
     def _reservation(
         self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest, waited: int
@@ -259,9 +287,14 @@ class CallBudget:
         own = budgeted_run(tape.state, self._settings)
         day = self._budgets.day(max(now, tape.ts))
         draws = self._budgets.draws(own, self._above(), day)
-        bound = usage_bound(model, request, settings.window if settings is not None else None)
+        try:
+            bound = usage_bound(model, request, settings.window if settings is not None else None)
+            price = self._budgets.price(settings, now)
+        except ModelError:
+            raise
+        except Exception as error:
+            raise ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}") from error
         most = bound.output_tokens + (tape.state.raised.get("overrun") or 0)
-        price = self._budgets.price(settings, now)
         if price is None and any(draw.cost is not None for draw in draws):
             raise PriceUnknown(f"the price of model `{name}` is unknown, and a budget limits the cost of the run")
         cost = None if price is None else highest_cost(price, bound.input_tokens, most)

@@ -248,11 +248,13 @@ class LiveWorld:
 
         assert tape.state.started is not None
         settings = self._settings_of(tape.state.started, tape.content)
-        may_take_time = self._recorder.may_take_time(effect, tape.state)
-        make_durable = flush if may_take_time else lambda: self.flush(tape)
-        budget = CallBudget(self._budgets, tape, settings, self._above, effect.key, self.now, make_durable)
-        call = self._recorder.perform(effect, tape, record, budget)
-        if not may_take_time:
+        budget = CallBudget(
+            self._budgets, tape, settings, self._above, effect.key, self.now, lambda: self.flush(tape), flush
+        )
+        request = self._recorder.request(effect, tape)
+        await self._recorder.begin(effect, request, tape, budget)
+        call = self._recorder.perform(effect, request, tape, record, budget)
+        if not self._recorder.may_take_time(effect, tape.state):
             return await call
         outcome = await self._unless_cancelled(call, tape)
         if outcome is None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 import random
 import traceback
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -144,17 +145,10 @@ class LlmCallRecorder:
         """Return whether the model of a call, or one of its fallbacks, takes time."""
         return self._roster.takes_time(_current(call.model or state.models.name, state))
 
-    async def perform(self, call: CallModel, tape: Tape, record: Record, budget: CallBudget) -> Recorded:
-        """Call the model; return the outcome.
-
-        Args:
-            call: The call.
-            tape: The run's tape.
-            record: Makes retries and switches durable before they happen.
-            budget: Reserves and settles each attempt; the first reservation makes the intent of the call durable.
-        """
+    def request(self, call: CallModel, tape: Tape) -> ModelRequest:
+        """Return the request of a call."""
         on_delta = self._on_delta
-        request = ModelRequest(
+        return ModelRequest(
             messages=self._messages(call, tape),
             contract=call.contract,
             run_id=tape.run_id,
@@ -169,6 +163,34 @@ class LlmCallRecorder:
             tools=call.tools,
             choice_prompt=self._choice_prompt(call, tape),
         )
+
+    async def begin(self, call: CallModel, request: ModelRequest, tape: Tape, budget: CallBudget) -> None:
+        """Make the intent of a call durable, with the reservation of its first attempt.
+
+        The attempt itself reports a model that cannot be opened, and a price that is unknown.
+        """
+        if self._roster.is_overridden:
+            name, settings = tape.state.models.name, self._roster.override_settings
+        else:
+            name = _current(call.model or tape.state.models.name, tape.state)
+            settings = self._roster.settings(name)
+        model = self._open(name)
+        if not isinstance(model, ModelError):
+            with suppress(ModelError):
+                await budget.reserve_first(name, model, settings, _with_max_tokens(request, settings))
+
+    async def perform(
+        self, call: CallModel, request: ModelRequest, tape: Tape, record: Record, budget: CallBudget
+    ) -> Recorded:
+        """Call the model; return the outcome.
+
+        Args:
+            call: The call.
+            request: Its request.
+            tape: The run's tape.
+            record: Makes retries and switches durable before they happen.
+            budget: Reserves and settles each attempt; `begin` reserved the first one.
+        """
         if self._roster.is_overridden:
             name, settings = tape.state.models.name, self._roster.override_settings
             if settings is None:
@@ -245,23 +267,38 @@ class LlmCallRecorder:
 
         Without settings (a model that the caller passed in) there is no timeout.
         """
-        if settings is not None and settings.max_tokens != request.max_tokens:
-            request = msgspec.structs.replace(request, max_tokens=settings.max_tokens)
+        request = _with_max_tokens(request, settings)
+        model = self._open(name)
+        if isinstance(model, ModelError):
+            return model
         try:
-            model = self._roster.open(name)
-            is_slow = takes_time(model)
-            refused = await budget.reserve(name, model, settings, request, takes_time=is_slow)
+            refused = await budget.reserve(name, model, settings, request)
         except ModelError as error:
             return error
         if refused is not None:
             return refused
-        answer = await self._answer(model, name, settings if is_slow else None, request)
+        answer = await self._answer(model, name, settings if takes_time(model) else None, request)
         if isinstance(answer, ModelError):
             budget.settle(answer)
             return answer
         usage = self._usage(name, answer)
         budget.settle(usage)
         return answer if usage is None and answer.usage is None else msgspec.structs.replace(answer, usage=usage)
+
+    def _open(self, name: str) -> Model | ModelError:
+        """Return the model of a name, or why it cannot be opened."""
+        try:
+            return self._roster.open(name)
+        except ModelError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - models are third-party code; the error is recorded
+            return self._broken(name, error)
+
+    def _broken(self, name: str, error: Exception) -> ModelBroken:
+        self._log_exception(name, error)
+        broken = ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}")
+        broken.__cause__ = error
+        return broken
 
     async def _answer(
         self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest
@@ -280,10 +317,7 @@ class LlmCallRecorder:
             seconds = f"within {settings.timeout_seconds} seconds" if settings else "in time"
             return ModelTimeout(f"model `{name}` did not answer {seconds}")
         except Exception as error:  # noqa: BLE001 - models are third-party code; the error is recorded
-            self._log_exception(name, error)
-            broken = ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}")
-            broken.__cause__ = error
-            return broken
+            return self._broken(name, error)
         finally:
             if isinstance(request.on_delta, RedactingStream):
                 request.on_delta.finish()
@@ -431,6 +465,13 @@ def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
         for part in (call.id, call.name, call.arguments):
             if not isinstance(part, str):
                 raise TypeError(f"the fields of a `ToolCall` must be str, not {type(part).__name__}")
+
+
+def _with_max_tokens(request: ModelRequest, settings: ModelSettings | None) -> ModelRequest:
+    """Return a request with the most tokens that a model's settings allow its answer."""
+    if settings is None or settings.max_tokens == request.max_tokens:
+        return request
+    return msgspec.structs.replace(request, max_tokens=settings.max_tokens)
 
 
 def _current(name: str, state: RunState) -> str:

@@ -299,7 +299,7 @@ class RunExecutor:
 
         async def attempt() -> RunResult:
             state, tape = load_head(journal, conversation)
-            self._sub_runs(state.models.name, observers).begin_background(intent, tape)
+            self._sub_runs(state.models.name, observers, tuple).begin_background(intent, tape)
             return await self.resume(run_id, observers)
 
         return await self.claim_and_execute(run_id, attempt, observers)
