@@ -146,12 +146,12 @@ async def _cpu(count: int, budgets: dict[str, Any]) -> float:
 
 
 def long_simulation(count: int) -> dict[str, float]:
-    """Execute `count` calls from 50 runs in two processes, with a cap that some of them reach."""
-    calls = max(1, count // 50)
+    """Execute `count` calls from 50 runs in two processes, until they reach the cap together."""
+    calls = max(1, count * 11 // 500)
     root = Path(tempfile.mkdtemp(prefix="reyn-bench-"))
     try:
         began = time.monotonic()
-        found = simulate(root, processes=2, runs=25, calls=calls, cap=count * 3000)
+        found = simulate(root, processes=2, runs=25, calls=calls, cap=count * 2600)
         assert found.used == found.charged, found
         assert found.reserved == 0, found
         return {

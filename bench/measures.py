@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import adapter as adapter_bench
+from bench import budgets as budget_bench
 from bench import context as context_bench
 from bench import functions as function_bench
 from bench import ops as op_bench
@@ -223,8 +224,15 @@ async def sandboxes(count: int) -> Results:
     return sandbox_bench.measure_calls(count)
 
 
+async def simulation(count: int) -> Results:
+    """Execute runs of two processes against the budget of a day."""
+    return await asyncio.to_thread(budget_bench.long_simulation, count)
+
+
 if __name__ == "__main__":
     measure = {
+        "budgets": budget_bench.overhead,
+        "simulation": simulation,
         "mcp": mcp,
         "iteration": iteration,
         "sandboxes": sandboxes,
