@@ -76,7 +76,10 @@ code is never reused.
     │   ├── PriceUnknown           RYN520
     │   ├── CurrencyUnknown        RYN521
     │   ├── ImageInvalid           RYN530
-    │   └── ChatStopped            RYN531
+    │   ├── ChatStopped            RYN531
+    │   ├── AdapterInvalid         RYN532
+    │   ├── CircuitOpen            RYN533  transient
+    │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   ├── LimitUnknown           RYN601
     │   └── BudgetExceeded         RYN522  also a JournalError
@@ -683,7 +686,7 @@ class ModelUnknown(ModelError):
     """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Set `model:` in reyn.yaml to `local`, `openai:NAME` or a name under `models`."
+    hint = "Set `model:` in reyn.yaml to a name under `models`, `local`, or `ADAPTER:NAME`, such as `openai:NAME`."
     may_be_billed = False
     exit_code = 2
 
@@ -854,6 +857,32 @@ class ChatStopped(ModelError):
         self.run_id = run_id
         self.status = status
         self.history = history
+
+
+class AdapterInvalid(ModelError):
+    """An adapter of an installed package, or a class named `package.module:Class`, cannot be loaded or is no model."""
+
+    code = "RYN532"
+    hint = "Fix the package or the class, or use another model."
+    may_be_billed = False
+    exit_code = 2
+
+
+class CircuitOpen(ModelError):
+    """Calls of an endpoint have failed several times in a row, so Reyn does not call it for a while."""
+
+    code = "RYN533"
+    hint = "Check the provider's status, wait and try again, or configure a `fallback` for the model."
+    may_be_billed = False
+    is_transient = True
+
+
+class HookFailed(ModelError):
+    """A hook raised an exception, or returned something that cannot change the transcript."""
+
+    code = "RYN540"
+    hint = "Fix the hook, then continue the run with a retry; the hook is called again."
+    may_be_billed = False
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------

@@ -20,6 +20,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_server_is_added_trusted_tested_and_listed(reyn, tmp_path: Path):
     command = (sys.executable, str(SERVER), str(tmp_path / "calls"), "ok")
     assert "added desk" in reyn("mcp", "add", "desk", "--", *command).out

@@ -189,7 +189,7 @@ def test_a_local_file_can_change_the_adapter_of_a_model(tmp_path: Path):
         ("budgets: {run: {tokens: 0}}", "`budgets.run.tokens` must be an integer greater than 0 or `null`, not 0"),
         ("budgets: {day: {cost: -1}}", "`budgets.day.cost` must be a number from 0 to 9000000 or `null`, not -1"),
         ("budgets: {skill: {a: {run: {cents: 5}}}}", "unknown key `budgets.skill.a.run.cents`"),
-        ("budgets: {currencies: {euro: 1.1}}", "the key `budgets.currencies.euro` must be the three letters of a "),
+        ("budgets: {currencies: {euro: 1.1}}", "a key of `budgets.currencies` must be the three letters of a "),
         ("budgets: {currencies: {USD: 1}}", "`budgets.currencies` has a value for USD, which is the currency of the b"),
         ("budgets: {timezone: Mars/Base}", "there is no time zone `Mars/Base` on this machine"),
         ("models: {a: {model: local, price: {input: 1}}}", "`models.a.price` has no `output`"),
@@ -197,7 +197,7 @@ def test_a_local_file_can_change_the_adapter_of_a_model(tmp_path: Path):
             "models: {a: {model: local, price: {input: 1, output: 1, currency: EUR}}}",
             "`models.a.price` is in EUR, which is not declared",
         ),
-        ("mcp: {servers: {Big Name: {command: [x]}}}", "the key `mcp.servers.Big Name` must be lower-case letters"),
+        ("mcp: {servers: {Big Name: {command: [x]}}}", "a key of `mcp.servers` must be lower-case letters"),
     ],
 )
 def test_budgets_prices_and_chosen_keys_are_checked_with_their_position(tmp_path: Path, text: str, message: str):
@@ -212,3 +212,11 @@ def test_a_price_in_a_declared_currency_is_accepted(tmp_path: Path):
         "budgets: {currencies: {EUR: 1.1}}\nmodels: {a: {model: local, price: {input: 1, output: 0, currency: EUR}}}\n"
     )
     assert load_config(tmp_path, environ={}).budgets.currencies == {"EUR": 1.1}
+
+
+def test_an_invalid_key_of_a_mapping_is_reported_where_it_is_written(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text("mcp:\n  servers:\n    My Server: {command: [x]}\n")
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(tmp_path)
+    [finding] = caught.value.findings
+    assert (finding.line, "a key of `mcp.servers` must be lower-case letters" in finding.message) == (3, True)

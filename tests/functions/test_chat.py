@@ -310,6 +310,16 @@ def test_keys_name_different_conversations(tmp_path: Path):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("options", [{"run_id": 5}, {"template_params": 5}, {"listener": 5}, {"abort": 5}])
+def test_an_option_of_another_type_is_refused_when_it_is_set(options: dict):
+    @llm_chat
+    async def talk(message: str) -> None:
+        """Talk."""
+
+    with pytest.raises(CallImpossible, match=f"`{next(iter(options))}` is "):
+        talk.options(**options)
+
+
 def test_a_key_and_a_history_exclude_each_other(tmp_path: Path):
     world = World(tmp_path)
     with pytest.raises(CallImpossible, match="history of its own"):
@@ -383,6 +393,64 @@ def test_an_interrupted_turn_is_resumed_with_its_reply(tmp_path: Path):
         assert found[-1].text == "It is 2."
         assert roles(found[-1].history) == ["user", "assistant", "tool", "assistant"]
         assert len(executed) == 2
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("effect", "status"), [("unsafe", "unknown"), ("idempotent", "unknown"), ("pure", "cancelled")]
+)
+def test_a_message_after_a_killed_tool_says_that_the_tool_may_have_taken_effect(
+    tmp_path: Path, effect: Any, status: str
+):
+    async def scenario() -> None:
+        inside = asyncio.Event()
+
+        @tool(effect=effect)
+        async def pay() -> str:
+            """Pay."""
+            inside.set()
+            await asyncio.Event().wait()
+            return "paid"
+
+        batch = calls(("add", '{"a": 1, "b": 1}'), ("pay", "{}"), ("add", '{"a": 1, "b": 2}'))
+        world = World(tmp_path, batch, "I will check.", toolkit=[add, pay])
+        agent = world.agent.options(key="a")
+        skill, message = _start(world, "Pay!")
+        turn = asyncio.create_task(world.rt.run(skill, message, run_id=agent.conversation))
+        await asyncio.wait([turn, asyncio.create_task(inside.wait())], return_when=asyncio.FIRST_COMPLETED)
+        assert inside.is_set(), turn.result()
+        turn.cancel()  # as if the process had ended
+        await asyncio.gather(turn, return_exceptions=True)
+        reply = await agent("Did you pay?")
+        assert [(m.tool_call_id, m.status) for m in reply.history if m.role == "tool"] == [
+            ("id-0", ""),
+            ("id-1", status),
+            ("id-2", "cancelled"),
+        ]
+        told = [text for role, text in world.model.seen() if role == "tool"]
+        assert ("may have taken effect" in told[1]) == (status == "unknown")
+        assert "was cancelled before it had a result" in told[2]
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+def test_an_abort_in_an_unsafe_tool_says_that_it_may_have_taken_effect(tmp_path: Path):
+    async def scenario() -> None:
+        signal = AbortSignal()
+
+        @tool
+        async def pay() -> str:
+            """Pay."""
+            signal.abort("stop")
+            await asyncio.Event().wait()
+            return "paid"
+
+        world = World(tmp_path, calls(("pay", "{}")), toolkit=[pay])
+        reply = await world.agent.options(abort=signal)("Pay!")
+        assert [(m.role, m.status) for m in reply.history] == [("user", ""), ("assistant", ""), ("tool", "unknown")]
         await world.check()
 
     asyncio.run(scenario())

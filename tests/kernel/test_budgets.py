@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import reyn
 from reyn.config.budgets import PriceSettings
 from reyn.errors import LimitUnknown, ModelTimeout, RateLimited, RunNotResumable
 from reyn.journal import Balance, MemoryJournal, kinds
@@ -15,6 +17,7 @@ from reyn.journal.kinds import Usage
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import llm_call_recorder
 from reyn.models import ModelAnswer, ModelRequest
+from reyn.models.prices import Prices
 from reyn.testing import ScriptedModel, SteppingClock
 from tests.kernel.support import Project
 from tests.support import act, finish, go, write_skill
@@ -491,3 +494,31 @@ def test_a_call_waits_for_what_other_calls_have_reserved_and_says_how_long(tmp_p
 
 def _reserved(project: Project, run_id: str) -> list[dict[str, Any]]:
     return project.events("budget_reserved", run_id=run_id)
+
+
+# -- nothing spends without a reservation ---------------------------------------------------------------------
+
+
+def test_only_the_recorder_calls_models():
+    """Every call passes `llm_call_recorder`; adapters may wrap other models, and the testing kit calls them itself."""
+    source = Path(reyn.__file__).parent
+    callers = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"\b(model|_model|override)\.complete\(", path.read_text())
+    }
+    assert {name for name in callers if not name.startswith("testing/")} == {
+        "kernel/llm_call_recorder.py",
+        "models/text_tools.py",  # called by the recorder
+        "functions/interface.py",  # an adapter; `chat` is for programs without a project, and belongs to no run
+    }
+
+
+def test_a_replay_needs_no_prices(project: Project, monkeypatch: pytest.MonkeyPatch):
+    assert project.run("s", [], model=Provider([go("b"), finish()]), budgets={"run": {"cost": 1}}).ok
+
+    def of(*_: Any) -> None:
+        raise AssertionError("a price was looked up")
+
+    monkeypatch.setattr(Prices, "of", of)
+    assert project.is_sound()

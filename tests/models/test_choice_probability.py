@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from reyn.models.choice_probability import Token, choice_probability
+from reyn.models.choice_probability import Token, choice_probability, label_probabilities
 
 LABELS = ("billing_desk", "billing_info", "shipping", "abort")
 
@@ -64,3 +64,28 @@ def test_there_is_no_probability_without_a_choice_that_is_a_label(text: str):
 
 def test_missing_probabilities_are_not_held_against_the_choice():
     assert choice_probability([Token('{"choice": "abort"}', {})], LABELS) == 1.0
+
+
+def likely(text: str, **others: float) -> Token:
+    return Token(text, {name: math.log(p) for name, p in others.items()})
+
+
+def test_the_probability_of_every_label_is_read_from_the_tokens_of_one():
+    tokens = [likely("bill", bill=0.6, sales=0.2, tech=0.2), likely('ing"', **{'ing"': 1.0})]
+    assert label_probabilities(tokens, ("billing", "technical", "sales")) == pytest.approx([0.6, 0.2, 0.2])
+
+
+def test_labels_that_begin_alike_are_told_apart_where_they_differ():
+    tokens = [likely("return", **{"return": 0.9, "other": 0.1}), likely("s", s=0.75, _label=0.25), token('"')]
+    found = label_probabilities(tokens, ("returns", "return_label", "other"))
+    assert found == pytest.approx([0.675, 0.225, 0.1])
+
+
+def test_labels_that_differ_from_the_generated_one_in_the_same_token_share_its_probability():
+    tokens = [likely("other", **{"return": 0.4, "other": 0.6}), token('"')]
+    assert label_probabilities(tokens, ("returns", "return_label", "other")) == pytest.approx([0.2, 0.2, 0.6])
+
+
+def test_a_label_that_is_not_among_the_likeliest_tokens_is_as_likely_as_the_least_of_them():
+    tokens = [likely("go", go=0.9, rest=0.001), token('"')]
+    assert label_probabilities(tokens, ("go", "abort"))[1] == pytest.approx(0.001 / 0.901)

@@ -198,7 +198,7 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
         ["be brief; in one word?", text, 'One word: "'] for text in (*CHOICE.topic_texts, "hello")
     ]
     assert choosing["grammar"] == 'root ::= ("end" | "go" | "abort") "\\"}"'
-    assert choosing["temperature"] == 0
+    assert (choosing["temperature"], choosing["max_tokens"]) == (0, 1)
     assert '"go"' in writing["grammar"]
     assert '"end"' not in writing["grammar"]
     assert [message["content"] for message in writing["messages"]] == [
@@ -222,6 +222,7 @@ def test_a_chat_template_that_rejects_a_begun_answer_is_asked_for_the_whole_choi
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
     assert asyncio.run(model.complete(TWO_STEP)).choice_probability == pytest.approx(0.8, abs=1e-3)
     assert engine.requests[1]["messages"][-1] == {"role": "user", "content": "hello"}
+    assert engine.requests[1]["max_tokens"] > 1
     assert asyncio.run(model.complete(TWO_STEP)).text == DECIDED
     assert len(engine.requests) == 5
 
@@ -277,6 +278,22 @@ def test_the_topic_of_the_input_weighs_the_choices(model: LocalModel, monkeypatc
     assert first.choice_probability > 0.9
     assert asyncio.run(model.complete(TWO_STEP)).text == DECIDED
     assert len(engine.requests) == 8
+
+
+def test_labels_that_begin_alike_are_generated_to_the_end(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    labels = ("end", "ends", "abort")
+    request = msgspec.structs.replace(
+        TWO_STEP,
+        candidates=tuple(msgspec.structs.replace(CANDIDATES[0], label=label) for label in labels[:2]),
+        contract={"anyOf": [branch(label) for label in labels]},
+    )
+    chosen = answer(piece("end", end=0.9, rest=1e-5), piece("s", s=0.7, **{'"}': 0.2}), piece('"}'))
+    engine = load(model, monkeypatch, chosen, *TOPICS, answer(piece(' r.", "choice": "ends", "data": {}}')))
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    reply = asyncio.run(model.complete(request))
+    assert engine.requests[0]["max_tokens"] > 1
+    assert reply.choice_probability == pytest.approx(7 / 9, abs=1e-3)
+    assert '"ends' in engine.requests[-1]["grammar"]
 
 
 def test_a_small_model_is_not_offered_to_abort(model: LocalModel, monkeypatch: pytest.MonkeyPatch):

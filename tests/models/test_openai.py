@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gzip
 import json
 import os
@@ -369,6 +370,7 @@ def encoded(code: int, body: bytes, encoding: str, kind: str = "application/json
     return answer
 
 
+@functools.cache
 def bomb(levels: int) -> bytes:
     content = b'{"error": {"message": "' + b"a" * 50_000_000
     for _ in range(levels):

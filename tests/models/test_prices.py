@@ -136,3 +136,16 @@ def test_the_bound_counts_the_contract_and_is_limited_by_the_window():
     model = ScriptedModel([])
     assert usage_bound(model, large, None).input_tokens > usage_bound(model, small, None).input_tokens + 1000
     assert usage_bound(model, large, 300) == Usage(300, 50)
+
+
+def test_a_python_model_that_declares_its_settings_has_the_price_of_the_table():
+    pytest.importorskip("genai_prices")
+
+    class Declared(ScriptedModel):
+        settings = ModelSettings("openai:gpt-4o")
+
+    class Local(ScriptedModel):
+        settings = ModelSettings("local")
+
+    assert Prices().of(None, Declared([]), NOON) == price_of("openai:gpt-4o")
+    assert Prices().of(None, Local([]), NOON) is None, "whatever it does, Reyn does not know that it is free"

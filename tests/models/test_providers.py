@@ -212,7 +212,7 @@ def test_a_replaced_key_is_used_without_a_restart(far: ProviderCaller, dialect: 
     far.server.then(dialect.status(401), dialect.good(finish()))
     with SyncRuntime(far.runtime()) as rt:
         store = MemoryStore({"FAR_KEY": "another-key"})
-        rt.runtime.secrets = Secrets([store])
+        rt.runtime._project.secrets = Secrets([store])
         assert rt.run(ONE, {"text": "in"}, run_id="k").status == "failed"
         store.set("FAR_KEY", KEY)
         rt.runtime.secrets.scrubber.scrub("")

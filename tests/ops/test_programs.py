@@ -243,6 +243,7 @@ class TestShell:
         result = one(self.make(tmp_path), command("echo a; pwd; exit 3"), **allowed)
         assert (result["returncode"], result["stdout"]) == (3, f"a\n{tmp_path}\n")
 
+    @pytest.mark.slow
     def test_its_time_is_bounded(self, tmp_path: Path):
         allowed = {"permissions": {"shell": "allow"}, "allow_shell": True}
         result = one(self.make(tmp_path), command("while :; do :; done", timeout=1), **allowed)

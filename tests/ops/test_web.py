@@ -187,6 +187,7 @@ def test_no_line_of_a_page_is_a_line_of_the_prompt(local):
     assert not {"# Task", "Obey.", "<|im_start|>system"} & set(lines)
 
 
+@pytest.mark.slow
 def test_a_compressed_page_cannot_expand_beyond_the_limit(local):
     bomb = gzip.compress(b"b" * 200_000_000)
     headers = {"Content-Encoding": "gzip"}

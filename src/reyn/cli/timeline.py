@@ -182,6 +182,10 @@ class Timeline:
             case kinds.LlmResponded(call=call, usage=usage):
                 self.activity = f"{run.where} · turn {_turn(call)}"
                 return self._turn_line(_turn(call), usage, ts - run.called_at if run.called_at else None, run)
+            case kinds.ModelQueued(model=model, endpoint=endpoint, reason=reason, ahead=ahead):
+                text = f"waiting for {endpoint} ({_QUEUED[reason]}{f', {ahead} ahead' if ahead else ''})"
+                self.activity = f"{run.where} · {text}"
+                return _Line(2, "queued", f"{model}: {text}", {"model": model, "endpoint": endpoint, "reason": reason})
             case kinds.BudgetReserved(price=price, waited_ms=waited):
                 run.price = price
                 if waited:
@@ -283,6 +287,15 @@ class Timeline:
             return msgspec.json.decode(self._content(name))
         except (JournalError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
+
+
+_QUEUED = {
+    "concurrency": "calls at the same time",
+    "requests_per_minute": "requests a minute",
+    "tokens_per_minute": "tokens a minute",
+    "probe": "testing whether it works again",
+}
+"""The limits that a call waits for."""
 
 
 def _turn(call: str) -> int:

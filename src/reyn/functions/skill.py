@@ -6,9 +6,9 @@ text. The skill is a value: each run stores its own copy, so it can be read and 
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reyn.context.compile import render_template
 from reyn.errors import FunctionInvalid, TemplateInvalid
 from reyn.functions.types import ConversionError, json_type
 from reyn.skills import Skill
@@ -50,8 +50,6 @@ class Template:
         for name in self._names:
             if f"{{{name}}}" not in text:
                 raise TemplateInvalid(f"{what}: its docstring does not contain `{{{name}}}`")
-        names = "|".join(map(re.escape, self._names))
-        self._pattern = re.compile(rf"\{{({names})\}}") if names else None
 
     def fill(self, values: Mapping[str, Any]) -> str:
         """Return the text with the values of its parameters.
@@ -65,9 +63,7 @@ class Template:
         known = self._defaults | dict(values)
         if missing := [name for name in self._names if name not in known]:
             raise TemplateInvalid(f"{self._what}: the template parameter `{missing[0]}` has no value")
-        if self._pattern is None:
-            return self._text
-        return self._pattern.sub(lambda found: str(known[found[1]]), self._text)
+        return render_template(self._text, known)
 
 
 class ReturnValue(NamedTuple):
@@ -132,6 +128,15 @@ def skill_name(name: str) -> str:
     return found
 
 
+def permission_requests(toolkit: Sequence[Op]) -> dict[str, list[str]]:
+    """Return the permissions that tools need, with the kinds of the tools."""
+    requests: dict[str, list[str]] = {}
+    for op in toolkit:
+        if op.spec.permission:
+            requests.setdefault(op.spec.permission, []).append(op.spec.kind)
+    return requests
+
+
 def build_skill(
     signature: Signature,
     returns: ReturnValue,
@@ -160,10 +165,6 @@ def build_skill(
         allowed_ops=tuple(op.spec.kind for op in toolkit),
         max_act_turns=max_act_turns if toolkit else 0,
     )
-    requests: dict[str, list[str]] = {}
-    for op in toolkit:
-        if op.spec.permission:
-            requests.setdefault(op.spec.permission, []).append(op.spec.kind)
     return Skill(
         name,
         name,
@@ -172,7 +173,7 @@ def build_skill(
         ArtifactType(RESULT, returns.schema),
         description=signature.doc.summary,
         final_output_description=_OUTPUT,
-        permissions=dict(requests),
+        permissions=permission_requests(toolkit),
         function=function,
         checks_output=returns.type.needs_check,
     )

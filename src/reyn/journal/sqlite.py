@@ -214,9 +214,10 @@ class SqliteJournal:
             return error
         if found is not None:  # after the last check: other batches share the transaction
             post(self._writer, found)
+        # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
         self._writer.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(key, e.seq, e.ts, e.kind, e.v, e.raw, bytes.fromhex(e.hash)) for e in batch.events],
+            [(key, e.seq, e.ts, e.kind, e.v, bytearray(e.raw), bytearray.fromhex(e.hash)) for e in batch.events],
         )
         heads[batch.run_id] = _Head(key, after)
         return after.seq
@@ -242,7 +243,7 @@ class SqliteJournal:
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Update a run's row. Returns false if the row is not at `head`."""
         wait, charge, reserved = (column_value(row, name) for name in ("wait", "charge", "reserved"))
-        values = (row.seq, bytes.fromhex(row.hash), row.status, row.phase, row.reason, row.updated, wait)
+        values = (row.seq, bytearray.fromhex(row.hash), row.status, row.phase, row.reason, row.updated, wait)
         cursor = self._writer.execute(UPDATE, (*values, row.messages_taken, charge, reserved, head.key, head.row.seq))
         return cursor.rowcount == 1
 
@@ -254,15 +255,17 @@ class SqliteJournal:
         if blobs:
             self._writer.executemany(
                 "INSERT OR IGNORE INTO blobs (hash, content) VALUES (?, ?)",
-                [(bytes.fromhex(blob.hash), blob.content) for blob in blobs],
+                [(bytearray.fromhex(blob.hash), bytearray(blob.content)) for blob in blobs],
             )
 
     def _update_caches(self, blobs: Sequence[Blob], heads: dict[str, _Head]) -> None:
         """Cache hashes and heads. Only after the commit: the retry of a failed commit must store its blobs again."""
-        self._stored_hashes.update(dict.fromkeys([blob.hash for blob in blobs]))
+        for blob in blobs:
+            self._stored_hashes[blob.hash] = None
         while len(self._stored_hashes) > _CACHE_ENTRIES:
             self._stored_hashes.popitem(last=False)
-        self._heads.update(heads)
+        for run_id, head in heads.items():
+            self._heads[run_id] = head
         while len(self._heads) > _CACHE_ENTRIES:
             self._heads.popitem(last=False)
 

@@ -27,6 +27,7 @@ from reyn.kernel import versions
 from reyn.kernel.budgets import CallBudget
 from reyn.kernel.conversations import is_turn_open
 from reyn.kernel.effects import (
+    CallHooks,
     CallModel,
     CheckOutput,
     ExecuteSubRun,
@@ -37,6 +38,7 @@ from reyn.kernel.effects import (
     ReadOverviews,
     Restore,
 )
+from reyn.kernel.hooks import HookCaller
 from reyn.kernel.inbox import answer_error, inbox_events
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from reyn.journal.commits import SharedCommits
     from reyn.kernel.budgets import Above, Budgets, SettingsOf
     from reyn.kernel.effects import Effect, EventWithBlobs
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.inbox import InboxPolling
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     OutputCheck = Callable[[Any], tuple[str, str]]
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
 
+_APPROVAL_DECIDED = kinds.ApprovalDecided.kind
 _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
@@ -99,7 +103,9 @@ class LiveWorld:
         on_delta: OnDelta | None = None,
         check: OutputCheck | None = None,
         owner: object = None,
+        hooks: tuple[Hook, ...] = (),
     ) -> None:
+        self._hooks = HookCaller(hooks, roster)
         self._owner = owner
         self._check = check
         self._journal = journal
@@ -135,6 +141,8 @@ class LiveWorld:
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
+            case CallHooks():
+                return await self._unless_cancelled(self._hooks.perform(effect, tape), tape)
             case FitTokens(key, counter, model, work):
                 return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
             case PlanOp():
@@ -309,7 +317,7 @@ class LiveWorld:
         return events + inbox_events(messages, state, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
-        pinned = resumption.pinned
+        pinned, recorded = resumption.pinned, state.started.hooks if state.started is not None else ()
         is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
             resumption.driver,
@@ -322,6 +330,7 @@ class LiveWorld:
             resumption.ops.hash if resumption.ops else None,
             self._roster.answer_form(self._model) if is_new else None,
             self._roster.prompt_limit(self._model) if is_new else None,
+            self._hooks.names if self._hooks.names not in ((), recorded) else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
@@ -365,7 +374,7 @@ class LiveWorld:
         A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
         """
         for event in tape.pending:
-            if event.kind == kinds.ApprovalDecided.kind:
+            if event.kind == _APPROVAL_DECIDED:
                 self._keep_standing(event, tape.state)
         events = await tape.flush(self._commits.append)
         if self._listener is not None:

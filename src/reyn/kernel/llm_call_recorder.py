@@ -12,7 +12,7 @@ import logging
 import random
 import traceback
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -25,7 +25,7 @@ from reyn.context import (
     result_images,
 )
 from reyn.context.histories import HISTORIES
-from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
+from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.budgets import MAX_USAGE
 from reyn.kernel.effects import CallModel, Reply
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from reyn.config import ModelSettings
     from reyn.journal import Body
     from reyn.kernel.budgets import CallBudget
+    from reyn.kernel.effects import AnswerSpec
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
-    from reyn.models import Candidate, Model, ToolDefinition
+    from reyn.models import Model
+    from reyn.models.endpoints import Endpoint, Wait
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -59,22 +61,6 @@ _MAX_MODE_CHANGES = 8
 """More than the number of output modes; bounds the attempts that change the mode."""
 _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
-
-
-class AnswerSpec(Protocol):
-    """What the model may answer."""
-
-    phase: str
-    form: kinds.AnswerForm
-    candidates: tuple[Candidate, ...]
-    schema: Blob
-    tools: Blob | None
-
-    @property
-    def answer_schema(self) -> dict[str, Any]: ...
-
-    @property
-    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
 
 
 async def ask(
@@ -99,29 +85,15 @@ async def ask(
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
     """
+    schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
     refers = (frame.transcript,) if frame.transcript is not None else ()
-    tools = (spec.tools,) if spec.tools is not None else ()
     choice = (frame.choice,) if frame.choice is not None else ()
-    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools), *choice)))
+    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools], *choice]))
     intent = kinds.LlmRequested(
-        call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
+        call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
-    request = tape.emit(intent, spec.schema, *tools).request
-    reply = await CallModel(
-        call,
-        model,
-        frame.messages,
-        spec.answer_schema,
-        request,
-        results,
-        spec.phase,
-        input_hash,
-        spec.candidates,
-        spec.form,
-        transcript,
-        spec.tool_definitions,
-        frame.choice,
-    )
+    request = tape.emit(intent, schema, *tools).request
+    reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
     await within_allowance(tape)
     return reply
 
@@ -147,20 +119,20 @@ class LlmCallRecorder:
 
     def request(self, call: CallModel, tape: Tape) -> ModelRequest:
         """Return the request of a call."""
-        on_delta = self._on_delta
+        on_delta, spec = self._on_delta, call.spec
         return ModelRequest(
             messages=self._messages(call, tape),
-            contract=call.contract,
+            contract=spec.answer_schema,
             run_id=tape.run_id,
             call=call.key,
             request_hash=call.request_hash,
             answered=_count_answers(tape.state),
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
-            phase=call.phase,
+            phase=spec.phase,
             input_json=tape.content(call.input) if call.input else b"",
-            candidates=call.candidates,
-            answer_form=call.form,
-            tools=call.tools,
+            candidates=spec.candidates,
+            answer_form=spec.form,
+            tools=spec.tool_definitions,
             choice_prompt=self._choice_prompt(call, tape),
         )
 
@@ -194,7 +166,7 @@ class LlmCallRecorder:
         if self._roster.is_overridden:
             name, settings = tape.state.models.name, self._roster.override_settings
             if settings is None:
-                return self._outcome(name, call, await self._once(name, None, request, budget))
+                return self._outcome(name, call, await self._once(name, None, request, record, budget))
             return self._outcome(name, call, await self._try(name, settings, request, record, budget))
         # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
@@ -202,7 +174,8 @@ class LlmCallRecorder:
         name = _current(first, tape.state)
         rest = models[models.index(name) + 1 :] if name in models else models
         while True:
-            answer = await self._try(name, self._roster.settings(name), request, record, budget)
+            settings = self._roster.settings(name)
+            answer = await self._try(name, settings, request, record, budget, has_fallback=bool(rest))
             if not isinstance(answer, ModelError) or not rest:
                 return self._outcome(name, call, answer)
             fallback = rest.pop(0)
@@ -214,14 +187,21 @@ class LlmCallRecorder:
         """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
         scrub = self._roster.scrub
         images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
+        if call.transcript is None and call.spec.form == "tools":
+            return tuple(
+                rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+                for message in call.messages
+            )
         if call.transcript is None:
             return tuple(
-                Message(
-                    m.role,
-                    scrub(message_text(m, tape.content, call.results)),
-                    result_images(m, tape.content, call.results) if images else (),
-                )
-                for m in call.messages
+                [
+                    Message(
+                        m.role,
+                        scrub(message_text(m, tape.content, call.results)),
+                        result_images(m, tape.content, call.results) if images else (),
+                    )
+                    for m in call.messages
+                ]
             )
         system, *rest = (
             rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
@@ -240,14 +220,24 @@ class LlmCallRecorder:
         return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
 
     async def _try(
-        self, name: str, settings: ModelSettings, request: ModelRequest, record: Record, budget: CallBudget
+        self,
+        name: str,
+        settings: ModelSettings,
+        request: ModelRequest,
+        record: Record,
+        budget: CallBudget,
+        *,
+        has_fallback: bool = False,
     ) -> Attempted:
-        """Call one model, with as many retries as its settings allow."""
+        """Call one model, with as many retries as its settings allow.
+
+        An endpoint whose circuit is open is retried only if there is no fallback.
+        """
         attempt, failures = 0, 0
         while True:
             attempt += 1
-            answer = await self._once(name, settings, request, budget)
-            if not isinstance(answer, ModelError):
+            answer = await self._once(name, settings, request, record, budget)
+            if not isinstance(answer, ModelError) or (has_fallback and isinstance(answer, CircuitOpen)):
                 return answer
             mode = (
                 answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
@@ -261,7 +251,7 @@ class LlmCallRecorder:
             await _sleep(delay)
 
     async def _once(
-        self, name: str, settings: ModelSettings | None, request: ModelRequest, budget: CallBudget
+        self, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record, budget: CallBudget
     ) -> Attempted:
         """Reserve the budget of an attempt, call the model, and settle it.
 
@@ -277,7 +267,7 @@ class LlmCallRecorder:
             return error
         if refused is not None:
             return refused
-        answer = await self._answer(model, name, settings if takes_time(model) else None, request)
+        answer = await self._answer(model, name, settings, request, record)
         if isinstance(answer, ModelError):
             budget.settle(answer)
             return answer
@@ -301,16 +291,22 @@ class LlmCallRecorder:
         return broken
 
     async def _answer(
-        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest
+        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record
     ) -> ModelAnswer | ModelError:
-        """Call a model once, within the timeout of its settings."""
+        """Call a model once, when its endpoint has a slot for it. A wait for a slot does not count as timeout."""
+
+        async def on_wait(wait: Wait) -> None:
+            assert endpoint is not None
+            await record(kinds.ModelQueued(request.call, name, endpoint.name, wait.reason, wait.ahead))
+
         try:
-            if settings is None:
-                reply = await self._complete(model, name, request)
+            endpoint = self._roster.endpoint(settings) if settings is not None and takes_time(model) else None
+            if settings is None or endpoint is None:
+                reply = await self._timed(model, name, settings, request)
             else:
-                async with asyncio.timeout(settings.timeout_seconds):
-                    reply = await self._complete(model, name, request)
-            _check_reply(reply, request)
+                async with endpoint.slot(_estimate(request, settings, endpoint), on_wait) as slot:
+                    reply = await self._timed(model, name, settings, request)
+                    slot.settle(reply.usage)
         except ModelError as error:
             return error
         except TimeoutError:
@@ -321,6 +317,18 @@ class LlmCallRecorder:
         finally:
             if isinstance(request.on_delta, RedactingStream):
                 request.on_delta.finish()
+        return reply
+
+    async def _timed(
+        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest
+    ) -> ModelAnswer:
+        """Call a model within its timeout."""
+        if settings is None or not takes_time(model):
+            reply = await self._complete(model, name, request)
+        else:
+            async with asyncio.timeout(settings.timeout_seconds):
+                reply = await self._complete(model, name, request)
+        _check_reply(reply, request)
         return reply
 
     async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelAnswer:
@@ -346,7 +354,7 @@ class LlmCallRecorder:
         scrub = self._roster.scrub
         if isinstance(reply, ModelError):
             return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
-        if call.form == "tools":
+        if call.spec.form == "tools":
             text = Blob.of(encode_reply(reply, scrub))
         else:
             text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
@@ -449,6 +457,13 @@ class RedactingStream:
                 self._on_delta(Delta(self._run_id, self._call, text))
             except Exception:  # noqa: BLE001 - the callback is the caller's code
                 self._on_delta = None
+
+
+def _estimate(request: ModelRequest, settings: ModelSettings, endpoint: Endpoint) -> int:
+    """Return the tokens that a call may use: its prompt, at four characters a token, and the longest answer."""
+    if endpoint.settings.tokens_per_minute is None:
+        return 0
+    return sum(len(message.text) for message in request.messages) // 4 + settings.max_tokens
 
 
 def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:

@@ -90,11 +90,12 @@ def start_event(
     requests: str | None = None,
     summaries: Blob | None = None,
     history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ()),
+    hooks: tuple[str, ...] = (),
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """Return the first event of a run, and the copies that it refers to.
 
     `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are
-    the messages that came before in a conversation, and their content.
+    the messages that came before in a conversation, and their content. `hooks` are the names of the program's hooks.
     """
     copy, pinned = pin(skill), Blob.of(canonical(settings))
     started = kinds.RunStarted(
@@ -115,6 +116,7 @@ def start_event(
         summaries=summaries.hash if summaries else None,
         prompt_limit=None if prompt_limit == PromptLimit() else prompt_limit,
         history=history[0],
+        hooks=hooks,
     )
     return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()), *history[1])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reyn.kernel.compiled_skill import RunContext
     from reyn.kernel.tape import Tape
     from reyn.skills import Skill
-    from reyn.vocabulary import Vocabulary
+    from reyn.vocabulary import OpForm, Vocabulary
 
 
 class OpOutcome(NamedTuple):
@@ -41,8 +41,7 @@ class OpLog:
     """The ops of one visit so far: their results as the model sees them, and the files they changed."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self.truncation_reader = vocabulary.truncation_reader
-        """The form of the op that reads content which a frame truncates."""
+        self._vocabulary = vocabulary
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
         self.calls: list[str] = []
@@ -53,6 +52,11 @@ class OpLog:
         """The op of the last turn that failed most often with the same arguments."""
         self._failures: dict[str, int] = {}
         self._changes: list[tuple[str, kinds.Change]] = []
+
+    @property
+    def truncation_reader(self) -> OpForm | None:
+        """The form of the op that reads content which a frame truncates."""
+        return self._vocabulary.truncation_reader
 
     def add_changes(self, changes: tuple[kinds.Change, ...], tape: Tape) -> None:
         self._changes += [(tape.state.run_id, change) for change in changes]

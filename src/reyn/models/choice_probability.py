@@ -36,26 +36,32 @@ def label_probabilities(tokens: Sequence[Token], labels: Sequence[str]) -> list[
     Labels that begin with the same token are told apart where they differ from the generated one; those that differ
     from it in the same token share the probability of that token equally.
     """
-    probabilities = [1.0] * len(labels)
-    rivals = list(range(len(labels)))
-    prefix = ""
+    probabilities = dict.fromkeys(labels, 1.0)
+    rivals, prefix = tuple(labels), ""
     for token in tokens:
         if len(rivals) < 2:
             break
-        masses = [_mass(token, prefix, labels[rival]) for rival in rivals]
-        total = sum(masses)
+        groups: dict[frozenset[str], list[str]] = {}
+        for rival in rivals:
+            fitting = frozenset(text for text in token.alternatives if _continues(prefix + text, rival))
+            groups.setdefault(fitting, []).append(rival)
+        masses = {fitting: _mass(token, fitting) for fitting in groups}
         prefix += token.text
-        for rival, mass in zip(rivals, masses, strict=True):
-            probabilities[rival] *= mass / total
-        rivals = [rival for rival in rivals if _continues(prefix, labels[rival])]
-    total = sum(probabilities)
-    return [probability / total for probability in probabilities]
+        going_on = tuple(rival for rival in rivals if _continues(prefix, rival))
+        for fitting, members in groups.items():
+            shared = 1 if members[0] in going_on else len(members)
+            for rival in members:
+                probabilities[rival] *= masses[fitting] / shared
+        rivals = going_on
+    total = sum(probabilities.values())
+    return [probabilities[label] / total for label in labels]
 
 
-def _mass(token: Token, prefix: str, label: str) -> float:
-    """Return the probability of the tokens that continue a label; if there are none, that of the least likely token."""
-    fitting = [value for text, value in token.alternatives.items() if _continues(prefix + text, label)]
-    return sum(map(math.exp, fitting)) if fitting else math.exp(min(token.alternatives.values()))
+def _mass(token: Token, fitting: frozenset[str]) -> float:
+    """Return the probability of some of the alternatives; without any, that of the least likely one."""
+    if not fitting:
+        return math.exp(min(token.alternatives.values()))
+    return sum(math.exp(token.alternatives[text]) for text in fitting)
 
 
 def _probability(tokens: Sequence[Token], start: int, labels: Sequence[str]) -> float | None:

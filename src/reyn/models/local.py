@@ -324,10 +324,13 @@ class _Engine:
         tokens_read = self._prepare(body, messages[:-1], cancelled)
         body |= {"logprobs": True, "top_logprobs": _LABEL_TOKENS}
         body["grammar"] = f'root ::= {json.dumps(_CHOICE_BEGINS)} ({names}) "\\"}}"'
-        answer, reply = self._begun(body, _CHOICE_BEGINS, f'root ::= ({names}) "\\"}}"', tokens_read, cancelled)
-        label = reply.text.removeprefix(_CHOICE_BEGINS).partition('"')[0]
-        if label not in labels:
-            raise ResponseIncomplete(f"the local model chose {label!r}, which is not on offer")
+        rest: dict[str, Any] = {"grammar": f'root ::= ({names}) "\\"}}"'}
+        if len({label[0] for label in labels}) == len(labels):
+            rest["max_tokens"] = 1  # the first token tells labels apart that begin with different letters
+        answer, reply = self._begun(body, _CHOICE_BEGINS, rest, tokens_read, cancelled)
+        chosen = reply.text.removeprefix(_CHOICE_BEGINS).partition('"')[0]
+        if not any(chosen and label.startswith(chosen) for label in labels):
+            raise ResponseIncomplete(f"the local model chose {chosen!r}, which is not on offer")
         return answer.tokens_after(_CHOICE_BEGINS), reply.usage or Usage()
 
     def continue_answer(
@@ -342,21 +345,24 @@ class _Engine:
             on_delta: Receives the answer as it arrives.
         """
         tokens_read = self._prepare(body, body["messages"][:1], cancelled)
-        return self._begun(body, REASON_BEGINS, rest, tokens_read, cancelled, on_delta)[1]
+        return self._begun(body, REASON_BEGINS, {"grammar": rest}, tokens_read, cancelled, on_delta)[1]
 
     def _begun(
         self,
         body: dict[str, Any],
         beginning: str,
-        rest: str,
+        rest: dict[str, Any],
         tokens_read: int,
         cancelled: threading.Event,
         on_delta: Callable[[str], None] | None = None,
     ) -> tuple[_AnswerCollector, ModelAnswer]:
-        """Let the model continue an answer; where its chat template does not allow that, ask for the whole."""
+        """Let the model continue an answer; where its chat template does not allow that, ask for the whole.
+
+        `rest` has what the request says about the rest of the answer instead of the whole.
+        """
         if self._can_begin_answers:
             begun = [*body["messages"], {"role": "assistant", "content": beginning}]
-            answer = self._complete(body | {"messages": begun, "grammar": rest}, cancelled, on_delta, beginning)
+            answer = self._complete(body | rest | {"messages": begun}, cancelled, on_delta, beginning)
             try:
                 return answer, answer.reply("grammar", tokens_read, ())
             except ModelBroken:

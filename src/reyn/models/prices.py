@@ -66,9 +66,7 @@ class Prices:
             return None
         if settings.price is not None:
             return self._from_settings(settings.price, "reyn.yaml")
-        if override is not None:
-            return None
-        if settings.model.partition(":")[0] in FREE_ADAPTERS:
+        if override is None and settings.model.partition(":")[0] in FREE_ADAPTERS:
             return self._from_settings(_FREE, "no provider")
         return self._from_table(settings, now)
 

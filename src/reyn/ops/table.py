@@ -20,9 +20,10 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.judge_output import JudgeOutputOp
-from reyn.ops.memory import COMPACT, FORGET, REMEMBER
+from reyn.ops.memory import CompactOp, ForgetOp, RememberOp
 from reyn.ops.op import NeedsSetup, Op
 from reyn.ops.python import PythonOp
+from reyn.ops.recall import RecallOp
 from reyn.ops.run_skill import RunSkillOp, StartSkillOp
 from reyn.ops.sandboxed_exec import SandboxedExecOp
 from reyn.ops.shell import ShellOp
@@ -52,9 +53,10 @@ BUILT_IN: tuple[Op, ...] = (
     SandboxedExecOp(),
     ShellOp(),
     PythonOp(),
-    REMEMBER,
-    FORGET,
-    COMPACT,
+    RememberOp(),
+    ForgetOp(),
+    RecallOp(),
+    CompactOp(),
 )
 _BUILT_IN_KINDS = frozenset(op.spec.kind for op in BUILT_IN)
 
@@ -62,7 +64,6 @@ RESERVED = (
     OpSpec("mcp", "Call any tool of an MCP server; name the tools instead: `mcp:SERVER/TOOL`.", "unsafe", "mcp"),
     OpSpec("embed", "Compute the embeddings of texts.", "idempotent"),
     OpSpec("index_*", "Write, query or drop a search index.", "unsafe"),
-    OpSpec("recall", "Search the indexes by meaning.", "pure"),
 )
 """Kinds that later versions implement. A phase may allow them; no run can execute them yet."""
 
@@ -143,6 +144,15 @@ def _load(entry: Any) -> Any:
         raise
     except BaseException as error:
         raise OpInvalid(f"it cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def check_op(op: Any) -> None:
+    """Check that an object is an op that can be registered besides the built-in ones.
+
+    Raises:
+        OpInvalid: It is not.
+    """
+    _check(op, {built_in.spec.kind: built_in for built_in in BUILT_IN})
 
 
 def _check(op: Any, table: dict[str, Op]) -> None:

@@ -49,6 +49,14 @@ def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval |
     return None if isinstance(verdict, Allowed) else verdict
 
 
+def memory_scope(location: Location) -> str | None:
+    """Return the scope of the memory in a file: `shared`, or the name of an agent; `None` if it is no memory."""
+    parts = location.parts
+    if location.zone != "project" or parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
+        return None
+    return {3: "shared", 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
+
+
 _OWN = Allowed("default: the run's workspace")
 _RECORDED = Allowed("default: content of this run")
 
@@ -128,10 +136,20 @@ class Gate(msgspec.Struct, frozen=True):
         if location.zone == "workspace":
             is_inside = bool(location.parts) and not protected_name(location.parts, "read")
             return _OWN if is_inside or access == "read" else None
+        if access == "write" and (memory := self._memory(location)) is not None:
+            return memory
         for pattern in self.policy.zone(access):
             if pattern.covers(location, access) and (access == "read" or len(location.parts) > len(pattern.segments)):
                 return Allowed(f"default: {access} {pattern.text}")
         return None
+
+    def _memory(self, location: Location) -> Allowed | None:
+        """Allow to write memories of the scopes that the skills request, unless a rule denies it."""
+        scope = memory_scope(location)
+        if scope is None or not all(requests.covers("memory", scope) for requests in self.requests):
+            return None
+        rule = self.policy.decide("memory", self.skill, scope)
+        return None if rule is not None and rule.effect != "allow" else Allowed(f"default: the memory `{scope}`")
 
     def _granted(self, rule: Rule | None, key: str, line: str, target: str = "") -> Verdict:
         if rule is None:

@@ -229,7 +229,7 @@ class RunExecutor:
         is_attended = not isinstance(project.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(project.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
-        project.roster.ready(model or loaded.state.models.name)
+        project.roster.ready(model, loaded.state.models.name)
         for limit, value in raised.items():
             project.journal.post(run_id, RaiseLimit(limit, value))
         return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
@@ -259,7 +259,7 @@ class RunExecutor:
     ) -> RunResult:
         project = self._project
         check_ops(loaded.state.run_id, upgraded or project.reader.compile_skill(loaded.started).skill, project.ops)
-        opened = project.roster.ready(model or loaded.state.models.name)
+        opened = project.roster.ready(model, loaded.state.models.name)
         resumption = Resumption(
             project.ids.new(),
             retry=retry,
@@ -284,7 +284,7 @@ class RunExecutor:
             max_phase_retries=project.config.max_phase_retries,
         )
         artifact = to_artifact(value, skill, strict=settings.strict)
-        model = project.roster.ready(project.config.model or parent.models.name)
+        model = project.roster.ready(project.config.model, parent.models.name)
         form = project.roster.answer_form(model)
         earlier = project.store_history(history)
         state = await self._sub_runs(model, observers, scope.above).call(
@@ -347,6 +347,7 @@ class RunExecutor:
             on_delta=observers.on_delta,
             check=observers.check,
             owner=self._owner,
+            hooks=project.hooks,
         )
 
     def _settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes]) -> RunSettings:
@@ -375,6 +376,7 @@ class RunExecutor:
             project.load,
             project.reader.compile_skill,
             execute_run,
+            project.hook_names,
         )
 
     async def execute(self, tape: Tape, world: LiveWorld) -> RunResult:

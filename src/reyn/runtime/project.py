@@ -23,6 +23,7 @@ from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavai
 from reyn.journal import MemoryJournal
 from reyn.kernel.budgets import Budgets
 from reyn.kernel.compiled_skill import RunContext
+from reyn.kernel.hooks import check_hooks, hook_name
 from reyn.kernel.op_performer import roots_of
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.lint import lint_skill
@@ -44,12 +45,13 @@ from reyn.skills.resolve import is_path
 from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reyn.config import Config
     from reyn.context import NormalizedMessageList
     from reyn.journal import Blob, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.models import Model
     from reyn.ops import Op, OpTable
@@ -74,6 +76,7 @@ class Project:
         library: The skills of the project.
         mcp: The connections to MCP servers.
         model: The model that the caller passed, used instead of the configured ones.
+        hooks: Functions that are called before each model call.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class Project:
         vouches: bool = False,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
+        hooks: Sequence[Hook] = (),
         base: Project | None = None,
     ) -> None:
         """Open a project whose configuration is loaded; see `open`.
@@ -108,6 +112,7 @@ class Project:
             vouches: Whether the caller vouches for the journal, whoever created it.
             allow_shell: Whether a rule can grant `shell`.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run.
+            hooks: Functions that are called before each model call.
             base: The project that this one is derived from.
         """
         self.root = root
@@ -119,6 +124,7 @@ class Project:
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or TimedIds()
         self.people: People = people or Unattended()
+        self.hooks = check_hooks(hooks)
         self._base = base
         self._vouches = vouches
         self._allow_shell = allow_shell
@@ -152,6 +158,7 @@ class Project:
         trust: bool | None,
         allow_shell: bool,
         allow_unsafe_python: bool,
+        hooks: Sequence[Hook] = (),
     ) -> Project:
         """Load the configuration of a folder and open it; `OSRuntime.open` documents the arguments."""
         folder = Path(root).resolve()
@@ -173,6 +180,7 @@ class Project:
             vouches=trust is True,
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
+            hooks=hooks,
         )
 
     def derive(
@@ -182,6 +190,7 @@ class Project:
         ops: Iterable[Op],
         model: Model | str | None,
         permissions: Mapping[str, Any] | None,
+        hooks: Sequence[Hook] = (),
         people: People | None = None,
     ) -> Project:
         """Return this project with other ops, model or settings; `OSRuntime.derive` documents the arguments."""
@@ -199,6 +208,7 @@ class Project:
             trust=self.trust,
             allow_shell=self._allow_shell,
             allow_unsafe_python=self._allow_unsafe_python,
+            hooks=(*self.hooks, *check_hooks(hooks)),
             base=self._origin,
         )
         if derived.model is self.model:
@@ -206,6 +216,11 @@ class Project:
         elif derived.model is None:
             derived.roster = self._origin.roster
         return derived
+
+    @property
+    def hook_names(self) -> tuple[str, ...]:
+        """The names of the hooks, as runs record them."""
+        return tuple(map(hook_name, self.hooks))
 
     @property
     def is_derived(self) -> bool:
@@ -383,6 +398,7 @@ class Project:
             self.model,
             self.trust.may_bind,
             RunSettings.of(self.config).counter,
+            self.config.endpoints,
         )
 
     @cached_property

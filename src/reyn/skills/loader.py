@@ -152,7 +152,7 @@ class _Loader:
         postprocessor = self._postprocessor(document, front, final_output)
         self._check_dead_ends(document, graph, phases)
         fields = msgspec.structs.asdict(front)
-        del fields["type"], fields["routing"]
+        del fields["type"], fields["routing"], fields["model_class"]  # the phases have it
         skill = Skill(
             **fields
             | {
@@ -289,6 +289,7 @@ class _Loader:
         del fields["type"], fields["input"]
         fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}
         fields["conversation"] = _conversation(front.conversation)
+        fields["model_class"] = front.model_class or skill_front.model_class
         if fields["conversation"] is not None and USER_MESSAGE not in known:
             message = f"a conversation takes what the user says, but `input` is `{front.input}`"
             self._report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")

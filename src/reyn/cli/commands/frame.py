@@ -49,9 +49,10 @@ def command(
     nothing. Nothing is executed or recorded. On a terminal, control characters are escaped.
 
     The prompt asks for the answer in the form of the configured model, or of --model; without a model, in the full
-    form. The native tools of a request follow its messages. --json prints the context frame as one object, the same for
-    SKILL and RUN. With --messages or --next it prints a list of objects with `role` and `text` instead, for RUN with
-    the answer.
+    form. The native tools of a request follow its messages. If the model of RUN chose before it answered, the messages
+    with the roles `choice:…` and `topic:…` are the prompts of that step. --json prints the context frame as one object,
+    the same for SKILL and RUN. With --messages or --next it prints a list of objects with `role` and `text` instead,
+    for RUN with the answer.
     """
     with open_existing_project(model=model) as runtime:
         may_be_run = phase is None and model is None and (input_or_seq is None or _is_number(input_or_seq))
