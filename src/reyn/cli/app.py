@@ -37,6 +37,7 @@ COMMANDS = {
     "run": "Start a run of a skill.",
     "runs": "List runs.",
     "show": "Show what a run did, step by step.",
+    "usage": "Show what model calls used and cost.",
     "events": "Print the events of a run.",
     "resume": "Continue a run that was interrupted, stopped or failed.",
     "answer": "Reply to a question of a run and resume it.",
