@@ -109,7 +109,7 @@ class FunctionDefinition(Definition):
 
     def skill(self, template_params: Mapping[str, Any]) -> Skill:
         """Return the skill for the values of the template parameters."""
-        instructions = self.template.fill(template_params)
+        instructions = self.instructions(template_params)
         found = self._skills.get(instructions)
         if found is None:
             found = build_skill(
@@ -352,6 +352,7 @@ def llm_function(
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
+    include_must_principles: bool = False,
 ) -> _Decorator: ...
 
 
@@ -366,6 +367,7 @@ def llm_function(
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
+    include_must_principles: bool = False,
 ) -> Any:
     """Let a model execute a Python function. The body of the function is never executed.
 
@@ -389,6 +391,7 @@ def llm_function(
         max_act_turns: Maximum number of turns in which the model calls tools.
         max_retries: Maximum number of retries after rejected answers; default: `max_phase_retries` of the project.
         hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
+        include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
 
     Returns:
         A function with the same parameters that returns the typed value (an `LLMFunction` or `AsyncLLMFunction`).
@@ -397,7 +400,9 @@ def llm_function(
         FunctionInvalid: The signature, a type or the docstring cannot be converted to a skill.
         TemplateInvalid: The docstring does not contain a declared template parameter.
     """
-    decoration = Decoration(llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks)
+    decoration = Decoration(
+        llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks, include_must_principles
+    )
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
     decorator = _Decorator(decoration, names)
     return decorator if function is None else decorator(function)
