@@ -7,7 +7,7 @@ replaying are the same code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -35,6 +35,16 @@ _EXTERNAL = frozenset(kind for (kind, _), cls in registered().items() if cls.ori
 
 class RecordingEnded(Exception):
     """A read-only tape has ended; the recorded run may have crashed here."""
+
+
+class Mark(NamedTuple):
+    """A place between two buffered events of a tape."""
+
+    seq: int
+    hash: str
+    ts: int
+    state: RunState
+    pending: int
 
 
 class Tape:
@@ -65,6 +75,10 @@ class Tape:
         self._new_content: dict[str, bytes] = {}
         self._pending: list[Event] = []
         self._pending_blobs: dict[str, Blob] = {}
+        self.visit_start: tuple[RunState, int, str, int] | None = None
+        """The state before the visit in progress, with seq, hash and ts of the event before it."""
+        self.visit_events: list[Event] = []
+        """The events of the visit in progress."""
         self.reworded = 0
         """The number of recorded events that were compared without their derived texts."""
 
@@ -130,8 +144,9 @@ class Tape:
         return recorded
 
     def _pass(self, event: Event, body: Body) -> None:
+        place = (self.seq, self.hash, self.ts)
         self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
-        self.state = apply(self.state, body, event.ts)
+        self._apply(body, event, place)
         self.upcoming = next(self._recorded, None)
 
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
@@ -177,8 +192,30 @@ class Tape:
         self._pending.append(event)
         for blob in blobs:
             self._pending_blobs[blob.hash] = blob
+        place = (self.seq, self.hash, self.ts)
         self.seq, self.hash = seq, hashed
-        self.state = apply(self.state, body, self.ts)
+        self._apply(body, event, place)
+
+    def _apply(self, body: Body, event: Event, place: tuple[int, str, int]) -> None:
+        """Apply an event to the state. `place` is that of the event before it."""
+        before = self.state
+        self.state = after = apply(before, body, event.ts)
+        if after.visit.is_open:
+            if not before.visit.is_open:
+                self.visit_start, self.visit_events = (before, *place), []
+            self.visit_events.append(event)
+        elif self.visit_events:
+            self.visit_start, self.visit_events = None, []
+
+    def mark(self) -> Mark:
+        """Return the end of the tape, to rewind to if what follows cannot be made durable."""
+        return Mark(self.seq, self.hash, self.ts, self.state, len(self._pending))
+
+    def rewind(self, mark: Mark) -> None:
+        """Drop buffered events after a mark; they have no content of their own."""
+        assert len(self._pending) >= mark.pending, "events after the mark are durable"
+        self.seq, self.hash, self.ts, self.state = mark.seq, mark.hash, mark.ts, mark.state
+        del self._pending[mark.pending :]
 
     @property
     def pending(self) -> Sequence[Event]:

@@ -125,6 +125,11 @@ class Roster:
         return self._override is not None
 
     @property
+    def override(self) -> Model | None:
+        """Return the model of the caller, which answers for every name."""
+        return self._override
+
+    @property
     def override_settings(self) -> ModelSettings | None:
         """Return the settings that the model of the caller declares, if it does."""
         return self._declares_settings.settings if self._declares_settings is not None else None
@@ -238,6 +243,11 @@ class Roster:
     def scrub(self, text: str) -> str:
         """Replace the values of secrets in a text. Secrets that no model has opened cannot occur in it."""
         return text if self._secrets is None else self._secrets.scrubber.scrub(text)
+
+    @property
+    def known_secrets(self) -> int:
+        """The number of values that `scrub` replaces. Texts that were scrubbed with fewer may have others."""
+        return 0 if self._secrets is None else self._secrets.scrubber.count
 
     def scrub_value(self, value: Any) -> Any:
         """Replace the values of secrets in a JSON value."""
