@@ -10,6 +10,7 @@ code is never reused.
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
     │   ├── AgentNotFound          RYN105
+    │   ├── MemoryNotFound         RYN106
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161
@@ -73,13 +74,16 @@ code is never reused.
     │   ├── ModelTimeout           RYN513  transient
     │   ├── SchemaRejected         RYN514
     │   ├── PullFailed             RYN515
+    │   ├── PriceUnknown           RYN520
+    │   ├── CurrencyUnknown        RYN521
     │   ├── ImageInvalid           RYN530
     │   ├── ChatStopped            RYN531
     │   ├── AdapterInvalid         RYN532
     │   ├── CircuitOpen            RYN533  transient
     │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
-    │   └── LimitUnknown           RYN601
+    │   ├── LimitUnknown           RYN601
+    │   └── BudgetExceeded         RYN522  also a JournalError
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701
     │   ├── ProjectNotFound        RYN702
@@ -261,6 +265,13 @@ class AgentNotFound(SkillError):
 
     code = "RYN105"
     hint = "Use the name of a file in `reyn/agents/`, or `default`."
+
+
+class MemoryNotFound(SkillError):
+    """No memory has this name."""
+
+    code = "RYN106"
+    hint = "Use the name of a file in `reyn/memory/`, such as `tea`, or `designer/tea` for a memory of one agent."
 
 
 class SkillInvalid(SkillError, FindingsError):
@@ -669,10 +680,14 @@ class HeadMismatch(JournalError):
 
 
 class ModelError(ReynError):
-    """A model did not answer. Transient errors are retried, after `retry_after` seconds if the provider sets it."""
+    """A model did not answer. Transient errors are retried, after `retry_after` seconds if the provider sets it.
+
+    A call that `may_be_billed` although there is no answer is charged to the budgets in full.
+    """
 
     is_transient: ClassVar[bool] = False
     retry_after: float | None = None
+    may_be_billed: bool = True
 
 
 class ModelUnknown(ModelError):
@@ -680,6 +695,7 @@ class ModelUnknown(ModelError):
 
     code = "RYN501"
     hint = "Set `model:` in reyn.yaml to a name under `models`, `local`, or `ADAPTER:NAME`, such as `openai:NAME`."
+    may_be_billed = False
     exit_code = 2
 
 
@@ -688,6 +704,7 @@ class ScriptInvalid(ModelError):
 
     code = "RYN502"
     hint = "Write one answer per line: a JSON object, or a JSON string for raw text. Blank lines are skipped."
+    may_be_billed = False
     exit_code = 2
 
 
@@ -696,6 +713,7 @@ class ScriptExhausted(ModelError):
 
     code = "RYN503"
     hint = "Add the missing answers to the file, then try again."
+    may_be_billed = False
 
 
 class RecordingMissing(ModelError):
@@ -703,6 +721,7 @@ class RecordingMissing(ModelError):
 
     code = "RYN504"
     hint = "The request differs from all recorded ones. Compare the prompts, or use a live model."
+    may_be_billed = False
 
 
 class ModelBroken(ModelError):
@@ -717,6 +736,7 @@ class ModelUnavailable(ModelError):
 
     code = "RYN506"
     hint = "Check that the server is running and that `base_url` is correct, then try again."
+    may_be_billed = False
     is_transient = True
 
 
@@ -725,6 +745,7 @@ class RateLimited(ModelError):
 
     code = "RYN507"
     hint = "Wait and try again, or configure a `fallback` for the model."
+    may_be_billed = False
     is_transient = True
 
 
@@ -733,6 +754,7 @@ class KeyRejected(ModelError):
 
     code = "RYN508"
     hint = "Store a valid key, then try again."
+    may_be_billed = False
 
 
 class RequestRejected(ModelError):
@@ -740,6 +762,7 @@ class RequestRejected(ModelError):
 
     code = "RYN509"
     hint = "The message names the reason: the model's name, a setting, or the size of the request."
+    may_be_billed = False
 
 
 class ResponseIncomplete(ModelError):
@@ -755,6 +778,7 @@ class ModelNotInstalled(ModelError):
 
     code = "RYN511"
     hint = "Install the extra or the weights that the message names."
+    may_be_billed = False
     exit_code = 2
 
 
@@ -763,6 +787,7 @@ class PromptTooLong(ModelError):
 
     code = "RYN512"
     hint = "Shorten the instructions or the input, or use a model with a larger context window."
+    may_be_billed = False
 
 
 class ModelTimeout(ModelError):
@@ -778,6 +803,7 @@ class SchemaRejected(ModelError):
 
     code = "RYN514"
     hint = "Set the model's `mode` in reyn.yaml to one that its server supports."
+    may_be_billed = False
     instead: str = ""
 
 
@@ -786,6 +812,23 @@ class PullFailed(ModelError):
 
     code = "RYN515"
     hint = "Check the package index that pip uses, then try again. No partial download was stored."
+    may_be_billed = False
+
+
+class PriceUnknown(ModelError):
+    """A budget limits money, and the price of a model is unknown."""
+
+    code = "RYN520"
+    hint = "Declare `price` for the model in reyn.yaml, or install the price table: `pip install 'reyn[prices]'`."
+    may_be_billed = False
+
+
+class CurrencyUnknown(ModelError):
+    """A price is in a currency that `budgets` does not declare."""
+
+    code = "RYN521"
+    hint = "Declare the currency under `budgets.currencies` in reyn.yaml, with its value in `budgets.currency`."
+    may_be_billed = False
 
 
 class ImageInvalid(ModelError):
@@ -793,6 +836,7 @@ class ImageInvalid(ModelError):
 
     code = "RYN530"
     hint = "Pass an image file to `load_image`, or an `Image` with data or an http address."
+    may_be_billed = False
 
 
 class ChatStopped(ModelError):
@@ -828,6 +872,7 @@ class AdapterInvalid(ModelError):
 
     code = "RYN532"
     hint = "Fix the package or the class, or use another model."
+    may_be_billed = False
     exit_code = 2
 
 
@@ -836,6 +881,7 @@ class CircuitOpen(ModelError):
 
     code = "RYN533"
     hint = "Check the provider's status, wait and try again, or configure a `fallback` for the model."
+    may_be_billed = False
     is_transient = True
 
 
@@ -844,6 +890,7 @@ class HookFailed(ModelError):
 
     code = "RYN540"
     hint = "Fix the hook, then continue the run with a retry; the hook is called again."
+    may_be_billed = False
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------
@@ -854,6 +901,7 @@ class SecretRefused(AccessError, ModelError):
 
     code = "RYN311"
     hint = "Allow sending the secret to that origin, if the server may have it."
+    may_be_billed = False
 
 
 class ProjectUntrusted(AccessError, ModelError):
@@ -861,6 +909,7 @@ class ProjectUntrusted(AccessError, ModelError):
 
     code = "RYN312"
     hint = "Review what the project wants, and trust it."
+    may_be_billed = False
 
 
 # -- RYN6xx: limits -----------------------------------------------------------------------------------
@@ -878,6 +927,33 @@ class LimitUnknown(LimitError):
     code = "RYN601"
     hint = "Raise the limit that stopped the run, to a larger number."
     exit_code = 2
+
+
+class BudgetExceeded(LimitError, JournalError):
+    """A reservation exceeds the cap of a budget, so the journal does not store it. The run stops before the call.
+
+    Attributes:
+        account: The account.
+        limit: The limit to raise.
+        cap: Its value.
+        used: What was charged to the account.
+        reserved: What other calls in progress have reserved.
+        needed: What the call could use.
+    """
+
+    code = "RYN522"
+    hint = "Raise the limit, or wait until the next day if it is a budget of the day."
+
+    def __init__(self, account: str, limit: str, cap: int, used: int, reserved: int, needed: int) -> None:
+        super().__init__(
+            f"account `{account}`: {used} + {reserved} reserved + {needed} exceed `{limit}`, which is {cap}"
+        )
+        self.account = account
+        self.limit = limit
+        self.cap = cap
+        self.used = used
+        self.reserved = reserved
+        self.needed = needed
 
 
 # -- RYN7xx: configuration, secrets, installed ops ----------------------------------------------------

@@ -27,15 +27,19 @@ def test_an_act_turn_executes_its_ops_and_the_next_frame_contains_the_results(ac
     assert "Turns with ops left: 9." in acting.model.turn_message(1)
     assert "Turns with ops" not in acting.model.turn_message(2)
     assert acting.model.system_message(0) == acting.model.system_message(1)
-    assert acting.kinds()[1:12] == [
+    assert acting.kinds()[1:16] == [
         "phase_started",
         "frame_built",
         "llm_requested",
+        "budget_reserved",
+        "budget_settled",
         "llm_responded",
         "file_started",
         "file_completed",
         "frame_built",
         "llm_requested",
+        "budget_reserved",
+        "budget_settled",
         "llm_responded",
         "control_decided",
         "artifact_stored",

@@ -11,12 +11,13 @@ import click
 import msgspec
 
 from reyn.cli.hints import explain_command, full_hint, full_warning
+from reyn.config.budgets import amount_text, money_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from reyn.errors import NextAction
-    from reyn.journal.kinds import Usage
+    from reyn.journal.kinds import Charge, Usage
     from reyn.runtime import RunResult
 
 COLOURS = {
@@ -97,6 +98,29 @@ def tokens_text(usage: Usage) -> str:
     return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out)"
 
 
+def limit_text(limit: str, value: int) -> str:
+    """Format the value of a limit as `--raise` takes it: money in units of its currency."""
+    return amount_text(value) if limit.endswith("_cost") else str(value)
+
+
+def used_text(result: RunResult) -> str:
+    """Format the tokens of a run, and their cost if a price is known."""
+    tokens, cost = tokens_text(result.usage), result.cost
+    if cost is None or not cost.currency:
+        return tokens
+    amount = money_text(int(cost.amount.scaleb(9)), cost.currency)
+    return f"{tokens}, {amount}{f' + {cost.unpriced} calls without a price' if cost.unpriced else ''}"
+
+
+def charge_text(charge: Charge) -> str:
+    """Format what a run was charged, for a table: rounded to four decimals, `unknown` without a price."""
+    if not charge.calls:
+        return "-"
+    if not charge.currency:
+        return "unknown"
+    return f"{charge.cost / 1e9:.4f} {charge.currency}{' + ?' if charge.unpriced else ''}"
+
+
 def coloured(status: str) -> str:
     """Colour a status."""
     return click.style(status, fg=COLOURS.get(status.split()[0], "white"), bold=True)
@@ -114,7 +138,7 @@ def _arguments(action: NextAction) -> list[str]:
     if action.retry:
         arguments.append("--retry")
     if action.limit is not None:
-        value = "N" if action.value is None else str(action.value)
+        value = "N" if action.value is None else limit_text(action.limit, action.value)
         arguments += ["--raise", f"{action.limit or 'LIMIT'}={value}"]
     return arguments
 
@@ -156,7 +180,7 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
         echo_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     if result.path:
         click.echo(f"path: {clean(' → '.join(result.path))}")
-    click.echo(f"used: {tokens_text(result.usage)}, {took}")
+    click.echo(f"used: {used_text(result)}, {took}")
     if files:
         click.echo(f"files: {_file_list(files)}")
     for warning in result.warnings:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from reyn.config.budgets import BudgetsSettings, Caps, PriceSettings
+
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
@@ -133,6 +135,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] | None = None
+    price: PriceSettings | None = None
 
     @property
     def window(self) -> int | None:
@@ -178,6 +181,16 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_bytes: Positive = 1_000_000
     processes: Positive = 64
     file_bytes: Positive = 64_000_000
+
+
+PythonSandbox = Literal["auto", "monty", "process"]
+
+
+class PythonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sandbox of safe python steps, and the time that a step has unless the skill sets its own."""
+
+    sandbox: PythonSandbox = "auto"
+    seconds: Positive = 30
 
 
 class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -337,7 +350,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`), `two_step`
     (`auto`, `always` or `never`), `images` (whether it reads the images that tools return), `timeout` in seconds,
     `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
-    default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others)."""
+    default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others),
+    `price` of a million tokens: `{input: 2.5, output: 10}`, and where they differ `cached_input`, `cache_write` and
+    `currency`."""
     endpoints: dict[EndpointName, EndpointSettings] = {}
     """Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency: 8}}`. A key
     is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is the number of calls
@@ -356,6 +371,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     artifact for the same input, or call a failing op with the same arguments, before the run stops; `null` means no
     limit. `on_limit` applies when a visit has used its act turns:
     `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
+    budgets: BudgetsSettings = BudgetsSettings()
+    """What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all processes
+    of the project. `skill: {NAME: {run: …, day: …}}` limits one skill. A call that could exceed a budget is not made;
+    the run stops. `currency` is the currency of `cost`. `currencies` has the value of other currencies in it, such as
+    `{EUR: 1.1}`. Days begin at midnight in `timezone`."""
     permissions: dict[str, Any] = {}
     """Rules for the requests of skills, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
     `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. If several match, `deny` wins,
@@ -370,6 +390,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
     of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
     `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
+    python: PythonSettings = PythonSettings()
+    """Python steps. `sandbox` is where safe ones run: `auto` is Monty for modules that it can run, and CPython in the
+    process sandbox for all others; `process` is always CPython; `monty` is always Monty, and steps that need more fail.
+    `seconds` is the time of a step without a `timeout` of its own, within `sandbox.seconds`."""
     context: ProjectContextChoice | None = None
     """The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`, `default`,
     `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null`
@@ -398,7 +422,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The limits of a run. Reaching one stops the run; `--raise NAME=N` raises it."""
+    """The limits of a run. Reaching one stops the run; `--raise NAME=N` raises it.
+
+    Money is in billionths of the currency. The budgets of a day and of the run's skill are not stored here: the former
+    are those of the current configuration, the latter depend on the skill. Their names are for raised values.
+    """
 
     max_phase_visits: int | None = 25
     max_act_turns: int | None = None
@@ -407,6 +435,15 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     tokens: int | None = None
     no_progress: int | None = 3
     max_prompt_tokens: int | None = None
+    run_tokens: int | None = None
+    run_cost: int | None = None
+    skill_tokens: int | None = None
+    skill_cost: int | None = None
+    day_tokens: int | None = None
+    day_cost: int | None = None
+    skill_day_tokens: int | None = None
+    skill_day_cost: int | None = None
+    overrun: int | None = 0
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -426,6 +463,10 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     context: ProjectContextChoice | None = None
     prompt_limits: dict[str, PromptLimit] = {}
     """The prompt limit of each of these models."""
+    skill_budgets: dict[str, Caps] = {}
+    """The budget of a run of each of these skills."""
+    currency: str = "USD"
+    """The currency of the budgets."""
 
     @property
     def counter(self) -> CounterChoice:
@@ -445,6 +486,8 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 tokens=config.limits.tokens,
                 no_progress=config.limits.no_progress,
                 max_prompt_tokens=context.max_prompt_tokens if isinstance(context, ProjectContext) else None,
+                run_tokens=(budget := Caps.of(config.budgets.run)).tokens,
+                run_cost=budget.cost,
             ),
             max_phase_retries=config.max_phase_retries,
             output_language=config.output_language,
@@ -453,5 +496,9 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             on_limit=config.limits.on_limit,
             approval_seconds=config.limits.approval_seconds,
             context=context,
+            skill_budgets={
+                name: caps for name, one in sorted(config.budgets.skill.items()) if (caps := Caps.of(one.run))
+            },
+            currency=config.budgets.currency,
             classes={name: entry if isinstance(entry, str) else name for name, entry in sorted(config.models.items())},
         )

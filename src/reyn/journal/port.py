@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from reyn.journal.projections import RunRow
     from reyn.journal.registry import Body
+    from reyn.journal.spending import Balance, SpendRow
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -151,6 +152,7 @@ class Journal(Protocol):
         Raises:
             AppendConflict: The run's last event is not `expected_seq`. Nothing is stored.
             EventInvalid: An event is unknown, malformed or not chained. Nothing is stored.
+            BudgetExceeded: A `budget_reserved` exceeds the cap of an account. Nothing is stored.
         """
         ...
 
@@ -215,10 +217,19 @@ class Journal(Protocol):
         """Remove a standing approval. Returns whether it existed."""
         ...
 
+    def balance(self, account: str) -> Balance:
+        """Return the balance of a budget account; zero if nothing drew on it."""
+        ...
+
+    def charges(self, since: str = "") -> list[SpendRow]:
+        """Return what model calls were charged from a day on, oldest first. Imported runs are not included."""
+        ...
+
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         """Delete runs with their events and messages, and the content that no other run refers to, in one transaction.
 
-        Unknown ids are ignored. Other connections may stay open.
+        What they were charged stays; an open reservation is charged in full. Unknown ids are ignored. Other connections
+        may stay open.
 
         Args:
             run_ids: The runs to delete.

@@ -113,7 +113,9 @@ class CallModel(Effect[Reply]):
     choice: kinds.ChoicePrompt | None = None
 
     outcomes = (kinds.LlmResponded,)
-    failures = (kinds.LlmFailed,)
+    failures = (kinds.LlmFailed, kinds.BudgetRefused)
+    needs_intent = False
+    """Its intent becomes durable together with the reservation of its budget, before the call."""
 
     def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)
@@ -307,6 +309,15 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
 
     outcomes = (kinds.SubRunCompleted,)
     failures = (kinds.SubRunStopped,)
+
+
+@dataclass(frozen=True)
+class StartSubRuns(Effect[None]):
+    """Start sub-runs that the visit will await later, and continue at once. Nothing is recorded."""
+
+    key: str
+    started: tuple[kinds.SubRunStarted, ...] = field(compare=False)
+    concurrency: int
 
 
 def decode_answer(answer: kinds.WaitAnswered, content: Content) -> Any:

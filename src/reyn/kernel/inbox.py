@@ -22,6 +22,7 @@ from reyn.journal import (
     check_json,
     kinds,
 )
+from reyn.journal.spending import in_full
 from reyn.jsonschema import compile_schema
 from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
 
@@ -78,6 +79,8 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
         body, blobs = to_event(message, wait, state, now, can_abort=can_abort)
         events.append((body, blobs))
         is_cancelled = isinstance(body, kinds.RunCancelled)
+        if is_cancelled and state.reserved is not None:  # the process that made the call died
+            events.append((in_full(state.reserved), ()))
         if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
             state = replace(state, conversations=changed(state.conversations, body))
         if isinstance(body, kinds.MessageQueued):

@@ -9,6 +9,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.token_counting import TokenCounting
 from reyn.errors import InternalError
@@ -20,7 +22,9 @@ from reyn.journal import (
     decode,
     kinds,
 )
+from reyn.journal.spending import in_full
 from reyn.kernel import versions
+from reyn.kernel.budgets import CallBudget
 from reyn.kernel.conversations import is_turn_open
 from reyn.kernel.effects import (
     CallHooks,
@@ -33,6 +37,7 @@ from reyn.kernel.effects import (
     PlanSubRun,
     ReadOverviews,
     Restore,
+    StartSubRuns,
 )
 from reyn.kernel.hooks import HookCaller
 from reyn.kernel.inbox import answer_error, inbox_events
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from reyn.context.budget_log import BudgetLog
     from reyn.journal import Body, Event, Journal
     from reyn.journal.commits import SharedCommits
+    from reyn.kernel.budgets import Above, Budgets, SettingsOf
     from reyn.kernel.effects import Effect, EventWithBlobs
     from reyn.kernel.hooks import Hook
     from reyn.kernel.inbox import InboxPolling
@@ -89,6 +95,9 @@ class LiveWorld:
         people: People,
         polling: InboxPolling,
         budget_log: BudgetLog,
+        budgets: Budgets,
+        settings_of: SettingsOf,
+        above: Above,
         *,
         resumption: Resumption | None = None,
         listener: Listener | None = None,
@@ -112,6 +121,9 @@ class LiveWorld:
         self._people = people
         self._polling = polling
         self._budget_log = budget_log
+        self._budgets = budgets
+        self._settings_of = settings_of
+        self._above = above
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
@@ -139,7 +151,7 @@ class LiveWorld:
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
             case PerformOp() if self._ops.may_take_time(effect):
-                with run_scope(self._owner, tape, effect.key):
+                with run_scope(self._owner, tape, effect.key, self._above):
                     return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
@@ -168,12 +180,12 @@ class LiveWorld:
         """
         if effect.needs_intent:
             return await self._sub_runs.execute(effect, tape)
-        new = [started for started in (effect.started, *effect.ahead) if started.call not in self._ahead]
-        if new or not self._ahead[effect.key].done():
-            await self.flush(tape)  # the intents of the new ones, and what is known before a wait
-        for started in new:
-            work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
-            self._ahead[started.call] = asyncio.ensure_future(work)
+        if not self._may_overlap(tape):
+            await self.flush(tape)
+            return await self._sub_runs.execute(effect, tape)
+        await self._start((effect.started, *effect.ahead), effect.concurrency, tape)
+        if not self._ahead[effect.key].done():
+            await self.flush(tape)  # what is known before a wait
         outcome = await self._ahead[effect.key]
         del self._ahead[effect.key]
         self._tokens.pop(effect.key, None)
@@ -182,6 +194,29 @@ class LiveWorld:
             await self._finish_executing()
             outcome = await self._sub_runs.execute(effect, tape, self._tokens_left(tape))
         return outcome
+
+    def _may_overlap(self, tape: Tape) -> bool:
+        """Return whether sub-runs execute at the same time.
+
+        A model that takes no time gains nothing, and a scripted one gives its answers in order: those of the first
+        sub-run, then those of the second, whatever the concurrency.
+        """
+        return self._roster.takes_time(tape.state.models.name)
+
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        if self._may_overlap(tape):
+            await self._start(effect.started, effect.concurrency, tape)
+
+    async def _start(self, sub_runs: tuple[kinds.SubRunStarted, ...], concurrency: int, tape: Tape) -> None:
+        """Start the sub-runs that were not started before, once their intents are durable."""
+        new = [started for started in sub_runs if started.call not in self._ahead]
+        if not new:
+            return
+        await self.flush(tape)
+        for started in new:
+            work = self._execute_one(ExecuteSubRun(started.call, started), concurrency, tape)
+            self._ahead[started.call] = asyncio.ensure_future(work)
+        await asyncio.sleep(0)  # they reach their first commit, or the model
 
     async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
         if self._slots is None or self._slots[0] != concurrency:
@@ -231,8 +266,7 @@ class LiveWorld:
         if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
             return None
 
-        async def record(body: Body) -> None:
-            tape.record(body, self.now())
+        async def flush() -> None:
             flushing = asyncio.ensure_future(self.flush(tape))
             try:
                 await asyncio.shield(flushing)
@@ -240,10 +274,24 @@ class LiveWorld:
                 await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
                 raise
 
-        call = self._recorder.perform(effect, tape, record)
+        async def record(body: Body) -> None:
+            tape.record(body, self.now())
+            await flush()
+
+        assert tape.state.started is not None
+        settings = self._settings_of(tape.state.started, tape.content)
+        budget = CallBudget(
+            self._budgets, tape, settings, self._above, effect.key, self.now, lambda: self.flush(tape), flush
+        )
+        request = self._recorder.request(effect, tape)
+        await self._recorder.begin(effect, request, tape, budget)
+        call = self._recorder.perform(effect, request, tape, record, budget)
         if not self._recorder.may_take_time(effect, tape.state):
             return await call
-        return await self._unless_cancelled(call, tape)
+        outcome = await self._unless_cancelled(call, tape)
+        if outcome is None:
+            budget.abandon()
+        return outcome
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
         """Await work that may take long; cancel it and return nothing if the run or the turn is cancelled."""
@@ -284,6 +332,9 @@ class LiveWorld:
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
             events.append(self._resumed(resumption, state))
+            if state.reserved is not None:  # the process that made the call died
+                events.append((in_full(state.reserved), ()))
+                state = replace(state, reserved=None)
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
         messages = self._journal.drain(state.run_id, state.messages_taken)

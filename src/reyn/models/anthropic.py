@@ -288,7 +288,7 @@ class _Reply:
         parts = (counts["input_tokens"], cached, stored)
         if not all(isinstance(part, int) and part >= 0 for part in parts):
             return Usage(counts["input_tokens"], counts["output_tokens"])  # the recorder reports what is wrong
-        return Usage(sum(parts), counts["output_tokens"], cached)
+        return Usage(sum(parts), counts["output_tokens"], cached, stored)
 
     def tool_calls(self, request: ModelRequest) -> tuple[ToolCall, ...]:
         return tuple(

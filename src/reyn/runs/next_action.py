@@ -9,7 +9,7 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
-from reyn.kernel.limits import SECOND, limit_of
+from reyn.kernel.limits import BUDGET_LIMITS, SECOND, limit_of
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import display_status
 from reyn.runs.family import descendants, root_run
@@ -77,6 +77,10 @@ def _usage(name: str, states: Sequence[RunState]) -> int:
             return sum(state.models.usage.total for state in states)
         case "run_seconds":
             return max(state.active // SECOND for state in states)
+        case "overrun":
+            return max(state.over[1] if state.over else 0 for state in states)
+        case name if name in BUDGET_LIMITS:
+            return max(state.stop.sufficient for state in states)
         case "phase_seconds":
             return max((state.active - state.visit.started_after) // SECOND for state in states)
     return 0

@@ -15,7 +15,7 @@ from reyn.context.histories import HISTORIES
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.loading import load_state, unpin_ops
-from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport, display_status
+from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.runs.archive import export_runs
 from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import Side, compare, side_of
@@ -193,6 +193,7 @@ class RunReader:
             wait=state.wait,
             code=code,
             hint=(state.stop.hint or hint_of(code)) if code else "",
+            cost=Cost.of(state.charge),
         )
 
 

@@ -18,6 +18,7 @@ from reyn.errors import RunBlocked, RunBusy, RunIdInvalid, RunIdTaken, RunNotRes
 from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical
 from reyn.journal.commits import SharedCommits
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
+from reyn.kernel.budgets import budgeted_run, runs_above
 from reyn.kernel.compiled_skill import CompiledSkill
 from reyn.kernel.driver import Driver
 from reyn.kernel.inbox import InboxPolling, inbox_events
@@ -40,8 +41,10 @@ from reyn.skills.resolve import is_path
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
+    from reyn.config import RunSettings
     from reyn.context import NormalizedMessageList
     from reyn.journal import kinds
+    from reyn.kernel.budgets import Above, BudgetedRun
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
     from reyn.kernel.nesting import RunScope
@@ -99,6 +102,7 @@ class RunExecutor:
             project.reader.compile_skill,
             project.all_secrets,
             project.config.sandbox,
+            project.config.python,
             lambda handle: project.roster.secrets().resolve(handle),
         )
 
@@ -265,7 +269,8 @@ class RunExecutor:
             ops=pin_ops(upgraded, project.ops.vocabulary) if upgraded else None,
             is_model_override=model is not None,
         )
-        return await self.execute(loaded.tape, self.world(opened, resumption, observers))
+        above = runs_above(project.journal, loaded.started, self._settings_of)
+        return await self.execute(loaded.tape, self.world(opened, resumption, observers, lambda: above))
 
     async def run_within(
         self, scope: RunScope, skill: Skill, value: Any, observers: Observers, history: NormalizedMessageList
@@ -283,7 +288,9 @@ class RunExecutor:
         model = project.roster.ready(project.config.model, parent.models.name)
         form = project.roster.answer_form(model)
         earlier = project.store_history(history)
-        state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
+        state = await self._sub_runs(model, observers, scope.above).call(
+            scope, skill, artifact, settings, model, form, earlier
+        )
         return project.reader.to_result(state)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
@@ -293,7 +300,7 @@ class RunExecutor:
 
         async def attempt() -> RunResult:
             state, tape = load_head(journal, conversation)
-            self._sub_runs(state.models.name, observers).begin_background(intent, tape)
+            self._sub_runs(state.models.name, observers, tuple).begin_background(intent, tape)
             return await self.resume(run_id, observers)
 
         return await self.claim_and_execute(run_id, attempt, observers)
@@ -314,10 +321,13 @@ class RunExecutor:
 
     # -- executing ------------------------------------------------------------------------------------
 
-    def world(self, model: str, resumption: Resumption | None, observers: Observers) -> LiveWorld:
-        """Return the world of a run. Each of its sub-runs gets its own, with its own resumption."""
+    def world(self, model: str, resumption: Resumption | None, observers: Observers, above: Above = tuple) -> LiveWorld:
+        """Return the world of a run. Each of its sub-runs gets its own, with its own resumption.
+
+        `above` returns the runs above a sub-run, on whose budgets it draws.
+        """
         # The check is for the output of this run, not for that of the skills that it runs.
-        project, sub_runs = self._project, self._sub_runs(model, observers._replace(check=None))
+        project, sub_runs = self._project, self._sub_runs(model, observers._replace(check=None), above)
         project.learn_secrets()
         return LiveWorld(
             project.journal,
@@ -330,6 +340,9 @@ class RunExecutor:
             project.people,
             self.polling,
             BudgetLog(project.root),
+            project.budgets,
+            self._settings_of,
+            above,
             resumption=resumption,
             listener=observers.listener,
             on_delta=observers.on_delta,
@@ -338,10 +351,18 @@ class RunExecutor:
             hooks=project.hooks,
         )
 
-    def _sub_runs(self, model: str, observers: Observers) -> SubRuns:
-        async def execute_run(tape: Tape, resumption: Resumption | None) -> RunState:
+    def _settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes]) -> RunSettings:
+        return self._project.reader.compile_skill(started, content).settings
+
+    def _sub_runs(self, model: str, observers: Observers, above: Above) -> SubRuns:
+        async def execute_run(tape: Tape, resumption: Resumption | None, parent: Tape) -> RunState:
+            def with_parent() -> tuple[BudgetedRun, ...]:
+                assert parent.state.started is not None
+                return budgeted_run(parent.state, self._settings_of(parent.state.started, parent.content)), *above()
+
+            world = self.world(model, resumption, observers, with_parent)
             try:
-                return await Driver(tape, self._compiler_for(tape), self.world(model, resumption, observers)).drive()
+                return await Driver(tape, self._compiler_for(tape), world).drive()
             finally:
                 self.polling.notify(tape.run_id)
                 if (started := tape.state.started) is not None and started.parent is not None:

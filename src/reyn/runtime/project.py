@@ -21,6 +21,7 @@ from reyn.context.summaries import read_summaries
 from reyn.documents import nearest
 from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
+from reyn.kernel.budgets import Budgets
 from reyn.kernel.compiled_skill import RunContext
 from reyn.kernel.hooks import check_hooks, hook_name
 from reyn.kernel.op_performer import roots_of
@@ -382,7 +383,7 @@ class Project:
         return read_summaries(self.root, self.roster.scrub) if receives else None
 
     def _findings_of(self, folder: Path) -> list[Finding]:
-        return lint_skill(folder, self.library, self.ops.vocabulary)
+        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox)
 
     # -- models ---------------------------------------------------------------------------------------
 
@@ -399,6 +400,11 @@ class Project:
             RunSettings.of(self.config).counter,
             self.config.endpoints,
         )
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """The budgets of the current configuration, and the prices of the models."""
+        return Budgets(self.config.budgets, self.roster)
 
     def run_settings(self) -> RunSettings:
         """Return the settings that a new run records."""

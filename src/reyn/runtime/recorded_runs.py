@@ -16,6 +16,7 @@ from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.prune import PruneReport, prune
 from reyn.runs.questions import open_question, question_text
+from reyn.runs.usage import usage_report
 from reyn.runtime.base import RuntimeBase
 from reyn.runtime.executor import ungranted_requests
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from reyn.runs.importing import ImportReport
     from reyn.runs.questions import Question
     from reyn.runs.undo import UndoReport
+    from reyn.runs.usage import Grouping, UsageReport
 
 _IMPORT_LIMITS = ImportLimits()
 
@@ -211,6 +213,17 @@ class RecordedRuns(RuntimeBase):
             statuses=statuses,
             dry_run=dry_run,
         )
+
+    def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:
+        """Return what model calls were charged, and the budgets of today.
+
+        Args:
+            by: What to group by: `day`, `skill`, `model` or `run`.
+            since: A time in microseconds since 1970; earlier days are left out.
+        """
+        project = self._project
+        first = project.budgets.day(since) if since is not None else ""
+        return usage_report(project.existing_journal, project.budgets, by, since=first, now=project.clock.now())
 
     def export(self, run: str) -> Iterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import PostedReply, Question
     from reyn.runs.undo import UndoReport
+    from reyn.runs.usage import Grouping, UsageReport
     from reyn.runtime.messages import PostedMessage
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
@@ -380,6 +381,9 @@ class SyncRuntime:
 
     def diff(self, a: str, b: str) -> DiffReport:
         return self.runtime.diff(a, b)
+
+    def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:
+        return self.runtime.usage(by, since=since)
 
     def export(self, run: str) -> Iterator[bytes]:
         return self.runtime.export(run)

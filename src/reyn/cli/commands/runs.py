@@ -8,9 +8,10 @@ import click
 import msgspec
 
 from reyn.cli.ages import Age, age_text, now
-from reyn.cli.output import clean, coloured, command_line, json_option, print_json, print_table, short
+from reyn.cli.output import charge_text, clean, coloured, command_line, json_option, print_json, print_table, short
 from reyn.cli.project import open_existing_project
 from reyn.journal import Status
+from reyn.kernel.runtime_types import Cost
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.runs.questions import Question
     from reyn.runtime import SyncRuntime
 
-_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
+_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "COST", "WAITING FOR")
 
 
 class _Listed(NamedTuple):
@@ -33,6 +34,8 @@ class _Listed(NamedTuple):
     def as_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(self.row)
         fields |= {"display_status": self.display_status, "depth": self.depth, "next": self.command}
+        del fields["charge"]
+        fields["cost"] = msgspec.to_builtins(Cost.of(self.row.charge))
         return fields | {"question": msgspec.to_builtins(self.question)}
 
     def cells(self) -> tuple[str, ...]:
@@ -41,7 +44,8 @@ class _Listed(NamedTuple):
         question = "" if self.question is None else _question_text(self.question.wait)
         suffix = " (reply stored)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
-        return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
+        since_text, cost = age_text(now() - since), charge_text(row.charge)
+        return run, clean(row.skill), coloured(self.display_status), since_text, cost, f"{question}{suffix}"
 
 
 @click.command(epilog="Example: reyn runs --status waiting --since 2d")
@@ -61,7 +65,7 @@ class _Listed(NamedTuple):
 def command(
     statuses: tuple[str, ...], skill: str | None, since: int | None, limit: int | None, top: bool, as_json: bool
 ) -> None:
-    """List runs, newest first, with status and open question. Sub-runs are indented below their parent.
+    """List runs, newest first, with status, cost and open question. Sub-runs are indented below their parent.
 
     With --json, each run also has the id of its question, its origin and the command that continues it.
     """

@@ -12,6 +12,7 @@ from reyn.journal.kinds.shapes import (
     ArtifactRef,
     AskRequest,
     Change,
+    Charge,
     ContentName,
     Count,
     Hash,
@@ -51,6 +52,7 @@ class OpStarted(Body, frozen=True):
     `rule` is the permission rule that allows them. `changes` lists the files that the op will change, with their
     contents before and after. `result` is set if the result is known before the op is performed. `request` is work that
     the kernel does first: a question to a person, a run of another skill, or a change of a conversation's memory.
+    `is_untracked` is true if the op may change files without an event, as a shell command does.
     """
 
     op_kind: ClassVar[str]
@@ -62,6 +64,7 @@ class OpStarted(Body, frozen=True):
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
     request: AskRequest | RunRequest | MemoryRequest | None = None
+    is_untracked: bool = False
 
 
 @family("completed", v=2, origin="outcome")
@@ -71,7 +74,8 @@ class OpCompleted(Body, frozen=True):
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
     changes of `<kind>_started` took effect. If the result is an error, they may have taken effect; `undo` then compares
     the files. `applied` is set if only the first changes took effect. `attachments` are contents that the result names
-    by their hashes, such as images.
+    by their hashes, such as images. `changes` lists the files that the op was found to have changed; null if
+    Reyn did not look. `unrecorded` names files that changed and whose contents are not recorded.
     """
 
     op_kind: ClassVar[str]
@@ -83,6 +87,8 @@ class OpCompleted(Body, frozen=True):
     changed: bool = False
     applied: Count | None = None
     attachments: tuple[ContentName, ...] = ()
+    changes: tuple[Change, ...] | None = None
+    unrecorded: tuple[str, ...] = ()
 
 
 @event("request_fulfilled", v=1, origin="derived")
@@ -150,7 +156,7 @@ class SubRunCompleted(Body, frozen=True):
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
     files that it shares with this run. `head` is the hash of its last event at that time. `summary` is the reason of
     its last decision, `handoff` the last handoff that one of its phases recorded. `phases` lists the artifacts of its
-    latest visits. Only rules 1 to 4 write `result`.
+    latest visits. `charge` is what it was charged. Only rules 1 to 4 write `result`.
     """
 
     call: str
@@ -166,6 +172,7 @@ class SubRunCompleted(Body, frozen=True):
     summary: str = ""
     handoff: ContentName | None = None
     phases: tuple[PhaseArtifact, ...] = ()
+    charge: Charge | None = None
 
 
 @event("nested_run_ended", v=1, origin="outside")
@@ -173,7 +180,7 @@ class NestedRunEnded(Body, frozen=True):
     """The code of the op `call` ran a function as a sub-run, which ended or stopped.
 
     `run` is its id, which derives from the parent run, `call`, the function and its arguments. `status` is its status.
-    `usage` and `answers` count its tokens and model answers.
+    `usage` and `answers` count its tokens and model answers, `charge` is what it was charged.
     """
 
     call: str
@@ -182,6 +189,7 @@ class NestedRunEnded(Body, frozen=True):
     status: str
     usage: Usage = Usage()
     answers: Count = 0
+    charge: Charge | None = None
 
 
 @event("sub_run_stopped", v=1, origin="outcome")

@@ -118,17 +118,23 @@ class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Token usage as the model reported it. `cached_tokens` is the part of the input that a prompt cache served."""
+    """Token usage as the model reported it.
+
+    `cached_tokens` is the part of the input that a prompt cache served, `cache_write_tokens` the part that was stored
+    in one.
+    """
 
     input_tokens: Tokens = 0
     output_tokens: Tokens = 0
     cached_tokens: Tokens = 0
+    cache_write_tokens: Tokens = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.cached_tokens + other.cached_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
     def __sub__(self, other: Usage) -> Usage:
@@ -143,6 +149,31 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def total(self) -> int:
         """Input plus output tokens."""
         return self.input_tokens + self.output_tokens
+
+
+class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What model calls were charged: tokens, and money in billionths of `currency`.
+
+    `unpriced` counts the calls whose price is unknown; `cost` does not include them. `assumed` counts the calls that
+    were charged in full, because the model reported no usage or the outcome of the call is unknown.
+    """
+
+    tokens: Count = 0
+    cost: Count = 0
+    currency: str = ""
+    calls: Count = 0
+    unpriced: Count = 0
+    assumed: Count = 0
+
+    def __add__(self, other: Charge) -> Charge:
+        return Charge(
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.currency or other.currency,
+            self.calls + other.calls,
+            self.unpriced + other.unpriced,
+            self.assumed + other.assumed,
+        )
 
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
