@@ -122,8 +122,8 @@ class RunMessages(RuntimeBase):
         """Abort the turn of a conversation that is in progress; the conversation itself can go on.
 
         What the turn has done stays in the transcript: the user's message, completed tool calls, and what had arrived
-        of the answer. Tool calls without a result are recorded as cancelled. A request that arrives after the turn has
-        ended is refused.
+        of the answer. A tool call without a result is recorded as cancelled, or as unknown if it had begun and may have
+        taken effect. A request that arrives after the turn has ended is refused.
 
         Args:
             run: The conversation.
