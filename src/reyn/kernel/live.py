@@ -287,7 +287,7 @@ class LiveWorld:
         await self._recorder.begin(effect, request, tape, budget)
         if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
             # The listener, which was told of the intent, may have asked for the abort.
-            budget.abandon()
+            budget.release()
             return None
         call = self._recorder.perform(effect, request, tape, record, budget)
         if not self._recorder.may_take_time(effect, tape.state):
