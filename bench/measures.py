@@ -1,4 +1,7 @@
-"""One benchmark per function, run in a fresh process: `python -m bench.measures NAME N` prints JSON."""
+"""One benchmark per function, run in a fresh process: `python -m bench.measures NAME N` prints JSON.
+
+Each function imports what it measures, because the memory of a run is measured, too.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench import adapter as adapter_bench
-from bench import context as context_bench
-from bench import functions as function_bench
-from bench import ops as op_bench
-from bench import sandbox as sandbox_bench
-from bench import tools as tool_bench
 from bench.workload import FIRST, SETTINGS, Answers, answer, item, write_chain, write_project
 from reyn import ModelAnswer, ModelRequest, OSRuntime
 from reyn.errors import ModelError
 from reyn.journal.sqlite import SqliteJournal
-from reyn.lint import lint_skill
 
 Results = dict[str, float]
 
@@ -147,6 +143,8 @@ async def sharing(count: int, runs: int = 200) -> Results:
 
 async def lint(count: int) -> Results:
     """Measure the CPU per phase of linting skills with 50 and `count` phases: minimum of five rounds."""
+    from reyn.lint import lint_skill
+
     costs = {}
     for phases in (50, count):
         with tempfile.TemporaryDirectory() as folder:
@@ -163,6 +161,8 @@ async def lint(count: int) -> Results:
 
 async def ops(count: int) -> Results:
     """Measure CPU, without system calls, and commits of a small read and write: medians of five rounds."""
+    from bench import ops as op_bench
+
     results: Results = {}
     for op in ("read", "write"):
         rounds = []
@@ -180,6 +180,8 @@ async def ops(count: int) -> Results:
 
 async def context(count: int) -> Results:
     """Measure truncation, handoffs, and the drift of visits whose prompts are truncated to a budget."""
+    from bench import context as context_bench
+
     results = {"truncate_s": context_bench.measure_truncation()}
     for name, counter in context_bench.counters().items():
         results[f"handoffs_{name}_ms"] = context_bench.measure_handoffs(counter) * 1e3
@@ -199,28 +201,43 @@ async def context(count: int) -> Results:
 
 async def adapter(count: int) -> Results:
     """Measure the CPU of a model call with few and many chunks, and of the SDK alone."""
+    from bench.adapter import measure_call
+
     results: Results = {}
     for pieces in (20, 150):
-        ours, theirs = await adapter_bench.measure_call(pieces, max(4, count // 50))
+        ours, theirs = await measure_call(pieces, max(4, count // 50))
         results |= {f"ours_{pieces}_ms": ours * 1e3, f"sdk_{pieces}_ms": theirs * 1e3}
     return results
 
 
 async def mcp(count: int) -> Results:
     """Measure the CPU of a call of an MCP tool over standard input and output."""
+    from bench.tools import measure_mcp
+
     with tempfile.TemporaryDirectory() as folder:
-        return await tool_bench.measure_mcp(Path(folder), count)
+        return await measure_mcp(Path(folder), count)
 
 
 async def iteration(count: int) -> Results:
     """Measure an iteration over sub-runs, one after the other and ten at once."""
+    from bench.tools import measure_iteration
+
     with tempfile.TemporaryDirectory() as folder:
-        return await tool_bench.measure_iteration(Path(folder), count)
+        return await measure_iteration(Path(folder), count)
 
 
 async def sandboxes(count: int) -> Results:
     """Measure the time of python steps and programs in each sandbox."""
-    return sandbox_bench.measure_calls(count)
+    from bench.sandbox import measure_calls
+
+    return measure_calls(count)
+
+
+async def functions(count: int) -> Results:
+    """Measure calls of `@llm_function`, one after the other and together."""
+    from bench import functions as function_bench
+
+    return await function_bench.functions(count)
 
 
 if __name__ == "__main__":
@@ -230,7 +247,7 @@ if __name__ == "__main__":
         "sandboxes": sandboxes,
         "adapter": adapter,
         "context": context,
-        "functions": function_bench.functions,
+        "functions": functions,
         "ops": ops,
         "lint": lint,
         "visits": visits,

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from reyn.models.endpoints import ENDPOINTS
 from tests.support import two_phases
 
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
 settings.load_profile("ci")
 
 
@@ -51,6 +53,12 @@ def own_configuration(
     """Give each test a user configuration of its own, which does not exist yet; also to the processes it starts."""
     folder = tmp_path_factory.getbasetemp() / f"config-{abs(hash(request.node.nodeid)):x}"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder))
+
+
+@pytest.fixture(autouse=True)
+def new_endpoints() -> None:
+    """Forget the endpoints that other tests have called: a process remembers their failures."""
+    ENDPOINTS.reset()
 
 
 @pytest.fixture

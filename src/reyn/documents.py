@@ -235,7 +235,7 @@ def check_keys(
     """
     if not isinstance(document.value, dict):
         return [document.finding(wrong, "expected a mapping of keys to values")]
-    fields = {field.name: field for field in _fields(shape)}
+    fields = {field.name: field for field in fields_of(shape)}
     findings = [
         document.finding(missing, f"missing key `{name}`", fix=f"add `{name}:`")
         for name, field in fields.items()
@@ -275,7 +275,7 @@ def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, An
     if not isinstance(document.value, dict):
         return None
     usable = {}
-    for field in _fields(shape):
+    for field in fields_of(shape):
         try:
             usable[field.name] = msgspec.convert(document.value[field.name], field.type)
         except (KeyError, msgspec.ValidationError):
@@ -285,7 +285,8 @@ def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, An
 
 
 @cache
-def _fields(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+def fields_of(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a struct. msgspec evaluates the annotations anew with every call, which takes long."""
     return msgspec.structs.fields(shape)
 
 

@@ -10,6 +10,7 @@ code is never reused.
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
     │   ├── AgentNotFound          RYN105
+    │   ├── MemoryNotFound         RYN106
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161
@@ -74,7 +75,10 @@ code is never reused.
     │   ├── SchemaRejected         RYN514
     │   ├── PullFailed             RYN515
     │   ├── ImageInvalid           RYN530
-    │   └── ChatStopped            RYN531
+    │   ├── ChatStopped            RYN531
+    │   ├── AdapterInvalid         RYN532
+    │   ├── CircuitOpen            RYN533  transient
+    │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   └── LimitUnknown           RYN601
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
@@ -258,6 +262,13 @@ class AgentNotFound(SkillError):
 
     code = "RYN105"
     hint = "Use the name of a file in `reyn/agents/`, or `default`."
+
+
+class MemoryNotFound(SkillError):
+    """No memory has this name."""
+
+    code = "RYN106"
+    hint = "Use the name of a file in `reyn/memory/`, such as `tea`, or `designer/tea` for a memory of one agent."
 
 
 class SkillInvalid(SkillError, FindingsError):
@@ -676,7 +687,7 @@ class ModelUnknown(ModelError):
     """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Set `model:` in reyn.yaml to `local`, `openai:NAME` or a name under `models`."
+    hint = "Set `model:` in reyn.yaml to a name under `models`, `local`, or `ADAPTER:NAME`, such as `openai:NAME`."
     exit_code = 2
 
 
@@ -818,6 +829,29 @@ class ChatStopped(ModelError):
         self.run_id = run_id
         self.status = status
         self.history = history
+
+
+class AdapterInvalid(ModelError):
+    """An adapter of an installed package, or a class named `package.module:Class`, cannot be loaded or is no model."""
+
+    code = "RYN532"
+    hint = "Fix the package or the class, or use another model."
+    exit_code = 2
+
+
+class CircuitOpen(ModelError):
+    """Calls of an endpoint have failed several times in a row, so Reyn does not call it for a while."""
+
+    code = "RYN533"
+    hint = "Check the provider's status, wait and try again, or configure a `fallback` for the model."
+    is_transient = True
+
+
+class HookFailed(ModelError):
+    """A hook raised an exception, or returned something that cannot change the transcript."""
+
+    code = "RYN540"
+    hint = "Fix the hook, then continue the run with a retry; the hook is called again."
 
 
 # -- RYN3xx: permissions and trust ---------------------------------------------------------------------

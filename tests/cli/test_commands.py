@@ -174,6 +174,7 @@ def test_debug_shows_the_traceback(here: Path, reyn):
     assert "error RYN101" in output.err
 
 
+@pytest.mark.slow
 def test_a_run_interrupted_by_ctrl_c_can_be_resumed(here: Path, reyn):
     write_skill(here, "spin", {"turn": ["turn", "end"]})
     answers = [json.dumps(go("turn", str(number))) for number in range(20_000)] + [json.dumps(finish())]
@@ -259,6 +260,7 @@ def test_a_bug_is_reported_as_an_internal_error(here: Path, reyn, monkeypatch: p
     assert "error RYN900: ZeroDivisionError: oops" in output.err
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_does_not_stop_the_run(here: Path, reyn):
     write_skill(here, "spin", {"turn": ["turn", "end"]})
     answers = [json.dumps(go("turn", str(number))) for number in range(400)] + [json.dumps(finish())]

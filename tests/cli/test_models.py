@@ -84,6 +84,7 @@ def test_pull_rejects_an_unknown_model(here: Path, reyn):
     assert "Known: smollm2" in output.err
 
 
+@pytest.mark.slow
 @pytest.mark.sockets
 def test_a_terminated_pull_leaves_no_files(tmp_path: Path):
     with FakeServer(silence) as index:

@@ -173,6 +173,7 @@ def test_runs_are_exported_and_imported_with_sub_runs_and_files(here: Path, else
     assert reyn("import", "r.jsonl", "--json").json == {"imported": [], "known": ["r", "r.1.1.1"]}
 
 
+@pytest.mark.slow
 def test_export_to_stdout_and_import_from_stdin(ran: Path, elsewhere: Path):
     command = f"{sys.executable} -m reyn export r | {sys.executable} -m reyn --project {elsewhere} import - --json"
     done = subprocess.run(command, shell=True, cwd=ran, capture_output=True, text=True, check=True)

@@ -144,6 +144,7 @@ def test_doctor_reports_a_state_directory_that_others_can_read(here: Path, reyn)
     assert "chmod -R go=" in state["hint"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "is_written"), [("y", True), ("n", False)])
 def test_a_terminal_is_asked_once(cloned: Path, reyn, answer: str, is_written: bool):
     terminal = Terminal(cloned, "run", "writing", IN)
@@ -228,6 +229,7 @@ def test_a_shipped_journal_is_read_but_not_continued_until_it_is_trusted(shipped
     assert reyn("answer", "r", "7").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reply", "code"), [("y", 0), ("n", 1)])
 def test_a_shipped_journal_is_asked_about_at_a_terminal(shipped: Path, reply: str, code: int):
     write_answers(shipped, finish())

@@ -181,3 +181,11 @@ def test_a_local_file_can_change_the_adapter_of_a_model(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("models:\n  far: {model: local, threads: 2}\n")
     (tmp_path / "reyn.local.yaml").write_text("models: {far: {model: openai:m, threads: null}}\n")
     assert load_config(tmp_path, environ={}).models["far"] == ModelSettings("openai:m")
+
+
+def test_an_invalid_key_of_a_mapping_is_reported_where_it_is_written(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text("mcp:\n  servers:\n    My Server: {command: [x]}\n")
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(tmp_path)
+    [finding] = caught.value.findings
+    assert (finding.line, "a key of `mcp.servers` must be lower-case letters" in finding.message) == (3, True)

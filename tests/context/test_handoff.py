@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.config.values import HANDOFF_FIELDS
+from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
 from reyn.context import (
     ByteCounter,
     CalibratedCounter,
@@ -19,6 +20,7 @@ from reyn.context import (
     assemble_handoff_context,
     build_handoff_context,
     build_phase_context,
+    choose_context,
     default_manifests,
     estimate_tokens,
     resolve_manifest,
@@ -173,6 +175,16 @@ def test_a_manifest_is_the_first_override_then_the_default_then_permissive():
     assert resolve_manifest("build", {"build": own}, {"build": project}) is own
     assert resolve_manifest(9) == PhaseManifest(9)
     assert resolve_manifest("build") == PhaseManifest()
+
+
+def test_a_mapping_may_name_a_manifest_and_change_it():
+    limited = HandoffSettings(manifest="default", max_prompt_tokens=100)
+    assert choose_context(2, limited) == choose_context(2, "default")
+    shorter = HandoffSettings(manifest="default", max_tokens=50)
+    assert choose_context(2, shorter).manifest == msgspec.structs.replace(default_manifests[2], max_tokens=50)
+    assert choose_context(2, HandoffSettings(manifest="none", max_prompt_tokens=9), "all").manifest is None
+    assert choose_context(2, HandoffSettings(max_prompt_tokens=9), "default") == choose_context(2, "default")
+    assert choose_context(2, HandoffSettings(max_prompt_tokens=9)).manifest is None
 
 
 def test_an_unknown_field_is_an_error_that_names_it():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.context import (
@@ -15,6 +15,7 @@ from reyn.context import (
     assemble_sections,
 )
 from reyn.context.bpe import exact_counter
+from tests.properties import examples
 
 
 class Bytes:
@@ -59,7 +60,7 @@ sections = st.lists(
 )
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(sections, st.integers(-1, 120), st.sampled_from(COUNTERS), st.sampled_from(["\n\n", ""]))
 def test_no_text_exceeds_its_budget_under_the_counter_in_use(
     parts: list[Section], budget: int, counter: TokenCounter, separator: str

@@ -111,9 +111,11 @@ def test_a_model(copy: Copy):
     case = (
         '        case "echo":\n            from reyn.models.echo import EchoModel\n\n            return EchoModel()\n'
     )
-    case += "    raise AssertionError("
-    copy.change("models/catalog.py", r"^    raise AssertionError\(", case)
-    copy.change("models/catalog.py", r'^_ADAPTERS = \("local",', '_ADAPTERS = ("echo", "local",')
+    case += "        case _ if adapter in BUILT_IN_ADAPTERS:"
+    copy.change("models/catalog.py", r"^        case _ if adapter in BUILT_IN_ADAPTERS:", case)
+    copy.change(
+        "config/values.py", r'^BUILT_IN_ADAPTERS = .*"local",', 'BUILT_IN_ADAPTERS = frozenset(("echo", "local",'
+    )
     write_skill(copy.project, "try", {"a": ["end"]})
     assert '"text": "echoed"' in copy.run(model="echo:1")
 

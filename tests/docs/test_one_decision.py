@@ -26,11 +26,9 @@ OMITTED = {
     "reyn.kernel.inbox.InboxPolling.is_due": "reads the inbox before the next effect",
     "reyn.journal.sqlite.SqliteJournal.drain": "reads the inbox before the next effect",
     "reyn.kernel.tape.Tape.take_external": "reads recorded inbox messages",
-    "reyn.kernel.tape.Tape.upcoming": "reads recorded inbox messages",
     "reyn.kernel.tape.Tape.content": "looks up content",
     "reyn.kernel.tape.Tape.drop_content": "frees content of the last visit",
     "reyn.kernel.tape.Tape.pending": "looks for standing approvals to store",
-    "reyn.kernel.tape.Tape.recall": "looks for the recorded outcome of the next effect",
     "reyn.kernel.llm_call_recorder.ask": "is part of the visit",
 }
 

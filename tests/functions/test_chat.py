@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -298,6 +299,56 @@ def test_a_conversation_with_a_key_continues_in_another_process(tmp_path: Path):
     asyncio.run(scenario())
 
 
+class CountingJournal(MemoryJournal):
+    """A journal that counts the events that are read from it."""
+
+    count = 0
+
+    def read(self, run_id: str, after: int = 0) -> Any:
+        for event in super().read(run_id, after):
+            self.count += 1
+            yield event
+
+
+def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(tmp_path: Path):
+    async def scenario() -> None:
+        journal, turns = CountingJournal(), 60
+        world = World(tmp_path, *("Fine." for _ in range(turns)), journal=journal)
+        agent = world.agent.options(key="a")
+        read, rendered = [], []
+        with count_rendered() as counted:
+            for number in range(turns):
+                journal.count = counted[0] = 0
+                await agent(f"message {number}")
+                read.append(journal.count)
+                rendered.append(counted[0])
+        assert read[-1] == read[30] <= read[10]  # events that are read, folded and executed again
+        assert rendered[-1] == rendered[30] <= 6  # messages whose texts are read
+        assert max(read[20:]) < 80
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+@contextmanager
+def count_rendered() -> Iterator[list[int]]:
+    counted = [0]
+    from reyn.functions import chat_stream
+    from reyn.kernel import llm_call_recorder
+
+    def counting(render: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counted[0] += 1
+            return render(*args, **kwargs)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (chat_stream, llm_call_recorder):
+            patch.setattr(module, "rendered_message", counting(module.rendered_message))
+        yield counted
+
+
 def test_keys_name_different_conversations(tmp_path: Path):
     async def scenario() -> None:
         world = World(tmp_path, "one", "two")
@@ -308,6 +359,16 @@ def test_keys_name_different_conversations(tmp_path: Path):
         assert len(world.model.seen()) == 1
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("options", [{"run_id": 5}, {"template_params": 5}, {"listener": 5}, {"abort": 5}])
+def test_an_option_of_another_type_is_refused_when_it_is_set(options: dict):
+    @llm_chat
+    async def talk(message: str) -> None:
+        """Talk."""
+
+    with pytest.raises(CallImpossible, match=f"`{next(iter(options))}` is "):
+        talk.options(**options)
 
 
 def test_a_key_and_a_history_exclude_each_other(tmp_path: Path):
@@ -383,6 +444,64 @@ def test_an_interrupted_turn_is_resumed_with_its_reply(tmp_path: Path):
         assert found[-1].text == "It is 2."
         assert roles(found[-1].history) == ["user", "assistant", "tool", "assistant"]
         assert len(executed) == 2
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("effect", "status"), [("unsafe", "unknown"), ("idempotent", "unknown"), ("pure", "cancelled")]
+)
+def test_a_message_after_a_killed_tool_says_that_the_tool_may_have_taken_effect(
+    tmp_path: Path, effect: Any, status: str
+):
+    async def scenario() -> None:
+        inside = asyncio.Event()
+
+        @tool(effect=effect)
+        async def pay() -> str:
+            """Pay."""
+            inside.set()
+            await asyncio.Event().wait()
+            return "paid"
+
+        batch = calls(("add", '{"a": 1, "b": 1}'), ("pay", "{}"), ("add", '{"a": 1, "b": 2}'))
+        world = World(tmp_path, batch, "I will check.", toolkit=[add, pay])
+        agent = world.agent.options(key="a")
+        skill, message = _start(world, "Pay!")
+        turn = asyncio.create_task(world.rt.run(skill, message, run_id=agent.conversation))
+        await asyncio.wait([turn, asyncio.create_task(inside.wait())], return_when=asyncio.FIRST_COMPLETED)
+        assert inside.is_set(), turn.result()
+        turn.cancel()  # as if the process had ended
+        await asyncio.gather(turn, return_exceptions=True)
+        reply = await agent("Did you pay?")
+        assert [(m.tool_call_id, m.status) for m in reply.history if m.role == "tool"] == [
+            ("id-0", ""),
+            ("id-1", status),
+            ("id-2", "cancelled"),
+        ]
+        told = [text for role, text in world.model.seen() if role == "tool"]
+        assert ("may have taken effect" in told[1]) == (status == "unknown")
+        assert "was cancelled before it had a result" in told[2]
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+def test_an_abort_in_an_unsafe_tool_says_that_it_may_have_taken_effect(tmp_path: Path):
+    async def scenario() -> None:
+        signal = AbortSignal()
+
+        @tool
+        async def pay() -> str:
+            """Pay."""
+            signal.abort("stop")
+            await asyncio.Event().wait()
+            return "paid"
+
+        world = World(tmp_path, calls(("pay", "{}")), toolkit=[pay])
+        reply = await world.agent.options(abort=signal)("Pay!")
+        assert [(m.role, m.status) for m in reply.history] == [("user", ""), ("assistant", ""), ("tool", "unknown")]
         await world.check()
 
     asyncio.run(scenario())
@@ -727,8 +846,6 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
         assert reply.history[0].images == (image,)
         await world.agent("And now?", reply.history)
         assert any(message.images for message in world.model.requests[1].messages)
-        with pytest.raises(CallImpossible, match="images"):
-            world.agent.options(key="a")(Message("user", "What is this?", (image,)))
         await world.check()
 
     asyncio.run(scenario())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,7 @@ from typing import Any, Literal
 import pydantic
 import pytest
 
-from reyn import OSRuntime, SyncRuntime, llm_function
+from reyn import OSRuntime, SyncRuntime, llm_chat, llm_function, tool
 from reyn.errors import (
     CallImpossible,
     CallStopped,
@@ -296,6 +297,99 @@ def test_what_cannot_be_a_function_is_refused_when_it_is_defined():
             """Do."""
 
 
+class Desk:
+    def method(self, x: int) -> int:
+        """Do."""
+
+    @staticmethod
+    def helper(x: int) -> int:
+        """Do."""
+
+
+@pytest.mark.parametrize("decorator", [llm_function, llm_chat])
+def test_methods_and_other_things_are_refused_with_what_they_are(decorator: Any):
+    for wrong, words in (
+        (Desk.method, "cannot decorate the method `Desk.method`"),
+        (classmethod(Desk.method), "applied to a classmethod"),
+        (staticmethod(Desk.helper), "applied to a staticmethod"),
+        (functools.partial(Desk.helper, 1), "not a partial"),
+        (Desk, "not a type"),
+        (5, "not a int"),
+    ):
+        with pytest.raises(FunctionInvalid, match=words):
+            decorator(wrong)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"template_params": 5},
+        {"template_params": [5]},
+        {"llm_interface": 5},
+        {"llm_interface": ""},
+        {"llm_interface": Answers},
+        {"include_must_principles": "yes"},
+    ],
+)
+@pytest.mark.parametrize("decorator", [llm_function, llm_chat])
+def test_an_argument_of_another_type_is_refused_when_the_function_is_defined(decorator: Any, options: dict):
+    with pytest.raises(FunctionInvalid, match=f"`{next(iter(options))}` (is|has) "):
+
+        @decorator(**options)
+        def configured(x: str) -> str:
+            """Do."""
+
+
+@pytest.mark.parametrize(
+    "options", [{"run_id": 5}, {"run_id": "a b"}, {"template_params": 5}, {"listener": 5}, {"on_delta": "x"}]
+)
+def test_an_option_of_another_type_is_refused_when_it_is_set(options: dict):
+    for decorated in (length, sum_of):
+        with pytest.raises(CallImpossible, match=f"`{next(iter(options))}` is ") as found:
+            decorated.options(**options)
+        assert found.value.code == "RYN165"
+
+
+def test_the_advice_of_tools_and_the_rule_about_calls_follow_the_docstring(tmp_path: Path):
+    @tool(best_practices=["Search before you answer.", "Use short words."])
+    def search(text: str) -> str:
+        """Search."""
+
+    @tool(best_practices="Look only\nonce.")
+    def look(text: str) -> str:
+        """Look."""
+
+    model = Answers(value(1))
+    with sync_runtime(tmp_path) as rt:
+
+        @llm_function(
+            runtime=rt, llm_interface=model, toolkit=[search, look, tool(Desk.helper)], include_must_principles=True
+        )
+        def answer(x: int) -> int:
+            """Answer."""
+
+        assert answer(1) == 1
+        told = model.prompt()
+        assert told.index("Answer.") < told.index(
+            "# Tools\n- look: Look only once.\n- search: Search before you answer.\n"
+        )
+        assert "Call a tool through the tool call interface." in told
+        assert "- helper" not in told
+        [row] = rt.runs()
+        assert rt.replay(row.run_id).events == len(kinds(rt, row.run_id))
+
+
+def test_two_tools_of_one_name_are_refused():
+    def one(x: int) -> int:
+        """Do."""
+
+    with pytest.raises(FunctionInvalid, match="two tools with the name `one`"):
+
+        @llm_function(toolkit=[tool(one), tool(one)])
+        def armed(x: int) -> int:
+            """Do."""
+
+
 def test_an_annotation_may_name_a_type_that_is_defined_later(tmp_path: Path):
     namespace: dict = {"__name__": __name__}
     source = (
@@ -393,6 +487,7 @@ def test_the_runtime_of_an_event_loop_is_closed_with_the_loop(tmp_path: Path, mo
     assert closed == [tmp_path.resolve()]
 
 
+@pytest.mark.slow
 def test_a_thousand_concurrent_calls_share_commits(tmp_path: Path):
     commits = []
 

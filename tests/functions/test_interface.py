@@ -158,18 +158,26 @@ def test_a_missing_key_is_an_error_before_anything_is_sent():
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "words"),
     [
-        {"key": "env://X", "api_key": "y"},
-        {"key": "literal"},
-        {"retries": -1},
-        {"base_url": "ftp://x"},
-        {"mode": "best"},
+        ({"key": "env://X", "api_key": "y"}, "`key` and `api_key`"),
+        ({"key": "sk-literal"}, "`key` is not a handle"),
+        ({"api_key": ""}, "`api_key` is not a text"),
+        ({"retries": -1}, "`retries` is -1"),
+        ({"base_url": "ftp://x"}, "`base_url` is 'ftp://x'"),
+        ({"base_url": 5}, "`base_url` is 5"),
+        ({"mode": "best"}, "`mode` is 'best'"),
+        ({"timeout": "soon"}, "`timeout` is 'soon'"),
+        ({"temperature": 3}, "`temperature` is 3"),
+        ({"model_name": ""}, "`model_name` is ''"),
+        ({"model_name": 5}, "`model_name` is 5"),
     ],
 )
-def test_invalid_arguments_are_rejected(settings: dict):
-    with pytest.raises(FunctionInvalid):
-        OpenAICompatible("m", **settings)
+def test_an_invalid_argument_is_named_with_its_value_and_a_hint(settings: dict, words: str):
+    with pytest.raises(FunctionInvalid, match=words) as found:
+        OpenAICompatible(**({"model_name": "m"} | settings))
+    assert found.value.own_hint
+    assert "sk-literal" not in str(found.value)
 
 
 def test_a_run_uses_it_with_native_tools_and_records_retries_but_no_key(server: FakeServer, tmp_path: Path):

@@ -7,7 +7,9 @@ import base64
 import concurrent.futures
 import dataclasses
 import enum
+import functools
 import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +18,7 @@ import pydantic
 import pytest
 
 from reyn import llm_function, tool
-from reyn.errors import FunctionInvalid, OpInvalid, OpMissing
+from reyn.errors import FunctionInvalid, OpMissing
 from reyn.functions import Image, Tool, ambient, current_call
 from reyn.ops import Op, standard_ops
 from reyn.ops.docs import op_page
@@ -548,14 +550,91 @@ def test_what_cannot_be_a_tool_is_refused_when_it_is_defined():
         tool(max_concurrency=0)(helped.function)
 
 
-@pytest.mark.parametrize("name", ["file", "run", "Upper", "web_search"])
-def test_a_tool_cannot_take_the_name_of_another_op_or_event(tmp_path: Path, name: str):
-    @tool(name=name)
-    def other(x: int) -> int:
-        """Do."""
+@pytest.mark.parametrize("name", ["file", "run", "Upper", "web_search", "two words", "", 5])
+def test_a_tool_cannot_take_the_name_of_another_op_or_event(name: Any):
+    with pytest.raises(FunctionInvalid):
 
-    with sync_runtime(tmp_path) as rt, pytest.raises(OpInvalid, match=f"`{name}`"):
-        call(rt, other)
+        @tool(name=name)
+        def other(x: int) -> int:
+            """Do."""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"permission": "toll"},
+        {"permission": 5},
+        {"description": 5},
+        {"description": " "},
+        {"example": 5},
+        {"best_practices": 5},
+    ],
+)
+def test_an_option_of_another_type_is_refused_when_the_tool_is_defined(options: dict):
+    with pytest.raises(FunctionInvalid, match=f"`{next(iter(options))}` is "):
+
+        @tool(**options)
+        def other(x: int) -> int:
+            """Do."""
+
+
+class Searcher:
+    """Search for a text."""
+
+    async def __call__(self, text: str, most: int = 3) -> list[str]:
+        return [text] * most
+
+    def find(self, text: str) -> str:
+        """Find a text."""
+        return f"found {text}"
+
+
+def test_a_tool_may_be_a_partial_a_bound_method_or_an_object(tmp_path: Path):
+    def scale(value: int, factor: int, unit: str = "kg") -> str:
+        """Scale a value.
+
+        Args:
+            value: The value.
+        """
+        return f"{value * factor} {unit}"
+
+    scaled = tool(functools.partial(scale, factor=3))
+    found = tool(functools.partial(Searcher().find))
+    called = tool(Searcher())
+    assert {*scaled.spec.forms[0].arguments["properties"]} == {"kind", "value", "unit"}
+    assert [scaled.spec.kind, found.spec.kind, called.spec.kind] == ["scale", "find", "searcher"]
+    assert called.spec.summary == "Search for a text."
+    for one, arguments, expected in (
+        (scaled, {"value": 2}, "6 kg"),
+        (found, {"text": "x"}, "found x"),
+        (called, {"text": "x", "most": 2}, ["x", "x"]),
+    ):
+        assert one_result(tmp_path, one, **arguments)["result"] == expected
+
+
+def test_what_returns_more_than_one_value_is_no_tool():
+    async def stream(text: str) -> AsyncIterator[str]:
+        """Stream."""
+        yield text
+
+    def lines(text: str) -> Iterator[str]:
+        """Split."""
+        yield text
+
+    for generator in (stream, lines, functools.partial(stream, "x")):
+        with pytest.raises(FunctionInvalid, match="is a generator"):
+            tool(generator)
+
+
+def test_methods_classes_and_values_are_no_tools():
+    for wrong, words in (
+        (Searcher.find, "the method `Searcher.find`"),
+        (Searcher, "the class `Searcher`"),
+        (5, "not a int"),
+        (staticmethod(len), "applied to a staticmethod"),
+    ):
+        with pytest.raises(FunctionInvalid, match=words):
+            tool(wrong)
 
 
 def test_recursive_and_shared_types_of_arguments_validate_inside_the_answer(tmp_path: Path):

@@ -314,6 +314,7 @@ def test_a_value_without_a_json_form_is_refused():
     assert math.isnan(to_json(math.nan))  # refused with the whole input
 
 
+@pytest.mark.slow
 def test_pydantic_is_not_imported_for_other_types():
     code = """
 import sys
@@ -336,3 +337,15 @@ assert move.skill
 assert "pydantic" not in sys.modules, "pydantic was imported"
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("value", [{1: "a", "1": "b"}, {"x": [{2: 1, "2": 2}]}, {1.5: 1, "1.5": 2}])
+def test_keys_that_json_cannot_tell_apart_are_refused(value: Any):
+    with pytest.raises(TypeError, match="several keys of a dict are"):
+        to_json(value)
+
+
+def test_keys_that_are_not_texts_become_texts():
+    assert to_json({1: "a", "2": (1, {3: 4})}) == {"1": "a", "2": [1, {"3": 4}]}
+    with pytest.raises(TypeError):
+        to_json({(1, 2): 3})

@@ -15,8 +15,8 @@ PROGRAM = '''
 from dataclasses import dataclass
 from typing import reveal_type
 
-from reyn import llm_function, tool
-from reyn.functions import CallResult
+from reyn import llm_chat, llm_function, tool
+from reyn.functions import CallResult, ChatReply, LLMChat
 
 
 @dataclass
@@ -60,6 +60,16 @@ async def armed(text: str) -> bool:
     raise NotImplementedError
 
 
+@llm_chat
+async def talk(message: str, history: list[dict[str, str]]) -> None:
+    """Talk."""
+
+
+@llm_chat(toolkit=[helper], memory=False)
+async def keyed(message: str) -> None:
+    """Talk."""
+
+
 async def main() -> None:
     reveal_type(plain("a"))  # City
     reveal_type(with_arguments("a"))  # list[City] | None
@@ -69,6 +79,12 @@ async def main() -> None:
     reveal_type((await awaited.resume("run")).value)  # dict[str, int]
     reveal_type(helper(1))  # str
     reveal_type(await slow_helper(1))  # str
+    reveal_type(await talk("a", []))  # ChatReply
+    reveal_type((await keyed.options(key="k")("a")).text)  # str
+    reveal_type(keyed.options(key="k").conversation)  # str | None
+    async for item in keyed("a"):
+        reveal_type(item)  # ChatText | ChatToolCall | ChatToolResult | ChatRestart | ChatReply
+    reveal_type(keyed.resume())  # ChatStream
 
 
 plain(1)  # error
@@ -76,6 +92,10 @@ plain("a", "b")  # error
 plain()  # error
 helper("a")  # error
 llm_function(toolkit=[len])  # error
+talk(1, [])  # error
+talk("a")  # error
+keyed.options(key=5)  # error
+llm_chat(max_tokens="many")  # error
 '''
 EXPECTED = re.findall(r"reveal_type\(.*\)  # (.*)", PROGRAM)
 ERRORS = [number for number, line in enumerate(PROGRAM.splitlines(), start=1) if line.endswith("# error")]
@@ -83,8 +103,9 @@ ERRORS = [number for number, line in enumerate(PROGRAM.splitlines(), start=1) if
 
 def normal(text: str) -> str:
     """A type as both checkers and the program write it."""
-    text = text.replace("builtins.", "").replace("program.", "").replace("Union[", "")
-    return re.sub(r"^(list\[City\]), None\]$", r"\1 | None", text)
+    text = re.sub(r"\b(builtins|program|reyn\.functions\.\w+)\.", "", text)
+    union = re.fullmatch(r"Union\[(.*)\]", text)
+    return union[1].replace(", ", " | ") if union else text
 
 
 def check(command: list[str], folder: Path) -> str:

@@ -144,7 +144,7 @@ def test_the_usage_of_two_steps_does_not_calibrate_the_tokens_of_a_prompt(tmp_pa
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": long}).run_id
         budgets = [one.budget for one in bodies(rt, run, "frame_built")]
-        assert [budget and budget.factor for budget in budgets] == [1000, 1000]
+        assert len({budget.factor for budget in budgets}) == 1  # the one of a model without a reported count
 
 
 def test_another_model_answers_an_open_request_in_the_form_that_was_asked(root: Path):

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reyn import SyncRuntime
 from reyn.contract.verdicts import REJECTION_CLASSES
 from reyn.journal import decode, kinds
 from reyn.testing import ScriptedModel
+from tests.properties import examples
 from tests.support import abort, act, file, finish, go, question, with_ops, write_skill
 
 CANARY = "CANARY-7f3a"
@@ -221,7 +222,7 @@ NOT_WRITABLE = (
 )  # fmt: skip
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(st.lists(ANSWERS, min_size=1, max_size=6))
 @example([act(file("write", "output/out/new.txt", content="x")), act(file("read", "output/leak.txt")), go("build")])
 @example([with_ops(go("build"), file("delete", "output/up/notes.txt")), finish()])

@@ -458,3 +458,29 @@ def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Pro
             rt.remember("k", "too late")
     assert sent(project, 0)[0][1].endswith("# Memory\n- [exp_2] Ada likes tea.\n")
     assert project.is_sound()
+
+
+def test_a_program_asks_for_a_compaction_which_happens_before_the_next_call(project: Project):
+    summary = json.dumps({"summary": "They talked about numbers."})
+    with project.open([go("chat", "r1"), go("chat", "r2"), summary, go("chat", "r3")]) as rt:
+        result = rt.run("talk", "one " * 50, run_id="k")
+        result = say(rt, result, "two " * 50)
+        rt.compact("k")
+        assert "context_compacted" not in [event.kind for event in rt.events("k")]
+        result = say(rt, result, "three")
+        assert [event.kind for event in rt.events("k")].count("context_compacted") == 1
+        last = texts(project, -1)
+        assert "They talked about numbers." in last[0]
+        assert "three" in last[-1]
+        assert "one one" not in "".join(last)
+        say(rt, result, "four") if result.wait is None else None
+        assert rt.replay("k").events == rt.verify("k").events
+
+
+def test_only_a_conversation_can_be_compacted(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
+    project = Project(tmp_path)
+    with project.open([act({"kind": "ask_user", "question": "Which?"}), finish()]) as rt:
+        rt.run("s", {"text": "in"}, run_id="k")
+        with pytest.raises(MutationInvalid, match="has no conversation"):
+            rt.compact("k")

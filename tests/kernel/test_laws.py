@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn import OSRuntime
@@ -19,6 +19,7 @@ from reyn.journal.projections import rebuild
 from reyn.kernel.run_state import EMPTY, apply, fold
 from reyn.kernel.snapshot import RunState
 from reyn.testing import CountingIds, MemoryJournal, ScriptedModel, SteppingClock
+from tests.properties import examples
 from tests.support import abort, finish, go, write_skill
 
 GRAPH = {"write": ["check"], "check": ["write", "polish", "end"], "polish": ["polish", "end"]}
@@ -79,7 +80,7 @@ def replayed(root: Path, journal: MemoryJournal):
     return asyncio.run(main())
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(answers=ANSWERS)
 def test_every_prefix_of_a_run_folds_to_a_state(root: Path, answers: list):
     journal = MemoryJournal()
@@ -96,7 +97,7 @@ def test_every_prefix_of_a_run_folds_to_a_state(root: Path, answers: list):
     assert journal.find("r") == rebuild(events)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(answers=ANSWERS)
 def test_every_run_ends_in_an_explained_state_and_replays(root: Path, answers: list):
     journal = MemoryJournal()
@@ -108,7 +109,7 @@ def test_every_run_ends_in_an_explained_state_and_replays(root: Path, answers: l
     assert report.status == result.status
 
 
-@settings(max_examples=25)
+@examples(25)
 @given(answers=ANSWERS, where=st.floats(0, 1))
 def test_a_run_interrupted_anywhere_resumes_to_the_same_end(root: Path, answers: list, where: float):
     journal = MemoryJournal()
@@ -135,7 +136,7 @@ def test_a_run_interrupted_anywhere_resumes_to_the_same_end(root: Path, answers:
     replayed(root, cut)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(answers=ANSWERS)
 def test_frames_are_byte_stable_and_share_their_prefix_across_visits(root: Path, answers: list):
     first, second = MemoryJournal(), MemoryJournal()
@@ -155,7 +156,7 @@ def test_frames_are_byte_stable_and_share_their_prefix_across_visits(root: Path,
     assert all(len(texts) == 1 for texts in stable.values())
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(answers=ANSWERS)
 def test_the_hash_chain_covers_every_byte(root: Path, answers: list):
     journal = MemoryJournal()

@@ -19,6 +19,8 @@ from reyn.journal.sqlite import SqliteJournal
 from reyn.testing import ScriptedModel
 from tests.support import finish, go
 
+pytestmark = pytest.mark.slow
+
 HOLDER = """
 import asyncio, sys
 from reyn import OSRuntime

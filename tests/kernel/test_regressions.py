@@ -220,6 +220,7 @@ def test_ops_cannot_read_secrets_even_if_the_project_is_the_home_folder(tmp_path
     assert '"content":"a key"' not in shown
 
 
+@pytest.mark.slow
 def test_derived_events_do_not_depend_on_set_order(tmp_path: Path):
     steps = "preprocessor:\n  - run_op: {op: {kind: file, op: nothing, path: x}, into: data.found, on_error: skip}\n"
     write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": steps})

@@ -328,9 +328,9 @@ def test_without_a_model_no_run_starts(project: Path):
     [
         (
             {
-                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: recall}}}]\n"},
+                "phase_keys": {"a": "preprocessor: [{run_op: {op: {kind: embed}}}]\n"},
             },
-            "a `run_op` step of `recall` in phase `a`",
+            "a `run_op` step of `embed` in phase `a`",
         ),
     ],
 )

@@ -13,11 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reyn.lint import lint_skill
 from reyn.skills import Library
+from tests.properties import examples
 from tests.support import write_skill
 
 PYTHON = (
@@ -115,7 +116,7 @@ def apply(content: bytes, kind: str, at: int, nasty: bytes, raw: bytes) -> bytes
     return content + nasty
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(changes())
 @example([("phases/a.md", "replace_line", 6, b"  - python: {module: ., function: f}", b"")])
 @example([("skill.md", "replace_line", 5, b"graph: {a: [a], ? [x] : y}", b"")])
@@ -129,7 +130,7 @@ def test_mutated_files_give_findings(seed: dict[str, bytes], mutations: list):
         str(finding)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(st.sampled_from(FILES), st.binary(max_size=300))
 def test_arbitrary_bytes_give_findings(seed: dict[str, bytes], file: str, content: bytes):
     lint({**seed, file: content})
@@ -259,7 +260,7 @@ VALUES = [
 ]
 
 
-@settings(max_examples=250)
+@examples(250)
 @given(st.data())
 def test_any_value_of_any_key_is_handled_by_lint_and_fix(seed: dict[str, bytes], data):
     import json

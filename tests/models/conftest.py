@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import functools
 import logging
 import ssl
 from collections.abc import Callable, Iterator
@@ -14,8 +13,6 @@ from tests.models.calling import Caller
 from tests.models.fake_server import FakeServer, silence
 
 C = TypeVar("C", bound=Caller)
-CERTIFICATES = functools.cache(ssl.create_default_context)
-"""Cached: every client would read them for 50 ms, and no test needs them."""
 
 
 @pytest.fixture
@@ -41,7 +38,9 @@ def guarded(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[C], AbstractContextManager[C]]:
     """Return a context for a caller. At its end, the runs verify and the key is nowhere."""
-    monkeypatch.setattr(ssl, "create_default_context", CERTIFICATES)
+    # Every client would read the certificates for 50 ms, and no test needs them.
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_, **__: None)
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", lambda *_, **__: None)
     for variable in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.delenv(variable, raising=False)
     caplog.set_level(logging.DEBUG)

@@ -64,6 +64,7 @@ def test_pieces_of_tool_calls(pieces: list, calls: list):
     assert collect(*pieces) == calls
 
 
+@pytest.mark.slow
 def test_a_million_pieces_are_assembled_in_linear_time():
     """With text that grows by concatenation, this test would copy some terabytes."""
     collector = ToolCallCollector()

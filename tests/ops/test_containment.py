@@ -6,11 +6,12 @@ import re
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.ops import Plan
 from tests.ops.support import Desk
+from tests.properties import examples
 from tests.workspace.support import CANARY, make_roots
 
 NAMES = (
@@ -176,7 +177,7 @@ def fingerprint(root: Path, *, without: tuple[Path, ...]) -> dict[str, str]:
     return found
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(entries=ENTRIES, ops=st.lists(OPS, min_size=1, max_size=4), swaps=ENTRIES)
 def test_ops_write_only_in_writable_zones_and_reveal_no_secret(entries, ops, swaps):
     with tempfile.TemporaryDirectory() as name:

@@ -243,10 +243,32 @@ class TestShell:
         result = one(self.make(tmp_path), command("echo a; pwd; exit 3"), **allowed)
         assert (result["returncode"], result["stdout"]) == (3, f"a\n{tmp_path}\n")
 
+    @pytest.mark.slow
     def test_its_time_is_bounded(self, tmp_path: Path):
         allowed = {"permissions": {"shell": "allow"}, "allow_shell": True}
         result = one(self.make(tmp_path), command("while :; do :; done", timeout=1), **allowed)
         assert result["status"] == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("approved", "other"),
+    [
+        (call("sh", "-c", "echo a"), call("sh", "-c", "echo b")),
+        (call("cat"), call("cat", read_paths=["notes.txt"])),
+        (command("echo a"), command("echo a; echo b")),
+        (command("echo a"), command("echo b")),
+    ],
+)
+def test_a_standing_approval_covers_the_same_arguments_alone(tmp_path: Path, approved: dict, other: dict):
+    project = make(tmp_path, "{exec: [cat, sh], shell: true}")
+    settings = {"permissions": {"exec": "ask", "shell": "ask"}, "allow_shell": True}
+    waiting = project.run("s", [act(approved), finish()], **settings)
+    with project.open([act(approved), finish()], **settings) as runtime:
+        runtime.answer("k", waiting.wait.id, {"decision": "approve", "always": True})
+        assert runtime.resume("k").ok
+    assert project.run("s", [act(approved), finish()], run_id="same", **settings).ok
+    assert project.run("s", [act(other), finish()], run_id="other", **settings).status == "waiting"
+    assert project.is_sound()
 
 
 def test_cancelling_the_run_ends_its_program(tmp_path: Path):

@@ -189,6 +189,7 @@ def test_a_recursive_pattern_is_an_error(tree, pattern):
     assert "calls itself" in tree.do("grep", pattern=pattern)["error"]
 
 
+@pytest.mark.slow
 def test_grep_returns_partial_results_at_the_time_limit(desk):
     desk.put("output/a.txt", "a\n" + "a" * 60 + "b\n")
     result = desk.do("grep", pattern="(a|aa)+$")  # without the limit it would not end

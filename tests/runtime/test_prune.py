@@ -180,6 +180,7 @@ def test_a_project_without_a_journal_loses_no_workspace(tmp_path: Path):
         assert workspace.exists()
 
 
+@pytest.mark.slow
 def test_the_journal_file_shrinks(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]})
     for number in range(40):
@@ -197,6 +198,7 @@ def test_the_journal_file_shrinks(tmp_path: Path):
     assert after < before / 10
 
 
+@pytest.mark.slow
 def test_a_prune_that_is_killed_anywhere_deletes_all_or_nothing_and_can_be_repeated(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "file"})
     state = tmp_path / ".reyn"

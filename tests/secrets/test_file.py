@@ -182,6 +182,7 @@ def test_setting_the_same_value_writes_nothing(file: SecretsFile):
     assert file.path.stat().st_ino == before
 
 
+@pytest.mark.slow
 def test_concurrent_writers_lose_no_updates(file: SecretsFile):
     writers = [writer(file.path, name, 40) for name in ("FIRST", "SECOND")]
     while any(process.poll() is None for process in writers):
@@ -193,6 +194,7 @@ def test_concurrent_writers_lose_no_updates(file: SecretsFile):
     assert mode_of(file.path) == 0o600
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_a_valid_file_and_no_lock(file: SecretsFile):
     FileStore(file).set("STABLE", "some value")
     for _ in range(8):

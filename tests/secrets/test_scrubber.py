@@ -199,6 +199,7 @@ def test_repr_contains_no_value():
     assert KEY not in repr(scrubber._search)
 
 
+@pytest.mark.slow
 def test_long_runs_of_escapes_cause_no_backtracking():
     scrubber = scrubber_of('\\\n"% +\\')
     for repeated in ("\\", "%5c", "%5C%25", "%25", "25", '\\"', "\\\n"):

@@ -19,7 +19,7 @@ from tests.support import VOCABULARY, act, file, finish, load_skill, write_skill
 IN = {"text": "in"}
 
 
-@pytest.mark.parametrize("kind", ["embed", "index_query", "recall"])
+@pytest.mark.parametrize("kind", ["embed", "index_query", "index_drop"])
 def test_a_phase_that_allows_a_reserved_op_runs_and_the_op_is_rejected_when_used(tmp_path: Path, kind: str):
     write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": f"file, {kind}"}, skill_keys="permissions: {web: {}}\n")
     (tmp_path / "notes.txt").write_text("hello")
@@ -34,7 +34,7 @@ def test_a_phase_that_allows_a_reserved_op_runs_and_the_op_is_rejected_when_used
 
 
 def test_a_phase_that_allows_only_a_reserved_op_runs_without_ops(tmp_path: Path):
-    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "recall"})
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "embed"})
     with SyncRuntime.open(tmp_path, model=ScriptedModel([finish()]), journal=MemoryJournal()) as rt:
         assert rt.run("s", IN).ok
 

@@ -122,6 +122,7 @@ def test_a_cycle_by_path_is_an_error(tmp_path: Path):
         load(tmp_path, "one")
 
 
+@pytest.mark.slow
 def test_deep_nesting_is_an_error_and_shared_sub_skills_load_once(tmp_path: Path):
     for level in range(30):
         steps = f"preprocessor:\n  - run_skill: {{skill: s{level + 1}}}\n" if level < 29 else ""

@@ -325,6 +325,7 @@ def kill_at_line(number: int) -> Any:
     return trace
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [REPLACED, DELETED, BELOW, OWN])
 @pytest.mark.parametrize("do", [apply_change, revert])
 def test_a_kill_at_any_line_leaves_a_whole_file_and_the_retry_completes(roots, change, do):

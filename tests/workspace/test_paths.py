@@ -3,11 +3,12 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from reyn.workspace import Location, PathInvalid, locate
 from reyn.workspace.paths import is_recorded_path
+from tests.properties import examples
 
 
 @pytest.mark.parametrize(
@@ -204,7 +205,7 @@ _TEXTS = st.lists(
 ).map("/".join)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@examples(200, allow=[HealthCheck.function_scoped_fixture])
 @given(scheme=st.sampled_from(["", "workspace:"]), text=_TEXTS | st.text(max_size=12))
 def test_display_path_resolves_to_the_same_location(roots, scheme, text):
     for name, target in (("link", "reyn"), ("up", "..")):

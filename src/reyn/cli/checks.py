@@ -1,4 +1,4 @@
-"""The checks of `reyn doctor`: Python, SQLite, state folder, disk, configuration, trust, journal."""
+"""The checks of `reyn doctor`: Python, SQLite, state folder, disk, sandbox, models, configuration, trust, journal."""
 
 from __future__ import annotations
 
@@ -64,6 +64,7 @@ def run_checks(root: Path) -> list[Check]:
         *checks,
         check_disk(shutil.disk_usage(root).free),
         check_sandbox(),
+        check_models(),
         check_config(root),
         check_trust(root),
         check_journal(root),
@@ -113,6 +114,16 @@ def check_sandbox() -> Check:
         return Check("sandbox", "ok", ", ".join(usable) + (f" ({missing})" if missing else ""))
     hint = "Install bubblewrap, or the extra `sandbox` on Linux 6.12 or newer, to run programs and all python steps."
     return Check("sandbox", "warning", f"{', '.join(usable) or 'none'}; {missing}", hint)
+
+
+def check_models() -> Check:
+    from reyn.models.plugins import adapter_versions
+
+    versions = adapter_versions()
+    usable = [f"{name} ({version})" for name, version in versions.items() if version]
+    missing = [name for name, version in versions.items() if not version]
+    text = ", ".join(usable) or "no adapters"
+    return Check("models", "ok", f"{text}; not installed: {', '.join(missing)}" if missing else text)
 
 
 def check_config(root: Path) -> Check:

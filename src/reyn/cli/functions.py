@@ -59,8 +59,8 @@ def function_work(target: str, value: Any, *, run_id: str | None, has_model: boo
 
 
 def _load(target: str) -> LLMFunction[..., Any] | AsyncLLMFunction[..., Any]:
+    from reyn.config.references import load_attribute
     from reyn.functions import AsyncLLMFunction, LLMFunction
-    from reyn.ops.configured import load_attribute
 
     try:
         found = load_attribute(target, Path.cwd(), project_root().resolve())

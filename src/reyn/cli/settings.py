@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 model_option = click.option(
-    "--model", metavar="MODEL", help="local, openai:NAME, scripted:FILE, recorded:RUN, or a name from reyn.yaml."
+    "--model",
+    metavar="MODEL",
+    help="A name from reyn.yaml, ADAPTER:NAME (openai, anthropic, gemini, litellm), local, or package.module:Class.",
 )
 
 _OPTIONS = (

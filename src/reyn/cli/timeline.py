@@ -176,6 +176,10 @@ class Timeline:
             case kinds.LlmResponded(call=call, usage=usage):
                 self.activity = f"{run.where} · turn {_turn(call)}"
                 return self._turn_line(_turn(call), usage, ts - run.called_at if run.called_at else None)
+            case kinds.ModelQueued(model=model, endpoint=endpoint, reason=reason, ahead=ahead):
+                text = f"waiting for {endpoint} ({_QUEUED[reason]}{f', {ahead} ahead' if ahead else ''})"
+                self.activity = f"{run.where} · {text}"
+                return _Line(2, "queued", f"{model}: {text}", {"model": model, "endpoint": endpoint, "reason": reason})
             case kinds.ModelRetried(model=model, wait_ms=wait, message=message):
                 self.activity = f"{run.where} · calling {model} again"
                 return _Line(2, "retried", _retry_text(body), {"model": model, "wait_ms": wait, "message": message})
@@ -253,6 +257,9 @@ class Timeline:
         texts = {name: text for name, text in args.items() if isinstance(text, str)} if isinstance(args, dict) else {}
         subjects = [texts[name] for name in ("path", "pattern") if name in texts]
         subjects += [text for name, text in texts.items() if name not in ("kind", "op")]
+        if not subjects and isinstance(args, dict):  # a command line
+            words = [value for value in args.values() if isinstance(value, list) and value]
+            subjects = [" ".join(map(str, words[0]))] if words else []
         return subjects[0] if subjects else ""
 
     def _read(self, name: str) -> Any:
@@ -260,6 +267,15 @@ class Timeline:
             return msgspec.json.decode(self._content(name))
         except (JournalError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
+
+
+_QUEUED = {
+    "concurrency": "calls at the same time",
+    "requests_per_minute": "requests a minute",
+    "tokens_per_minute": "tokens a minute",
+    "probe": "testing whether it works again",
+}
+"""The limits that a call waits for."""
 
 
 def _turn(call: str) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import msgspec
 
-from reyn.documents import nearest
+from reyn.documents import fields_of, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,6 +81,7 @@ def _check(document: Document, kind: Any, path: tuple[str | int, ...]) -> Iterat
         yield from _check_struct(document, struct, path, value)
     elif isinstance(value, dict) and get_origin(kind) is dict:
         for key in value:
+            yield from _check_key(document, get_args(kind)[0], (*path, key))
             yield from _check(document, get_args(kind)[1], (*path, key))
     elif isinstance(value, list) and get_origin(kind) is tuple:
         for index in range(len(value)):
@@ -92,7 +93,7 @@ def _check(document: Document, kind: Any, path: tuple[str | int, ...]) -> Iterat
 def _check_struct(
     document: Document, struct: type[msgspec.Struct], path: tuple[str | int, ...], value: dict[str, Any]
 ) -> Iterator[Finding]:
-    fields = {field.name: field.type for field in msgspec.structs.fields(struct)}
+    fields = {field.name: field.type for field in fields_of(struct)}
     for key in value:
         if key in fields:
             yield from _check(document, fields[key], (*path, key))
@@ -100,6 +101,14 @@ def _check_struct(
             message = f"unknown key `{key_path((*path, key))}`"
             known = f"the keys are {', '.join(f'`{name}`' for name in fields)}"
             yield document.finding(CODE, message, *path, key, fix=nearest(key, fields) or known)
+
+
+def _check_key(document: Document, kind: Any, path: tuple[str | int, ...]) -> Iterator[Finding]:
+    try:
+        msgspec.convert(path[-1], kind)
+    except msgspec.ValidationError:
+        message = f"a key of `{key_path(path[:-1])}` must be {describe_type(kind)}{_quote(kind, path[-1])}"
+        yield document.finding(CODE, message, *path)
 
 
 def _check_leaf(document: Document, kind: Any, path: tuple[str | int, ...], value: Any) -> Iterator[Finding]:

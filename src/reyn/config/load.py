@@ -15,7 +15,7 @@ import msgspec
 from reyn.config.checks import CODE, check_document
 from reyn.config.user import user_config
 from reyn.config.values import ADAPTERS_OF_SETTING, MODES, Config
-from reyn.documents import Document, DocumentError, nearest, parse_yaml, read_text
+from reyn.documents import Document, DocumentError, fields_of, nearest, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: lis
                 continue
             if document.value is not None:  # an empty file
                 documents.append(document)
-    keys = {field.name.upper(): field.name for field in msgspec.structs.fields(Config)}
+    keys = {field.name.upper(): field.name for field in fields_of(Config)}
     for variable, text in sorted(environ.items()):
         if variable.startswith(PREFIX) and not variable.startswith(SECRET_PREFIX) and text:
             suffix = variable.removeprefix(PREFIX)
@@ -165,6 +165,9 @@ def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -
     if mode not in MODES.get(adapter, (mode,)):
         choices = " or ".join(f"`{choice}`" for choice in MODES[adapter])
         yield _ModelFault((*path, "mode"), f"`{adapter}` models have no mode `{mode}`", f"Use {choices}.")
+    if adapter == "litellm" and settings.get("key") is not None and settings.get("base_url") is None:
+        message = "a `litellm` model with a `key` needs a `base_url`"
+        yield _ModelFault((*path, "key"), message, "Add the URL of the server that may receive the key.")
     for other in settings.get("fallback", ()):
         if other not in models and ":" not in other and other != "local":
             message = f"`models.{name}.fallback` names an unknown model `{other}`"

@@ -57,6 +57,16 @@ ADAPTERS = {
     "litellm": Adapter("", "", "`litellm`"),
 }
 """The adapters for model servers."""
+ADAPTER_PACKAGES = {
+    "local": "xllamacpp",
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "gemini": "google-genai",
+    "litellm": "litellm",
+}
+"""The package that an adapter needs; its extra has the name of the adapter."""
+BUILT_IN_ADAPTERS = frozenset(("local", "scripted", "recorded", *ADAPTERS))
+"""The adapters that are part of the package."""
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -140,6 +150,25 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
 
 
+class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of a model endpoint that all runs of a process share."""
+
+    concurrency: Positive | None = None
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+    failures: Positive | None = 10
+    cooldown: Positive = 30
+
+
+EndpointName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(default|[a-z][a-z0-9_.:-]{0,79}|https?://[^\s/?#@]+)\Z",
+        description="the origin of a server, the name of an adapter, or `default`",
+    ),
+]
+
+
 class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The backend that isolates programs, and the most that a program or a python step may use."""
 
@@ -149,6 +178,16 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     output_bytes: Positive = 1_000_000
     processes: Positive = 64
     file_bytes: Positive = 64_000_000
+
+
+PythonSandbox = Literal["auto", "monty", "process"]
+
+
+class PythonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sandbox of safe python steps, and the time that a step has unless the skill sets its own."""
+
+    sandbox: PythonSandbox = "auto"
+    seconds: Positive = 30
 
 
 class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -163,6 +202,8 @@ ModelEntry = Annotated[
 ]
 
 
+ManifestName = Literal["all", "default", "none"]
+"""The manifests that have a name."""
 HandoffField = Literal["goal", "epic_id", "verdicts", "artifacts_produced", "decisions_made", "open_risks", "narrative"]
 HANDOFF_FIELDS: tuple[str, ...] = get_args(HandoffField)
 """The fields of a handoff that a phase can select."""
@@ -172,8 +213,10 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     """The handoffs that a phase receives, whether the model is asked to add one, and the size of the whole prompt.
 
     A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
+    `manifest` is what the word alone would mean; the other keys change it.
     """
 
+    manifest: ManifestName | None = None
     handoff_fields: tuple[HandoffField, ...] | None = None
     narrative_cap: NotNegative | None = None
     max_tokens: NotNegative | None = None
@@ -181,8 +224,8 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     max_prompt_tokens: Positive | None = None
 
     @property
-    def selects_handoffs(self) -> bool:
-        """Whether a key about handoffs is set; a mapping with `max_prompt_tokens` alone does not ask for handoffs."""
+    def changes_manifest(self) -> bool:
+        """Whether a key about handoffs is set, besides `manifest`; `max_prompt_tokens` alone asks for no handoffs."""
         keys = (self.handoff_fields, self.narrative_cap, self.max_tokens, self.ask_handoff)
         return any(key is not None for key in keys)
 
@@ -198,17 +241,17 @@ class ProjectContext(HandoffSettings, frozen=True, forbid_unknown_fields=True, o
 
 
 ContextChoice = Annotated[
-    Literal["all", "default", "none"] | HandoffSettings,
+    ManifestName | HandoffSettings,
     msgspec.Meta(
-        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens`, "
-        "`ask_handoff` and `max_prompt_tokens`"
+        description="`all`, `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, "
+        "`max_tokens`, `ask_handoff` and `max_prompt_tokens`"
     ),
 ]
 ProjectContextChoice = Annotated[
-    Literal["all", "default", "none"] | ProjectContext,
+    ManifestName | ProjectContext,
     msgspec.Meta(
-        description="`all`, `default`, `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens`, "
-        "`ask_handoff`, `max_prompt_tokens` and `counter`"
+        description="`all`, `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, "
+        "`max_tokens`, `ask_handoff`, `max_prompt_tokens` and `counter`"
     ),
 ]
 CounterName = Literal["chars", "bytes", "o200k_base", "model"]
@@ -295,8 +338,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The configuration of a project."""
 
     model: str = ""
-    """The default model: `local`, `local:FILE.gguf`, `openai:NAME`, `scripted:FILE`, `recorded:RUN`, or a name from
-    `models`."""
+    """The default model: a name from `models`, `local`, `local:FILE.gguf`, `openai:NAME`, `anthropic:NAME`,
+    `gemini:NAME`, `litellm:PROVIDER/NAME`, `scripted:FILE`, `recorded:RUN`, `ADAPTER:NAME` for an adapter of an
+    installed package, or `package.module:Class`, which needs trust."""
     models: dict[str, ModelEntry] = {}
     """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
     or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
@@ -304,6 +348,12 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     (`auto`, `always` or `never`), `images` (whether it reads the images that tools return), `timeout` in seconds,
     `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
     default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others)."""
+    endpoints: dict[EndpointName, EndpointSettings] = {}
+    """Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency: 8}}`. A key
+    is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is the number of calls
+    at the same time; `requests_per_minute` and `tokens_per_minute` limit any 60 seconds; calls wait in order. After
+    `failures` failed calls in a row (10; `null` switches it off), the endpoint is not called for `cooldown` seconds
+    (30), then tested with one call."""
     max_phase_visits: Positive | None = 25
     """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
@@ -330,12 +380,17 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
     of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
     `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
+    python: PythonSettings = PythonSettings()
+    """Python steps. `sandbox` is where safe ones run: `auto` is Monty for modules that it can run, and CPython in the
+    process sandbox for all others; `process` is always CPython; `monty` is always Monty, and steps that need more fail.
+    `seconds` is the time of a step without a `timeout` of its own, within `sandbox.seconds`."""
     context: ProjectContextChoice | None = None
     """The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`, `default`,
-    `none`, or a mapping with `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null` means none.
-    `max_prompt_tokens` limits the whole prompt of a phase, at most to the model's `context_tokens` less its
+    `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null`
+    means none. `max_prompt_tokens` limits the whole prompt of a phase, at most to the model's `context_tokens` less its
     `max_tokens`. `counter` is how the tokens of prompts are counted. `chars` and `bytes` estimate four characters or
-    bytes a token, calibrated by the usage that a provider reports. `exact` is the tokenizer of a `local` model, and
+    bytes a token, calibrated by the usage that a provider reports; until then, a prompt takes at most four fifths of
+    the model's window. `exact` is the tokenizer of a `local` model, and
     `o200k_base` for others (needs the extra `tokens`); it also counts handoffs. `auto` is the tokenizer of a `local`
     model, and `bytes` for others."""
     mcp: McpSettings = McpSettings()

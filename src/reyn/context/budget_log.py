@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 BUDGET_LOG = ".agents/rpi/context-budget-log.jsonl"
 """The path of the log in a project."""
+_BUDGET_APPLIED = kinds.ContextBudgetApplied.kind
 
 
 class BudgetLog:
@@ -90,7 +91,7 @@ def _reason(error: OSError) -> str:
 def _lines(events: Iterable[Event]) -> list[bytes]:
     lines = []
     for event in events:
-        if event.kind != kinds.ContextBudgetApplied.kind:
+        if event.kind != _BUDGET_APPLIED:
             continue
         body = decode(event)
         assert isinstance(body, kinds.ContextBudgetApplied)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
+from reyn.context.render import sent_text
 from reyn.context.tokens import estimate_tokens
 from reyn.context.transcript import NormalizedMessage, NormalizedMessageList, check_closed
 from reyn.errors import HistoryInvalid, ReynError
@@ -66,8 +67,11 @@ class Histories:
             return before, ()
         new = tuple(_scrubbed(message, scrub) for message in found)
         content = Blob.of(canonical(new))
-        tokens = sum(estimate_tokens(message.text) for message in new)
-        parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens))
+        tokens, size = 0, 0
+        for message in new:
+            text = sent_text(message, _no_content)
+            tokens, size = tokens + estimate_tokens(text), size + len(text.encode())
+        parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens, size))
         is_clean = all(one is other for one, other in zip(new, found, strict=True))
         # A list that continues the caller's own one extends it; one with the same messages does not.
         whole = (
@@ -111,6 +115,10 @@ class Histories:
         self._known.move_to_end(parts)
         while len(self._known) > _CACHED:
             self._known.popitem(last=False)
+
+
+def _no_content(name: str) -> bytes:
+    raise HistoryInvalid(f"a message of a history refers to the content `{name}`")
 
 
 def _scrubbed(message: NormalizedMessage, scrub: Callable[[str], str]) -> NormalizedMessage:

@@ -108,18 +108,23 @@ class PhaseContext(NamedTuple):
 def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
     """Combine the `context` of a phase, its skill and the project.
 
-    A word replaces the manifest of the levels above; a mapping replaces the keys that it sets. A mapping without keys
-    about handoffs changes nothing. `ask_handoff` is inherited unless a level sets it or is `none`.
+    A word, or the key `manifest` of a mapping, replaces the manifest of the levels above; the other keys of a mapping
+    replace what they set. A mapping without keys about handoffs changes nothing. `ask_handoff` is inherited unless a
+    level sets it or is `none`.
 
     Args:
         ordinal: The rank of the phase by first visit, which `default` looks up.
         levels: The values of `context`, the innermost first; `None` where it is absent.
     """
-    manifest, asks = None, False
+    manifest: PhaseManifest | None = None
+    asks = False
     for level in reversed(levels):
-        if isinstance(level, HandoffSettings):
-            if not level.selects_handoffs:
-                continue
+        name = level.manifest if isinstance(level, HandoffSettings) else level
+        if name == "none":
+            manifest, asks = None, False
+        elif name is not None:
+            manifest = resolve_manifest(ordinal) if name == "default" else PhaseManifest(ordinal)
+        if isinstance(level, HandoffSettings) and level.changes_manifest:
             base = manifest or PhaseManifest(ordinal)
             manifest = PhaseManifest(
                 ordinal,
@@ -128,8 +133,4 @@ def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
                 base.max_tokens if level.max_tokens is None else level.max_tokens,
             )
             asks = asks if level.ask_handoff is None else level.ask_handoff
-        elif level == "none":
-            manifest, asks = None, False
-        elif level is not None:
-            manifest = resolve_manifest(ordinal) if level == "default" else PhaseManifest(ordinal)
     return PhaseContext(manifest, asks)

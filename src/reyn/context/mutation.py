@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 CANCELLED = "The call was cancelled before it had a result."
 """The text of the result of a cancelled call; `NormalizedMessage.status` says it to programs."""
+INTERRUPTED = "The call was interrupted before it had a result. It may have taken effect: check before you repeat it."
+"""The text of the result of a call whose outcome is unknown."""
 
 
 class ContextMutation(msgspec.Struct, frozen=True):
@@ -104,11 +106,12 @@ class AssistantTruncated(ContextMutation, frozen=True):
 
 
 class ToolCancelled(ContextMutation, frozen=True):
-    """A tool call was aborted before it had a result. Its result says so."""
+    """A tool call was aborted before it had a result. Its result says so, and whether it may have taken effect."""
 
     tool_call_id: str
     tool_name: str = ""
     abort_reason: str = ""
+    is_outcome_unknown: bool = False
 
 
 def apply_mutations(
@@ -160,8 +163,9 @@ class _Application:
                 self._close(message_of("tool", content, tool_call_id=call))
             case MultimodalToolResult(call, content, images):
                 self._close(message_of("tool", content, images=images, tool_call_id=call))
-            case ToolCancelled(call, _, reason):
-                self._close(NormalizedMessage("tool", CANCELLED, tool_call_id=call, status="cancelled", reason=reason))
+            case ToolCancelled(call, _, reason, is_unknown):
+                text, status = (INTERRUPTED, "unknown") if is_unknown else (CANCELLED, "cancelled")
+                self._close(message_of("tool", text, tool_call_id=call, status=status, reason=reason))
             case AssistantTruncated(content, reason):
                 if content:
                     self._append(message_of("assistant", content, status="truncated", reason=reason))
@@ -239,9 +243,9 @@ def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedM
     kept = messages.tail(keep)
     while kept and kept[0].role == "tool" and len(kept) < messages.length:
         kept = messages.tail(len(kept) + 1)
-    if any(message.role == "user" and not message.is_summary for message in kept):
+    if any(message.is_said for message in kept):
         return tuple(message for message in kept if not message.is_summary)
     older = reversed(messages.tail(messages.length)[: messages.length - len(kept)])
-    said = next((message for message in older if message.role == "user" and not message.is_summary), None)
+    said = next((message for message in older if message.is_said), None)
     rest = tuple(message for message in kept if not message.is_summary)
     return rest if said is None else (said, *rest)

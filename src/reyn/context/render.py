@@ -19,14 +19,15 @@ from reyn.context.mutation import (
     AssistantMessage,
     AssistantTruncated,
     ContextMutation,
+    MultimodalToolResult,
     ToolCancelled,
     ToolResult,
     UserMessage,
 )
-from reyn.context.transcript import NormalizedMessage
+from reyn.context.transcript import RESULTS_HEADING, NormalizedMessage
 from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
-from reyn.journal.kinds import CallRef, FrameMessage, Part
+from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
 from reyn.models import Image, ToolCall
 from reyn.models.native_reply import decode_reply
 from reyn.workspace.paths import FULL_CONTENT
@@ -208,9 +209,6 @@ def results_message(results: Sequence[str], notes: str = "") -> tuple[Part, ...]
     return (*parts, Part(text=f"\n{notes}\n")) if notes else tuple(parts)
 
 
-RESULTS_HEADING = "# Results\n"
-
-
 def frame_message(message: NormalizedMessage) -> FrameMessage:
     """Return a message as it is recorded."""
     parts = message.parts or (Part(text=message.text),)
@@ -233,10 +231,12 @@ def recorded_mutation(message: FrameMessage) -> ContextMutation:
     match message.role:
         case "assistant" if message.status == "truncated":
             return AssistantTruncated(message.parts, message.reason)
-        case "tool" if message.status == "cancelled":
-            return ToolCancelled(message.call_id, "", message.reason)
+        case "tool" if message.status in ("cancelled", "unknown"):
+            return ToolCancelled(message.call_id, "", message.reason, message.status == "unknown")
         case "assistant":
             return AssistantMessage(message.parts, tuple(ToolCall(call.id, call.name, "") for call in message.calls))
+        case "tool" if any(part.image is not None for part in message.parts):
+            return MultimodalToolResult(message.call_id, message.parts, ())
         case "tool":
             return ToolResult(message.call_id, message.parts)
     return UserMessage(message.parts)
@@ -264,7 +264,8 @@ def rendered_message(
     images = message.images
     if with_images:
         images += result_images(message, content, results)
-    text = scrub("".join(_part_text(part, content, results) for part in message.parts))
+    shown = (part for part in message.parts if not (with_images and part.image is not None))
+    text = scrub("".join(_part_text(part, content, results) for part in shown))
     calls = message.tool_calls
     if calls:
         [reply] = [part.blob for part in message.parts if part.reply and part.blob]
@@ -286,10 +287,12 @@ def rendered_message(
 def result_images(
     message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
 ) -> tuple[Image, ...]:
-    """Return the images in the op results of a message: each is recorded content that its result names by hash.
+    """Return the images of a message: its own, or those that op results in it name by hash.
 
     Only messages of tools and the results of a turn are looked at: an input cannot name content of the journal.
     """
+    if own := [part.image for part in message.parts if part.image is not None]:
+        return tuple(_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own)
     names = [name for part in message.parts if part.results for name in results[: part.results]]
     if message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),):
         names += [part.blob for part in message.parts if part.blob]
@@ -299,6 +302,17 @@ def result_images(
             with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key
                 found += [_to_image(one, content) for one in msgspec.json.decode(raw, type=_WithImages).images]
     return tuple(found)
+
+
+def image_parts(result: bytes) -> tuple[Part, ...]:
+    """Return the images that an op result names by hash, as parts of its message."""
+    if b'"images":[{' not in result:
+        return ()
+    try:
+        found = msgspec.json.decode(result, type=_WithImages).images
+    except msgspec.MsgspecError:  # a truncated result, or one that only quotes the key
+        return ()
+    return tuple(Part(image=ImageRef(one.media_type, one.content or None, one.url)) for one in found)
 
 
 class _ResultImage(msgspec.Struct):
@@ -330,9 +344,25 @@ def message_text(
     return "".join([_part_text(part, content, results) for part in message.parts])
 
 
+def sent_text(
+    message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
+) -> str:
+    """Return everything of a message that a provider counts: its text, and names and arguments of its tool calls."""
+    if isinstance(message, NormalizedMessage) and not message.parts:
+        calls: Sequence[ToolCall] = message.tool_calls
+        text = message.text
+    else:
+        text = message_text(message, content, results)
+        replies = [part.blob for part in message.parts if part.reply and part.blob]
+        calls = [call for name in replies for call in decode_reply(content(name)).tool_calls]
+    return text + "".join(f"{call.name}{call.arguments}" for call in calls)
+
+
 def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[str]) -> str:
     if part.results:
         return escape_line_ends(b"\n".join([content(name) for name in results[: part.results]]).decode())
+    if part.image is not None:
+        return f"\n[image: {part.image.media_type or part.image.url}]"
     if part.blob is None:
         return part.text
     if part.reply:

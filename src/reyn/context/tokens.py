@@ -55,6 +55,8 @@ class ByteCounter:
 
 
 BYTES = ByteCounter()
+ESTIMATING = (CHARS.name, BYTES.name)
+"""The names of the counters that estimate: they need nothing but the text, so that a replay counts again."""
 
 
 class FunctionCounter:

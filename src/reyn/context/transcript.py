@@ -21,6 +21,9 @@ from reyn.models import Image, Message, Role, ToolCall
 ROLES: tuple[str, ...] = get_args(Role)
 Content = str | tuple[Part, ...]
 """The content of a message: its text, or references to stored content that are rendered when a model is called."""
+RESULTS_HEADING = "# Results\n"
+"""The first part of a message with op results."""
+_RESULTS = (Part(text=RESULTS_HEADING),)
 _BLOCK = 64
 _EMPTY_DIGEST = digest(b"")
 
@@ -50,14 +53,15 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
     Attributes:
         parts: References to the content, instead of `text`.
         is_summary: Whether it replaces older messages.
-        status: `truncated` for an answer that was aborted, `cancelled` for a tool call without a result.
+        status: `truncated` for an answer that was aborted, `cancelled` for a tool call without a result,
+            `unknown` for one that was interrupted and may have taken effect.
         reason: Why it was aborted.
         marker: On a system message, the memory of the conversation.
     """
 
     parts: tuple[Part, ...] = ()
     is_summary: bool = False
-    status: Literal["", "truncated", "cancelled"] = ""
+    status: Literal["", "truncated", "cancelled", "unknown"] = ""
     reason: str = ""
     marker: SelfRefMarker | None = None
 
@@ -65,6 +69,11 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
     def content(self) -> Content:
         """The text, or the references to it."""
         return self.parts or self.text
+
+    @property
+    def is_said(self) -> bool:
+        """Whether a user says it: not a summary, and not op results."""
+        return self.role == "user" and not self.is_summary and self.parts[:1] != _RESULTS
 
 
 def message_of(role: Role, content: Content, **fields: Any) -> NormalizedMessage:
@@ -269,6 +278,8 @@ def normalize(messages: Iterable[Message | dict[str, Any]]) -> NormalizedMessage
     """
     if isinstance(messages, NormalizedMessageList):
         return messages
+    if isinstance(messages, list | tuple) and not messages:
+        return EMPTY
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise MessageInvalid(f"the history is a {type(messages).__name__}; pass a list of messages")
     normalized = NormalizedMessageList(_normalized(message, number) for number, message in enumerate(messages))

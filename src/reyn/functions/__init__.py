@@ -6,21 +6,13 @@ come back typed.
 
 from reyn.functions.abort import AbortSignal
 from reyn.functions.ambient import use_runtime
-from reyn.functions.chat import (
-    ChatItem,
-    ChatReply,
-    ChatRestart,
-    ChatStream,
-    ChatText,
-    ChatToolCall,
-    ChatToolResult,
-    LLMChat,
-    llm_chat,
-)
+from reyn.functions.chat import ChatStream, LLMChat, llm_chat
+from reyn.functions.chat_items import ChatItem, ChatReply, ChatRestart, ChatText, ChatToolCall, ChatToolResult
 from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, llm_function
 from reyn.functions.images import load_image
 from reyn.functions.interface import ChatChunk, OpenAICompatible
 from reyn.functions.tools import Tool, ToolCallInfo, current_call, tool
+from reyn.kernel.hooks import Hook, HookTurn
 from reyn.models.protocol import Image
 
 __all__ = [
@@ -35,6 +27,8 @@ __all__ = [
     "ChatText",
     "ChatToolCall",
     "ChatToolResult",
+    "Hook",
+    "HookTurn",
     "Image",
     "LLMChat",
     "LLMFunction",

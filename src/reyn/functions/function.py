@@ -11,14 +11,22 @@ import inspect
 import logging
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, overload
 
 from reyn.errors import CallImpossible, CallStopped, FunctionInvalid, ReturnInvalid
 from reyn.functions import ambient
-from reyn.functions.options import check_count, check_toolkit
+from reyn.functions.definition import (
+    DEFAULT_ACT_TURNS,
+    CallOptions,
+    Decorated,
+    Decoration,
+    Definition,
+    enclosing,
+)
+from reyn.functions.options import check_function
 from reyn.functions.signatures import Signature
-from reyn.functions.skill import ARGUMENTS, ReturnValue, Template, build_skill
+from reyn.functions.skill import ARGUMENTS, ReturnValue, build_skill
 from reyn.functions.types import ConversionError
 from reyn.kernel.nesting import current_scope
 from reyn.runtime import OSRuntime, SyncRuntime
@@ -27,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from reyn.journal.kinds import Usage
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.nesting import RunScope
     from reyn.models import Model
@@ -38,9 +47,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _logger = logging.getLogger("reyn.functions")
-_MAX_VIEWS = 8
 _MAX_SKILLS = 64
-DEFAULT_ACT_TURNS = 10
 
 
 @dataclass(frozen=True)
@@ -60,50 +67,19 @@ class CallResult(Generic[R]):
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class CallOptions:
-    """The options of calls; see `LLMFunction.options`."""
+class FunctionDefinition(Definition):
+    """What a function with `@llm_function` is made of."""
 
-    run_id: str | None = None
-    template_params: tuple[tuple[str, Any], ...] = ()
-    listener: Listener | None = None
-    on_delta: OnDelta | None = None
+    decorator = "llm_function"
+    noun = "function"
+    settings: ClassVar[dict[str, Any]] = {"strict": True}
 
-
-@dataclass(frozen=True)
-class _Decoration:
-    """The arguments of the decorator."""
-
-    llm_interface: Model | str | None = None
-    toolkit: Sequence[Op] = ()
-    runtime: OSRuntime | SyncRuntime | None = None
-    template_params: Mapping[str, Any] | Sequence[str] | None = None
-    max_act_turns: int = DEFAULT_ACT_TURNS
-    max_retries: int | None = None
-
-
-class Definition:
-    """What a decorated function is made of, shared by all of its calls."""
-
-    def __init__(self, function: Callable[..., Any], decoration: _Decoration, local_names: Mapping[str, Any]) -> None:
-        self.function = function
-        self.decoration = decoration
-        self.name = function.__name__
-        self.what = f"function `{self.name}`"
+    def __init__(self, function: Callable[..., Any], decoration: Decoration, local_names: Mapping[str, Any]) -> None:
+        super().__init__(function, decoration)
         self._local_names = dict(local_names)
         self._signature: Signature | None = None
         self._returns: ReturnValue | None = None
         self._skills: dict[str, Skill] = {}
-        self._views: list[tuple[Any, Any]] = []
-        text = inspect.getdoc(function) or ""
-        if not text.strip():
-            raise FunctionInvalid(
-                f"{self.what} has no docstring", hint="Write one: it is what the model is told to do."
-            )
-        self._template = Template(text, decoration.template_params, self.what)
-        self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
-        check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
-        check_count(decoration.max_retries, "max_retries", 0, self.what)
         with suppress(NameError):  # an annotation names something that the module defines later
             self._read()
 
@@ -133,51 +109,21 @@ class Definition:
 
     def skill(self, template_params: Mapping[str, Any]) -> Skill:
         """Return the skill for the values of the template parameters."""
-        instructions = self._template.fill(template_params)
+        instructions = self.instructions(template_params)
         found = self._skills.get(instructions)
         if found is None:
-            module = getattr(self.function, "__module__", "") or ""
             found = build_skill(
                 self.signature,
                 self.returns,
                 instructions,
                 self.decoration.toolkit,
-                function=f"{module}:{self.function.__qualname__}",
+                function=self.place,
                 max_act_turns=self.decoration.max_act_turns,
             )
             while len(self._skills) >= _MAX_SKILLS:
                 self._skills.pop(next(iter(self._skills)))
             self._skills[instructions] = found
         return found
-
-    def view(self, runtime: Any) -> Any:
-        """Return the runtime with the function's tools, model and settings; `OSRuntime` or `SyncRuntime` alike."""
-        for base, view in self._views:
-            if base is runtime:
-                return view
-        view = self.derive(runtime, self.decoration.llm_interface)
-        self._views = [*self._views, (runtime, view)][-_MAX_VIEWS:]
-        return view
-
-    def derive(self, runtime: Any, model: Model | str | None) -> Any:
-        """Return a runtime with the function's tools and settings that calls a model."""
-        decoration = self.decoration
-        name = self.skill_name
-        # The program passes these tools on purpose. A rule of the operator that denies them, or asks, still wins.
-        grants: dict[str, list[dict[str, Any]]] = {}
-        for op in decoration.toolkit:
-            if op.spec.permission:
-                grants.setdefault(op.spec.permission, []).append({"allow": op.spec.kind, "skill": name})
-        settings: dict[str, Any] = {"strict": True}
-        if decoration.max_retries is not None:
-            settings["max_phase_retries"] = decoration.max_retries
-        return runtime.derive(ops=decoration.toolkit, model=model, permissions=grants, **settings)
-
-    @property
-    def skill_name(self) -> str:
-        from reyn.functions.skill import skill_name
-
-        return skill_name(self.name)
 
     def to_result(self, result: RunResult, runtime: Any) -> CallResult[Any]:
         """Return the typed result of a finished run.
@@ -207,20 +153,13 @@ class Definition:
         return {"type": ARGUMENTS, "data": self.signature.bind(args, kwargs)}
 
 
-class _Function:
+class _Function(Decorated):
     """What plain and async functions share."""
 
-    def __init__(self, definition: Definition, options: CallOptions | None = None) -> None:
+    def __init__(self, definition: FunctionDefinition, options: CallOptions | None = None) -> None:
+        super().__init__(definition)
         self._definition = definition
         self._options = options or CallOptions()
-        self.__name__ = definition.name
-        self.__doc__ = definition.function.__doc__
-        self.__module__ = definition.function.__module__
-        self.__qualname__ = definition.function.__qualname__
-        self.__wrapped__ = definition.function
-
-    def __repr__(self) -> str:
-        return f"<llm_function {self.__module__}:{self.__qualname__}>"
 
     @property
     def skill(self) -> Skill:
@@ -228,30 +167,23 @@ class _Function:
         return self._definition.skill(dict(self._options.template_params))
 
     @property
-    def definition(self) -> Definition:
+    def definition(self) -> FunctionDefinition:
         """What the function is made of."""
         return self._definition
-
-    def _with(self, options: dict[str, Any]) -> CallOptions:
-        params = dict(self._options.template_params) | dict(options.pop("template_params") or {})
-        named = {name: value for name, value in options.items() if value is not None}
-        return replace(self._options, template_params=tuple(params.items()), **named)
 
     async def _call(self, runtime: OSRuntime, scope: RunScope | None, data: dict[str, Any]) -> CallResult[Any]:
         """Execute a call on a runtime of the running event loop."""
         definition, options = self._definition, self._options
         skill = self.skill
         view = definition.view(runtime)
-        check = definition.returns.check if skill.checks_output else None
-        is_nested = scope is not None and options.run_id is None and scope.owner.journal is view.journal
         result = await view.run(
             skill,
             data,
             run_id=options.run_id,
             listener=options.listener,
             on_delta=options.on_delta,
-            check=check,
-            within=scope if is_nested else None,
+            check=definition.returns.check if skill.checks_output else None,
+            within=enclosing(scope, view, options.run_id),
         )
         return definition.to_result(result, view)
 
@@ -280,22 +212,14 @@ class AsyncLLMFunction(_Function, Generic[P, R]):
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[R]:
         """Return the value of a call with its run id, usage and warnings."""
         data, scope = self._definition.arguments(args, kwargs), current_scope()
-        return await self._call(await self._runtime(scope), scope, data)
+        return await self._call(await self._definition.async_runtime(scope), scope, data)
 
     async def resume(
         self, run_id: str, *, retry: bool = False, raise_limits: Mapping[str, int | None] | None = None
     ) -> CallResult[R]:
         """Continue a run of this function that was interrupted or stopped; return the result of one that finished."""
-        runtime = await self._runtime(current_scope())
+        runtime = await self._definition.async_runtime(current_scope())
         return await self._resume(runtime, run_id, {"retry": retry, "raise_limits": raise_limits})
-
-    async def _runtime(self, scope: RunScope | None) -> OSRuntime:
-        runtime = self._definition.decoration.runtime
-        if runtime is None:
-            runtime = scope.owner if scope is not None else ambient.runtime_in_use()
-        if isinstance(runtime, SyncRuntime):
-            raise CallImpossible(f"{self._definition.what} is `async`; its runtime must be an `OSRuntime`")
-        return runtime if runtime is not None else await ambient.project_runtime()
 
     def options(
         self,
@@ -307,7 +231,7 @@ class AsyncLLMFunction(_Function, Generic[P, R]):
     ) -> AsyncLLMFunction[P, R]:
         """Return the function with options for its calls; see `LLMFunction.options`."""
         options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
-        return AsyncLLMFunction(self._definition, self._with(options))
+        return AsyncLLMFunction(self._definition, self._options.changed(self._definition.what, **options))
 
 
 class LLMFunction(_Function, Generic[P, R]):
@@ -376,13 +300,13 @@ class LLMFunction(_Function, Generic[P, R]):
             on_delta: Called with every piece of a model's answer as it arrives.
         """
         options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
-        return LLMFunction(self._definition, self._with(options))
+        return LLMFunction(self._definition, self._options.changed(self._definition.what, **options))
 
 
 class _Decorator:
     """`@llm_function(…)` with arguments."""
 
-    def __init__(self, decoration: _Decoration, local_names: Mapping[str, Any]) -> None:
+    def __init__(self, decoration: Decoration, local_names: Mapping[str, Any]) -> None:
         self._decoration = decoration
         self._local_names = local_names
 
@@ -395,8 +319,7 @@ class _Decorator:
     def __call__(self, function: Callable[P, R]) -> LLMFunction[P, R]: ...
 
     def __call__(self, function: Callable[..., Any]) -> Any:
-        if not hasattr(function, "__name__"):
-            raise FunctionInvalid(f"`@llm_function` decorates functions, not a {type(function).__name__}")
+        check_function(function, FunctionDefinition.decorator)
         is_async, runtime = inspect.iscoroutinefunction(function), self._decoration.runtime
         wanted = OSRuntime if is_async else SyncRuntime
         if runtime is not None and not isinstance(runtime, wanted):
@@ -405,7 +328,7 @@ class _Decorator:
                 f"function `{function.__name__}`: `runtime` is a {type(runtime).__name__}",
                 hint=f"Pass a `{wanted.__name__}` to {kind} function.",
             )
-        definition = Definition(function, self._decoration, self._local_names)
+        definition = FunctionDefinition(function, self._decoration, self._local_names)
         return AsyncLLMFunction(definition) if is_async else LLMFunction(definition)
 
 
@@ -428,6 +351,8 @@ def llm_function(
     template_params: Mapping[str, Any] | Sequence[str] | None = None,
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
+    hooks: Sequence[Hook] = (),
+    include_must_principles: bool = False,
 ) -> _Decorator: ...
 
 
@@ -441,6 +366,8 @@ def llm_function(
     template_params: Mapping[str, Any] | Sequence[str] | None = None,
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
+    hooks: Sequence[Hook] = (),
+    include_must_principles: bool = False,
 ) -> Any:
     """Make a Python function one that a model executes. Its body is never executed.
 
@@ -457,14 +384,16 @@ def llm_function(
             by name. Without, every brace is text.
         max_act_turns: In how many turns the model may call tools.
         max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
+        hooks: Functions that are called before each model call, and return mutations of what the model sees.
+        include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
 
     Raises:
         FunctionInvalid: The function cannot become a skill.
         TemplateInvalid: The docstring does not use a declared template parameter.
     """
-    if isinstance(template_params, str):
-        template_params = (template_params,)
-    decoration = _Decoration(llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries)
+    decoration = Decoration(
+        llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks, include_must_principles
+    )
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
     decorator = _Decorator(decoration, names)
     return decorator if function is None else decorator(function)

@@ -86,6 +86,13 @@ class OpenAICompatible:
         max_tokens: int = 1024,
         temperature: float | None = 0,
     ) -> None:
+        if not _is_text(model_name):
+            raise FunctionInvalid(
+                f"`OpenAICompatible`: `model_name` is {model_name!r:.100}",
+                hint="Pass the name of the model at the server, for example `gpt-4.1-mini`.",
+            )
+        if api_key is not None and not _is_text(api_key):
+            raise FunctionInvalid("`OpenAICompatible`: `api_key` is not a text", hint="Pass the key, or leave it out.")
         if key and api_key:
             raise FunctionInvalid("`OpenAICompatible`: `key` and `api_key` are both set", hint="Pass one of them.")
         self.answer_form: AnswerForm = answer_form
@@ -106,7 +113,7 @@ class OpenAICompatible:
         try:
             self.settings = msgspec.convert(values, ModelSettings)
         except msgspec.ValidationError as error:
-            raise FunctionInvalid(f"`OpenAICompatible`: {error}", hint="Fix the argument.") from error
+            raise _argument_error(values, error) from error
         # A name that opened the same model name at another server would send the run there when it is resumed.
         self.name = f"openai:{model_name}" if base_url is None else f"{model_name}@{urlsplit(base_url).netloc}"
         self._models: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopModel] = WeakKeyDictionary()
@@ -211,6 +218,33 @@ class OpenAICompatible:
         found = self._models.pop(asyncio.get_running_loop(), None)
         if found is not None:
             await found.lifetime.aclose()
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+_ALLOWED = {
+    "base_url": "an address that begins with `https://` or `http://`, such as `https://api.openai.com/v1`",
+    "key": "a handle: `secret://NAME` or `env://VARIABLE`; a key itself is passed as `api_key`",
+    "answer_form": "`auto`, `full`, `short` or `tools`",
+    "images": "True or False",
+    "mode": "`auto`, `json_schema`, `json_object` or `free`",
+    "timeout": "whole seconds above 0, or `None`",
+    "retries": "a whole number of at least 0",
+    "max_tokens": "a whole number above 0",
+    "temperature": "a number from 0 to 2, or `None`",
+}
+
+
+def _argument_error(values: dict[str, Any], error: msgspec.ValidationError) -> FunctionInvalid:
+    """Return the error that names the argument and what it may be."""
+    name = str(error).rpartition("`$.")[2].rstrip("`").partition("[")[0]
+    if name not in _ALLOWED:
+        return FunctionInvalid(f"`OpenAICompatible`: {error}", hint="Fix the argument.")
+    # A value in the place of a handle may be a key.
+    value = "not a handle" if name == "key" else f"{values[name]!r:.100}"
+    return FunctionInvalid(f"`OpenAICompatible`: `{name}` is {value}", hint=f"Use {_ALLOWED[name]}.")
 
 
 def _check_tool(tool: object, what: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.errors import FunctionInvalid, InputInvalid
@@ -58,11 +59,11 @@ class Signature:
         Raises:
             FunctionInvalid: A parameter or a type has no JSON form.
         """
-        self.name = getattr(function, "__name__", type(function).__name__)
+        self.name = name_of(function)
         self._what = what
-        self._bound = inspect.signature(function)
-        self.doc = parse_docstring(inspect.getdoc(function) or "")
-        hints = _hints(function, local_names, what)
+        self._bound = _free_signature(function)
+        self.doc = parse_docstring(doc_of(function))
+        hints = _hints(underlying(function), local_names, what)
         self.parameters = {
             name: self._parameter(parameter, hints.get(name, Any)) for name, parameter in self._bound.parameters.items()
         }
@@ -150,6 +151,40 @@ class Signature:
 
 
 _PLAIN = (str, int, bool, type(None))
+
+
+def underlying(function: Any) -> Any:
+    """Return the function that has the annotations: of a partial its function, of an object its `__call__`."""
+    while isinstance(function, partial):
+        function = function.func
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def name_of(function: Any) -> str:
+    """Return the name of a function; of an object with `__call__`, that of its class in lower case."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return function.__name__
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(function).__name__).lower()
+
+
+def doc_of(function: Any) -> str:
+    """Return the docstring of a function; of an object with `__call__`, that of the method or of its class."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function):
+        return inspect.getdoc(function) or ""
+    return inspect.cleandoc(type(function).__call__.__doc__ or type(function).__doc__ or "")
+
+
+def _free_signature(function: Any) -> inspect.Signature:
+    """Return the parameters that a caller can pass: without those that a partial binds by name."""
+    found, bound = inspect.signature(function), set[str]()
+    while isinstance(function, partial):
+        bound |= function.keywords.keys()
+        function = function.func
+    return found.replace(parameters=[one for name, one in found.parameters.items() if name not in bound])
 
 
 def _hints(function: Callable[..., Any], local_names: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -6,9 +6,9 @@ text. The skill is a value: each run stores its own copy, so it can be read and 
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from reyn.context import CompileSource, DataFromAgentConfig, compile_source
 from reyn.errors import FunctionInvalid, TemplateInvalid
 from reyn.functions.types import ConversionError, json_type
 from reyn.skills import Skill
@@ -50,11 +50,9 @@ class Template:
         for name in self._names:
             if f"{{{name}}}" not in text:
                 raise TemplateInvalid(f"{what}: its docstring does not contain `{{{name}}}`")
-        names = "|".join(map(re.escape, self._names))
-        self._pattern = re.compile(rf"\{{({names})\}}") if names else None
 
-    def fill(self, values: Mapping[str, Any]) -> str:
-        """Return the text with the values of its parameters.
+    def config(self, values: Mapping[str, Any], toolkit: Sequence[Op], *, principles: bool) -> DataFromAgentConfig:
+        """Return what the prompt is compiled from: the text, the values of its parameters, the advice of the tools.
 
         Raises:
             TemplateInvalid: A value is missing, or has no parameter.
@@ -65,9 +63,33 @@ class Template:
         known = self._defaults | dict(values)
         if missing := [name for name in self._names if name not in known]:
             raise TemplateInvalid(f"{self._what}: the template parameter `{missing[0]}` has no value")
-        if self._pattern is None:
-            return self._text
-        return self._pattern.sub(lambda found: str(known[found[1]]), self._text)
+        return DataFromAgentConfig(self._text, known, tool_prompt_specs(toolkit), principles)
+
+
+def tool_prompt_specs(toolkit: Sequence[Op]) -> tuple[dict[str, Any], ...]:
+    """Return the advice that tools bring along for the prompt."""
+    return tuple(
+        {"name": op.spec.kind, "best_practices": op.best_practices}
+        for op in toolkit
+        if isinstance(op, BringsAdvice) and op.best_practices
+    )
+
+
+@runtime_checkable
+class BringsAdvice(Protocol):
+    """A tool with advice on its use, which follows the instructions."""
+
+    @property
+    def best_practices(self) -> tuple[str, ...]:
+        """Return the advice, a sentence each."""
+        ...
+
+
+def instructions_of(config: DataFromAgentConfig) -> str:
+    """Return the instructions of a phase as the compile pipeline makes them of the configuration of a function."""
+    prompt = compile_source(CompileSource(config)).system_prompt
+    assert isinstance(prompt, str)
+    return prompt
 
 
 class ReturnValue(NamedTuple):
@@ -132,6 +154,15 @@ def skill_name(name: str) -> str:
     return found
 
 
+def permission_requests(toolkit: Sequence[Op]) -> dict[str, list[str]]:
+    """Return the permissions that tools need, with the kinds of the tools."""
+    requests: dict[str, list[str]] = {}
+    for op in toolkit:
+        if op.spec.permission:
+            requests.setdefault(op.spec.permission, []).append(op.spec.kind)
+    return requests
+
+
 def build_skill(
     signature: Signature,
     returns: ReturnValue,
@@ -160,10 +191,6 @@ def build_skill(
         allowed_ops=tuple(op.spec.kind for op in toolkit),
         max_act_turns=max_act_turns if toolkit else 0,
     )
-    requests: dict[str, list[str]] = {}
-    for op in toolkit:
-        if op.spec.permission:
-            requests.setdefault(op.spec.permission, []).append(op.spec.kind)
     return Skill(
         name,
         name,
@@ -172,7 +199,7 @@ def build_skill(
         ArtifactType(RESULT, returns.schema),
         description=signature.doc.summary,
         final_output_description=_OUTPUT,
-        permissions=dict(requests),
+        permissions=permission_requests(toolkit),
         function=function,
         checks_output=returns.type.needs_check,
     )

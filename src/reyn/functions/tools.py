@@ -12,25 +12,34 @@ import binascii
 import contextvars
 import inspect
 import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 
-from reyn.errors import FunctionInvalid
+from reyn.errors import FunctionInvalid, OpInvalid
 from reyn.functions.concurrency import Slots, run_in_thread
 from reyn.functions.examples import example_of
-from reyn.functions.options import check_choice, check_count, check_seconds
-from reyn.functions.signatures import Signature
+from reyn.functions.options import (
+    check_choice,
+    check_count,
+    check_seconds,
+    check_text,
+    check_texts,
+    check_tool_function,
+)
+from reyn.functions.signatures import Signature, doc_of, name_of, underlying
 from reyn.functions.types import ConversionError, JsonType, json_type, to_json
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
 from reyn.models.protocol import Image
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
-from reyn.vocabulary import Effect
+from reyn.ops.table import check_op
+from reyn.vocabulary import PERMISSIONS, Effect
 from reyn.vocabulary.schemas import arguments, result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,22 +93,30 @@ class Tool(Generic[P, R]):
         timeout: float | None = DEFAULT_TIMEOUT,
         max_concurrency: int | None = None,
         example: Mapping[str, Any] | None = None,
+        best_practices: str | Sequence[str] = (),
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a tool; see `tool`."""
+        check_tool_function(function)
         self.function = function
-        self.name = name or str(getattr(function, "__name__", type(function).__name__))
+        own_name = name_of(function)
+        check_text(name, "name", f"tool `{own_name}`")
+        self.name = name or own_name
         self.timeout = timeout
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(type(function), "__call__", None)  # noqa: B004 - the kind of function is asked, not whether it is one
-        )
-        self.__doc__ = function.__doc__
+        self.is_async = inspect.iscoroutinefunction(underlying(function))
+        self.__doc__ = doc_of(function)
         self.__name__ = self.name
         self.__wrapped__ = function
         what = f"tool `{self.name}`"
+        check_text(description, "description", what)
         check_seconds(timeout, "timeout", what)
         check_count(max_concurrency, "max_concurrency", 1, what)
         check_choice(effect, "effect", get_args(Effect), what)
+        if permission is not None:
+            check_choice(permission, "permission", [entry.key for entry in PERMISSIONS], what)
+        if example is not None and not isinstance(example, Mapping):
+            raise FunctionInvalid(f"{what}: `example` is {example!r:.100}; use the arguments of a call by name")
+        self.best_practices = check_texts(best_practices, "best_practices", what)
         self._slots = Slots(max_concurrency) if max_concurrency else None
         try:
             self._signature = Signature(function, local_names or {}, what)
@@ -108,6 +125,10 @@ class Tool(Generic[P, R]):
         self._returns = self._return_type(what)
         self._validator = compile_schema(self._returns.schema)
         self.spec = self._spec(description, effect, permission, dict(example or {}), what)
+        try:
+            check_op(self)
+        except OpInvalid as error:
+            raise FunctionInvalid(f"{what}: {error.message}", hint="Pass another name with `name=`.") from error
 
     def _return_type(self, what: str) -> JsonType:
         annotation = self._signature.returns
@@ -297,6 +318,7 @@ def tool(
     timeout: float | None = DEFAULT_TIMEOUT,
     max_concurrency: int | None = None,
     example: Mapping[str, Any] | None = None,
+    best_practices: str | Sequence[str] = (),
 ) -> _Decorator: ...
 
 
@@ -311,11 +333,12 @@ def tool(
     timeout: float | None = DEFAULT_TIMEOUT,
     max_concurrency: int | None = None,
     example: Mapping[str, Any] | None = None,
+    best_practices: str | Sequence[str] = (),
 ) -> Any:
     """Make a Python function, plain or `async`, a tool that models can call.
 
     The arguments have the types of the signature; a plain function runs in a thread of its own. Text, JSON values and
-    images can be returned.
+    images can be returned. `tool(…)` also takes a bound method, a `functools.partial` and an object with `__call__`.
 
     Args:
         function: The function, if the decorator is used without arguments.
@@ -326,6 +349,7 @@ def tool(
         timeout: The most seconds that a call may take; `None` for no limit.
         max_concurrency: The most calls at a time in this process; `None` for no limit.
         example: The arguments of a valid call, which the model sees; by default one is made up from the types.
+        best_practices: Advice on the use of the tool, which follows the docstring of every function that has it.
 
     Raises:
         FunctionInvalid: The function cannot be a tool.
@@ -338,6 +362,7 @@ def tool(
         "timeout": timeout,
         "max_concurrency": max_concurrency,
         "example": example,
+        "best_practices": best_practices,
     }
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
     decorator = _Decorator(options, names)

@@ -6,7 +6,7 @@ disagree.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -48,7 +48,8 @@ def advance(life: L, body: Body) -> L:
     """Return the lifecycle after one more event. Every event is valid in every state."""
     rule = _RULES.get(type(body))
     if rule is not None:
-        return cast("L", rule(life, body))
+        after: L = rule(life, body)
+        return after
     if body.enters is None or life.status in ENDED:
         return life
     return replace(life, status=body.enters, reason=body.reason)  # type: ignore[attr-defined]  # every other kind that enters a status has a reason

@@ -49,10 +49,10 @@ class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Change what a conversation remembers. `text` is what to remember, or the id to forget."""
+    """Change what a conversation remembers. `text` is what to remember, or the id to forget; empty to compact it."""
 
-    action: Literal["remember", "forget"]
-    text: str
+    action: Literal["remember", "forget", "compact"]
+    text: str = ""
 
 
 class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,12 +62,21 @@ class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: int | None
 
 
+class AttachedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An image of an answer: its content in base64 with its media type, or its address."""
+
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+
+
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Answer the open question with the id `wait`."""
+    """Answer the open question with the id `wait`. What a user says in a conversation may have images."""
 
     wait: str
     value: Any
     by: str = ""
+    images: tuple[AttachedImage, ...] = ()
 
 
 class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -208,9 +208,10 @@ class SqliteJournal:
                 raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
         except JournalError as error:
             return error
+        # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
         self._writer.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(key, e.seq, e.ts, e.kind, e.v, e.raw, bytes.fromhex(e.hash)) for e in batch.events],
+            [(key, e.seq, e.ts, e.kind, e.v, bytearray(e.raw), bytearray.fromhex(e.hash)) for e in batch.events],
         )
         heads[batch.run_id] = _Head(key, after)
         return after.seq
@@ -225,7 +226,7 @@ class SqliteJournal:
 
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Update a run's row. Returns false if the row is not at `head`."""
-        wait, head_hash = column_value(row, "wait"), bytes.fromhex(row.hash)
+        wait, head_hash = column_value(row, "wait"), bytearray.fromhex(row.hash)
         values = (row.seq, head_hash, row.status, row.phase, row.reason, row.updated, wait, row.messages_taken)
         cursor = self._writer.execute(UPDATE, (*values, head.key, head.row.seq))
         return cursor.rowcount == 1
@@ -238,15 +239,17 @@ class SqliteJournal:
         if blobs:
             self._writer.executemany(
                 "INSERT OR IGNORE INTO blobs (hash, content) VALUES (?, ?)",
-                [(bytes.fromhex(blob.hash), blob.content) for blob in blobs],
+                [(bytearray.fromhex(blob.hash), bytearray(blob.content)) for blob in blobs],
             )
 
     def _update_caches(self, blobs: Sequence[Blob], heads: dict[str, _Head]) -> None:
         """Cache hashes and heads. Only after the commit: the retry of a failed commit must store its blobs again."""
-        self._stored_hashes.update(dict.fromkeys([blob.hash for blob in blobs]))
+        for blob in blobs:
+            self._stored_hashes[blob.hash] = None
         while len(self._stored_hashes) > _CACHE_ENTRIES:
             self._stored_hashes.popitem(last=False)
-        self._heads.update(heads)
+        for run_id, head in heads.items():
+            self._heads[run_id] = head
         while len(self._heads) > _CACHE_ENTRIES:
             self._heads.popitem(last=False)
 

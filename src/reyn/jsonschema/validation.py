@@ -70,6 +70,8 @@ class Validator:
 
     def first_error(self, instance: Any) -> SchemaError | None:
         """Return the first error by path and keyword, or `None`."""
+        if self._compiled.is_valid(instance):
+            return None
         return next(iter(self.errors(instance, 1)), None)
 
     def errors(self, instance: Any, limit: int) -> list[SchemaError]:

@@ -1,7 +1,7 @@
 """Compact a conversation: a recorded model call summarises the older messages, and the summary replaces them.
 
-A conversation is compacted when its transcript exceeds the phase's `max_tokens`, or when the model asks for it. A
-recent tail and the last message of the user stay as they are.
+A conversation is compacted when its transcript exceeds the phase's `max_tokens`, or when the model or the program asks
+for it. A recent tail and the last message of the user stay as they are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reyn.context import (
     compile_invocation_turn,
     estimate_tokens,
     frame_message,
-    message_text,
+    sent_text,
 )
 from reyn.context.mutation import recent_tail
 from reyn.contract.parsing import parse
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reyn.models import Candidate, ToolDefinition
 
 TAIL_SHARE = 4
-"""The recent tail takes at most this fraction of the budget."""
+"""The recent tail takes at most this fraction of the budget, or of the transcript if that is shorter."""
 MAX_TAIL = 200
 """Messages that a recent tail has at most."""
 _CHARS_PER_TOKEN = 4
@@ -55,6 +55,7 @@ class CompactionPlan(NamedTuple):
     older: NormalizedMessageList
     kept: int
     kept_tokens: int
+    kept_size: int
     tokens: int
     max_summary: int
     """The size of the summary in characters, at most."""
@@ -89,14 +90,15 @@ class SummaryRequest:
 def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> CompactionPlan | None:
     """Return what to compact before the next turn; `None` if the conversation fits, or has nothing to summarise."""
     max_tokens, conversation = _max_tokens(phase, tape), context.transcript
-    is_asked, context.wants_compaction = context.wants_compaction, False
+    is_asked, context.wants_compaction = context.wants_compaction or conversation.wants_compaction, False
     if conversation.tokens <= max_tokens and not is_asked:
         return None
+    most_kept = min(max_tokens, conversation.tokens) // TAIL_SHARE
     messages = context.messages
     kept = kept_tokens = 0
     for message in reversed(messages.tail(MAX_TAIL)):
         size = _tokens(message, tape)
-        if kept and kept_tokens + size > max_tokens // TAIL_SHARE:
+        if kept and kept_tokens + size > most_kept:
             break
         kept, kept_tokens = kept + 1, kept_tokens + size
     if conversation.history:  # it is replaced as a whole
@@ -106,14 +108,15 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
     older = messages.tail(messages.length)[: messages.length - kept]
     if len([message for message in older if not message.is_summary and message not in stay]) < 1:
         return None
-    kept_tokens = sum(_tokens(message, tape) for message in stay)
+    texts = [sent_text(message, tape.content) for message in stay]
+    kept_tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
     most = max(400, max_tokens * _CHARS_PER_TOKEN // TAIL_SHARE)
-    return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, conversation.tokens, most)
+    return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, size, conversation.tokens, most)
 
 
 def _max_tokens(phase: CompiledPhase, tape: Tape) -> int:
     """Return how long a transcript may be: as the phase says, within what a prompt for the model may have."""
-    settings, limit = phase.definition.conversation, phase.prompt_limit(tape.state).tokens
+    settings, limit = phase.definition.conversation, phase.estimated_tokens(tape.state)
     assert settings is not None
     # The rest is for the instructions, the choices and what the conversation remembers.
     return settings.max_tokens if limit is None else min(settings.max_tokens, limit * 3 // 4)
@@ -148,11 +151,12 @@ async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape:
         summary = _summary(reply.text, phase.settings.sizes, validator)
         if isinstance(summary, str):
             content = Blob.of(summary.encode())
-            size = estimate_tokens("".join(part.text for part in summary_parts(content.hash)) + summary)
-            dropped, after = plan.older.length, plan.kept_tokens + size
-            tape.emit(
-                kinds.ContextCompacted(phase.name, call, content.hash, plan.kept, dropped, plan.tokens, after), content
+            text = "".join(part.text for part in summary_parts(content.hash)) + summary
+            tokens, size = plan.kept_tokens + estimate_tokens(text), plan.kept_size + len(text.encode())
+            compacted = kinds.ContextCompacted(
+                phase.name, call, content.hash, plan.kept, plan.older.length, plan.tokens, tokens, size
             )
+            tape.emit(compacted, content)
             return Compaction(attempt)
         rejected = tape.emit(kinds.ValidationError(call, summary.rule, summary.path, summary.message, reply.hash))
         error = f"{rejected.path}: {rejected.message}"
@@ -174,4 +178,4 @@ def _summary(text: str, sizes: Sizes, validator: Any) -> str | Rejected:
 
 
 def _tokens(message: NormalizedMessage, tape: Tape) -> int:
-    return estimate_tokens(message_text(message, tape.content))
+    return estimate_tokens(sent_text(message, tape.content))

@@ -22,6 +22,7 @@ from reyn.context import (
     static_choice,
     static_text,
 )
+from reyn.context.tokens import ESTIMATING, NEUTRAL
 from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
 from reyn.journal import Blob, canonical, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -41,6 +42,9 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = PromptLimit()
+UNCALIBRATED = 1250
+"""The factor of an estimate against the window of a model, before the model has reported a usage. Prose has about one
+token in four bytes, code and other scripts often one in three."""
 
 
 class RunContext:
@@ -198,7 +202,7 @@ class CompiledPhase(RunContext):
     def ops(self) -> tuple[OpSpec, ...]:
         return offered_ops(self.vocabulary, self.definition.allowed_ops) if self.definition.max_act_turns else ()
 
-    @property
+    @cached_property
     def model(self) -> str:
         """The model that the operator configured for the phase's class; empty for the run's own model."""
         return self.settings.classes.get(self.definition.model_class or "", "")
@@ -219,13 +223,44 @@ class CompiledPhase(RunContext):
 
         A limit that was raised holds whatever the model declares.
         """
-        model = self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
-        if "max_prompt_tokens" in state.raised:
-            return msgspec.structs.replace(model, tokens=state.raised["max_prompt_tokens"])
-        own = self._own_prompt_tokens
-        if own is None or (model.tokens is not None and model.tokens <= own):
+        model = self._model_limit(state)
+        if self.is_limited_by_window(state):
             return model
-        return msgspec.structs.replace(model, tokens=own)
+        tokens = state.raised.get("max_prompt_tokens", self._own_prompt_tokens)
+        return msgspec.structs.replace(model, tokens=tokens)
+
+    def is_limited_by_window(self, state: RunState) -> bool:
+        """Return whether the prompt limit is the window of the model, and not a lower one of the configuration."""
+        if "max_prompt_tokens" in state.raised:
+            return False
+        own, window = self._own_prompt_tokens, self._model_limit(state).tokens
+        return own is None or (window is not None and window <= own)
+
+    def counter_factor(self, state: RunState) -> int:
+        """Return the factor, per mille, by which the counts of prompts are multiplied. It never lowers an exact count.
+
+        A limit of the configuration holds under the counter in use; the window of a model holds under its tokenizer, so
+        that an estimate leaves a margin until the model has reported a usage.
+        """
+        counter = self.prompt_limit(state).counter
+        calibrated = state.models.calibration.get(self.model or state.models.name)
+        if calibrated is None:
+            return UNCALIBRATED if counter in ESTIMATING and self.is_limited_by_window(state) else NEUTRAL
+        if counter == "model":
+            return NEUTRAL
+        return calibrated if counter in ESTIMATING else max(NEUTRAL, calibrated)
+
+    def estimated_tokens(self, state: RunState) -> int | None:
+        """Return the tokens of the longest prompt by an estimate that is not calibrated; `None` without a limit."""
+        tokens = self.prompt_limit(state).tokens
+        return None if tokens is None else tokens * NEUTRAL // max(NEUTRAL, self.counter_factor(state))
+
+    def _model_limit(self, state: RunState) -> PromptLimit:
+        return self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
+
+    def calls_hooks(self, state: RunState) -> bool:
+        """Return whether hooks of the program are called before each model call."""
+        return state.started is not None and bool(state.started.hooks)
 
     def handoff_counter(self, state: RunState) -> CounterName:
         """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
@@ -273,10 +308,11 @@ class CompiledSkill(RunContext):
         if left is None:
             left = visits_left(state, self.skill, self.settings, name)
         used_up = frozenset([successor for successor, count in left.items() if count <= 0])
-        key = (name, cap, used_up)
-        if key not in self._phases:
-            self._phases[key] = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
-        return self._phases[key]
+        phase = self._phases.get((name, cap, used_up))
+        if phase is None:
+            phase = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
+            self._phases[name, cap, used_up] = phase
+        return phase
 
     def has_node(self, name: str) -> bool:
         return name in self.skill.phases or (is_skill_node(name) and name in self.skill.graph)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.context import (
+    ContextReplace,
     ContextState,
     ContextSummary,
     DataFromSelfRef,
@@ -22,6 +23,7 @@ from reyn.context import (
     recorded_mutation,
 )
 from reyn.context.histories import HISTORIES
+from reyn.context.records import mutation_of
 from reyn.context.selfref import forget, remember
 from reyn.errors import MutationInvalid
 from reyn.journal import kinds
@@ -46,8 +48,10 @@ class Conversation(msgspec.Struct, frozen=True):
         visit: The visit that it belongs to; 0 if all visits of the phase share it.
         messages: The messages, which refer to their content.
         selfref: What the conversation remembers.
-        tokens: The estimated size of the messages, those of the history included.
+        tokens: The estimated size of the messages, those of the history included, at four characters a token.
+        size: Their length in bytes.
         history: What came before the messages, until it is compacted.
+        wants_compaction: Whether a program asked for a compaction.
     """
 
     visit: int = 0
@@ -55,11 +59,31 @@ class Conversation(msgspec.Struct, frozen=True):
     selfref: DataFromSelfRef | None = None
     tokens: int = 0
     history: tuple[kinds.HistoryPart, ...] = ()
+    size: int = 0
+    wants_compaction: bool = False
 
-    def mutated(self, mutations: Sequence[ContextMutation], tokens: int) -> Conversation:
-        """Return the conversation with mutations applied, and its new size."""
+    def mutated(self, mutations: Sequence[ContextMutation], tokens: int = 0, size: int = 0) -> Conversation:
+        """Return the conversation with mutations applied, which add to its tokens and bytes."""
         compiled = compile_context(ContextState(self.messages, self.selfref), mutations)
-        return Conversation(self.visit, compiled.messages, compiled.data_from_selfref, tokens, self.history)
+        return Conversation(
+            self.visit,
+            compiled.messages,
+            compiled.data_from_selfref,
+            self.tokens + tokens,
+            self.history,
+            self.size + size,
+            self.wants_compaction,
+        )
+
+    def without_history(self) -> Conversation:
+        """Return the conversation without the messages that came before it, and without their size."""
+        tokens, size = sum(part.tokens for part in self.history), sum(part.size for part in self.history)
+        return msgspec.structs.replace(self, history=(), tokens=self.tokens - tokens, size=self.size - size)
+
+    @property
+    def length(self) -> int:
+        """The number of messages, those of the history included."""
+        return self.messages.length + sum(part.messages for part in self.history)
 
     def whole(self, content: Callable[[str], bytes]) -> NormalizedMessageList:
         """Return the history and the messages."""
@@ -109,7 +133,8 @@ def seed_of(started: kinds.RunStarted) -> dict[str, Conversation]:
     """Return the transcripts of a run that has just started."""
     if not started.history:
         return {}
-    return {SEED: Conversation(tokens=sum(part.tokens for part in started.history), history=started.history)}
+    tokens, size = sum(part.tokens for part in started.history), sum(part.size for part in started.history)
+    return {SEED: Conversation(tokens=tokens, history=started.history, size=size)}
 
 
 def transcript_of(state: RunState, phase: str, visit: int = 0) -> Conversation:
@@ -134,27 +159,36 @@ Change = (
     | kinds.ExperienceRemembered
     | kinds.ExperienceForgotten
     | kinds.MemoryChanged
+    | kinds.ContextMutated
     | kinds.ContextCompacted
 )
 
 
 def changed(conversations: Mapping[str, Conversation], body: Change) -> dict[str, Conversation]:
     """Return the transcripts of a run after an event."""
-    visit = body.visit if isinstance(body, kinds.TranscriptExtended) else 0
+    visit = (body.visit or 0) if isinstance(body, kinds.TranscriptExtended | kinds.ContextMutated) else 0
     return {**conversations, body.phase: _changed(_begun(conversations, body.phase, visit), body)}
 
 
 def _changed(conversation: Conversation, body: Change) -> Conversation:
-    tokens = conversation.tokens
     match body:
-        case kinds.TranscriptExtended(messages=messages, tokens=more):
-            return conversation.mutated([recorded_mutation(message) for message in messages], tokens + more)
+        case kinds.TranscriptExtended(messages=messages, tokens=tokens, size=size):
+            return conversation.mutated([recorded_mutation(message) for message in messages], tokens, size)
         case kinds.ExperienceRemembered(text=text) | kinds.MemoryChanged(action="remember", text=text):
-            return conversation.mutated([ExperienceRemember(text)], tokens)
+            return conversation.mutated([ExperienceRemember(text)])
+        case kinds.ContextMutated(mutations=records, tokens_after=tokens, size_after=size):
+            mutations = [mutation_of(record) for record in records]
+            if any(isinstance(mutation, ContextReplace | ContextSummary) for mutation in mutations):
+                conversation = conversation.without_history()
+            patched = conversation.mutated(mutations)
+            return msgspec.structs.replace(patched, tokens=tokens, size=size)
+        case kinds.MemoryChanged(action="compact"):
+            return msgspec.structs.replace(conversation, wants_compaction=True)
         case kinds.ExperienceForgotten(id=name) | kinds.MemoryChanged(text=name):
-            return conversation.mutated([ExperienceForget(name)], tokens)
-    conversation = msgspec.structs.replace(conversation, history=())
-    return conversation.mutated([ContextSummary(summary_parts(body.summary), body.kept)], body.tokens_after)
+            return conversation.mutated([ExperienceForget(name)])
+    conversation = msgspec.structs.replace(conversation, history=(), tokens=0, size=0, wants_compaction=False)
+    summary = ContextSummary(summary_parts(body.summary), body.kept)
+    return conversation.mutated([summary], body.tokens_after, body.size_after)
 
 
 def change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, tape: Tape) -> MemoryOutcome:
@@ -184,6 +218,8 @@ def memory_of(state: RunState, phase: str) -> SelfRefMarker:
 
 def memory_error(memory: SelfRefMarker, action: str, text: str) -> str:
     """Return why a memory cannot be changed; empty if it can."""
+    if action == "compact":
+        return ""
     try:
         if action == "forget":
             forget(memory, text)

@@ -19,6 +19,7 @@ from reyn.kernel.effects import (
     Effect,
     Pause,
     Restore,
+    StartSubRuns,
     TurnInterrupted,
     decode_answer,
 )
@@ -61,6 +62,10 @@ class World(Protocol):
         now."""
         ...
 
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        """Start sub-runs without awaiting them."""
+        ...
+
     async def flush(self, tape: Tape) -> None:
         """Make the buffered events of the tape durable."""
         ...
@@ -79,7 +84,9 @@ class Driver:
 
     def __init__(self, tape: Tape, compile_skill: SkillCompiler, world: World | None) -> None:
         self.tape = tape
-        self.compile_skill = compile_skill
+        self._compile_skill = compile_skill
+        self._started: kinds.RunStarted | None = None
+        self._skill: CompiledSkill | None = None
         self.world = world
 
     async def drive(self) -> RunState:
@@ -121,9 +128,7 @@ class Driver:
         raise InternalError(reason) from error
 
     async def _step(self) -> None:
-        tape = self.tape
-        assert tape.state.started is not None
-        skill = self.compile_skill(tape.state.started)
+        tape, skill = self.tape, self._compiled_skill()
         move = next_move(tape.state, skill.skill, skill.settings)
         match move:
             case Visit():
@@ -135,6 +140,14 @@ class Driver:
                 await self._advance(postprocess(skill, move, tape))
             case _:
                 tape.emit(move)
+
+    def _compiled_skill(self) -> CompiledSkill:
+        """Return the compiled skill of the run. A resume or a fork may replace it."""
+        started = self.tape.state.started
+        assert started is not None
+        if self._skill is None or started is not self._started:
+            self._started, self._skill = started, self._compile_skill(started)
+        return self._skill
 
     async def _advance(self, coroutine: Coroutine[Effect[Any], Any, None]) -> None:
         """Step a coroutine through its effects to its end."""
@@ -157,21 +170,25 @@ class Driver:
 
     async def _resolve(self, effect: Effect[Any]) -> Any:
         """Return the result of an effect. A failure stops the run; when the run is resumed, the effect is retried."""
+        tape = self.tape
         while True:
             self._take_external_events()
             self._ensure_running()
             self._check_abort(effect)
             if isinstance(effect, Pause):
                 return None
-            if effect.is_unsafe and self.tape.state.recovery.unknown_outcome == effect.key:
+            if isinstance(effect, StartSubRuns):
+                if self.world is not None and tape.upcoming is None:
+                    await self.world.start(effect, tape)
+                return None
+            if effect.is_unsafe and tape.state.recovery.unknown_outcome == effect.key:
                 return UNKNOWN_OUTCOME
-            known = effect.outcomes + effect.failures
-            outcome = self.tape.recall(known, effect) or await self._perform(effect)
+            outcome = tape.recall(effect) if tape.upcoming is not None else await self._perform(effect)
             if outcome is None:
                 continue
             if isinstance(outcome, effect.outcomes):
-                return effect.result(outcome, self.tape.content)
-            self.tape.emit(stop_for(outcome, self.tape.state))
+                return effect.result(outcome, tape.content)
+            tape.emit(stop_for(outcome, tape.state))
 
     async def _perform(self, effect: Effect[Any]) -> Body | None:
         """Perform an effect and record its outcome; `None` if it was abandoned because of a message to the run."""
@@ -222,10 +239,12 @@ class Driver:
 
     def _take_external_events(self) -> None:
         """Take events from outside the run: recorded ones first, then new ones from the world."""
-        self.tape.take_external()
-        if self.world is not None and self.tape.upcoming is None:
-            for body, blobs in self.world.external_events(self.tape.state):
-                self.tape.record(body, self.world.now(), *blobs)
+        tape = self.tape
+        if tape.upcoming is not None:
+            tape.take_external()
+        if self.world is not None and tape.upcoming is None:
+            for body, blobs in self.world.external_events(tape.state):
+                tape.record(body, self.world.now(), *blobs)
 
     def _ensure_running(self) -> None:
         """Unwind unless the run is running; a stopped run continues only if the recording continues it."""

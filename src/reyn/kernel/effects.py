@@ -1,12 +1,13 @@
 """Effects: everything a visit may ask of the outside world.
 
-A visit awaits effects and nothing else, so it can always be executed again from its record.
+A visit awaits effects and nothing else, so it can always be executed again from its record. Effects are not frozen
+dataclasses, which cost several times as much to create: an effect lives as long as its visit awaits it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from reyn.config.values import CounterName
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Blob, Body
+    from reyn.kernel.conversations import Conversation
     from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
@@ -58,8 +60,31 @@ class Effect(Generic[R]):
         return ""
 
 
-@dataclass(frozen=True)
-class Reply:
+class AnswerSpec(Protocol):
+    """What the model may answer.
+
+    Attributes:
+        phase: The phase that asks.
+        form: The form of the answer.
+        candidates: The exits that the model may choose.
+        schema: The JSON Schema of every allowed answer, as it is recorded.
+        tools: The native tools, as they are recorded.
+    """
+
+    phase: str
+    form: kinds.AnswerForm
+    candidates: tuple[Candidate, ...]
+    schema: Blob
+    tools: Blob | None
+
+    @property
+    def answer_schema(self) -> dict[str, Any]: ...
+
+    @property
+    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
+
+
+class Reply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
 
     In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
@@ -71,24 +96,20 @@ class Reply:
     probability: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class CallModel(Effect[Reply]):
     """Ask the model. Messages consist of parts, which are joined when the call is made."""
 
     key: str
     model: str
     messages: tuple[kinds.FrameMessage, ...]
-    contract: dict[str, Any]
+    spec: AnswerSpec
     request_hash: str
     results: tuple[str, ...] = ()
-    phase: str = ""
     input: str = ""
     """Hash of the input artifact."""
-    candidates: tuple[Candidate, ...] = ()
-    form: kinds.AnswerForm = "full"
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
-    tools: tuple[ToolDefinition, ...] = ()
     choice: kinds.ChoicePrompt | None = None
 
     outcomes = (kinds.LlmResponded,)
@@ -99,7 +120,7 @@ class CallModel(Effect[Reply]):
         return Reply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
 
 
-@dataclass(frozen=True)
+@dataclass
 class FitTokens(Effect[kinds.TokensCounted]):
     """Count a text with an exact counter, and truncate it. `work` does both with the counter, in any thread."""
 
@@ -113,7 +134,26 @@ class FitTokens(Effect[kinds.TokensCounted]):
     failures = (kinds.LlmFailed,)
 
 
-@dataclass(frozen=True)
+@dataclass
+class CallHooks(Effect[kinds.ContextMutated]):
+    """Call the hooks of the program before a model call.
+
+    `visit` is that of the transcript which they patch, 0 for a conversation; `None` if each turn has a fresh frame.
+    """
+
+    key: str
+    phase: str
+    messages: NormalizedMessageList
+    visit: int | None = None
+    conversation: Conversation | None = None
+    results: tuple[str, ...] = ()
+
+    outcomes = (kinds.ContextMutated,)
+    failures = (kinds.LlmFailed,)
+    needs_intent = False
+
+
+@dataclass
 class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
     """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
 
@@ -134,7 +174,7 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         return ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckOutput(Effect[kinds.OutputChecked]):
     """Have the program that started the run check the final output, which fits its schema."""
 
@@ -166,7 +206,7 @@ class UnknownOutcome:
 UNKNOWN_OUTCOME = UnknownOutcome()
 
 
-@dataclass(frozen=True)
+@dataclass
 class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
     """Execute a planned op.
 
@@ -185,7 +225,7 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Restore(Effect[kinds.WorkspaceRestored]):
     """Restore files to their content before the changes, newest change first."""
 
@@ -195,7 +235,7 @@ class Restore(Effect[kinds.WorkspaceRestored]):
     outcomes = (kinds.WorkspaceRestored,)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Ask(Effect[Any]):
     """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
 
@@ -208,14 +248,14 @@ class Ask(Effect[Any]):
     takes_messages: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pause(Effect[None]):
     """Continue only while the run is running: after an event that stopped it, when it is resumed."""
 
     key: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ReadOverviews(Effect[str | None]):
     """Read what ops can act on; the result is the hash of a text. `query` is what the user said."""
 
@@ -231,7 +271,7 @@ class ReadOverviews(Effect[str | None]):
         return outcome.text
 
 
-@dataclass(frozen=True)
+@dataclass
 class PlanSubRun(Effect[kinds.SubRunStarted]):
     """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any.
 
@@ -249,7 +289,7 @@ class PlanSubRun(Effect[kinds.SubRunStarted]):
     needs_intent = False
 
 
-@dataclass(frozen=True)
+@dataclass
 class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
     """Execute a sub-run to its end. Its id derives from run and call, so that starting it twice starts it once."""
 
@@ -267,6 +307,15 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
 
     outcomes = (kinds.SubRunCompleted,)
     failures = (kinds.SubRunStopped,)
+
+
+@dataclass(frozen=True)
+class StartSubRuns(Effect[None]):
+    """Start sub-runs that the visit will await later, and continue at once. Nothing is recorded."""
+
+    key: str
+    started: tuple[kinds.SubRunStarted, ...] = field(compare=False)
+    concurrency: int
 
 
 def decode_answer(answer: kinds.WaitAnswered, content: Content) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +28,7 @@ from reyn.kernel.conversations import changed, is_turn_open, memory_error, memor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.journal import InboxMessage
+    from reyn.journal import AttachedImage, InboxMessage
     from reyn.kernel.effects import EventWithBlobs
     from reyn.kernel.snapshot import RunState
 
@@ -114,14 +116,34 @@ def to_event(
             return kinds.MessageQueued(said.hash, message.id, "", run, status, usage, answers), (said,)
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
-        case Answer(asked, value, by):
-            reason = answer_error(wait, asked, value)
+        case Answer(asked, value, by, images):
+            reason = answer_error(wait, asked, value) or images_error(wait, images)
             if not reason and wait is not None and wait.is_expired(now):
                 reason = f"the question `{asked}` has expired"
             if reason:
                 return kinds.MessageRefused(message.id, "answer", reason), ()
             content = Blob.of(canonical(value))
-            return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
+            pictures = [Blob.of(base64.b64decode(image.data)) if image.data else None for image in images]
+            attached = tuple(
+                kinds.ImageRef(image.media_type, picture.hash if picture else None, image.url)
+                for image, picture in zip(images, pictures, strict=True)
+            )
+            blobs = (content, *(picture for picture in pictures if picture is not None))
+            return kinds.WaitAnswered(asked, content.hash, message.id, by, attached), blobs
+
+
+def images_error(wait: kinds.Wait | None, images: Sequence[AttachedImage]) -> str:
+    """Return why the images of a reply are invalid; empty if they are valid."""
+    if images and (wait is None or wait.reason != kinds.MESSAGE):
+        return "the question takes no images; only what is said in a conversation has some"
+    for image in images:
+        try:
+            content = base64.b64decode(image.data, validate=True)
+        except (binascii.Error, ValueError) as error:
+            return f"the data of an image is not base64: {error}"
+        if not content and not image.url:
+            return "an image has neither data nor an address"
+    return ""
 
 
 def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:

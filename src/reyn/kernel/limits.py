@@ -56,12 +56,10 @@ def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str
     cap = limit_of(state, settings, "max_phase_visits")
     if cap is None:
         return {}
-    visits = state.history.visits
-    left = {
-        name: cap - visits.get(name, 0)
-        for name in skill.graph.get(phase, ())
-        if name != END and not is_conversation(skill, name)
-    }
+    visits, left = state.history.visits, {}
+    for name in skill.graph.get(phase, ()):
+        if name != END and not is_conversation(skill, name):
+            left[name] = cap - visits.get(name, 0)
     if phase in left and not state.visit.is_open:
         left[phase] -= 1
     return left

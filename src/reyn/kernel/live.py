@@ -23,6 +23,7 @@ from reyn.journal import (
 from reyn.kernel import versions
 from reyn.kernel.conversations import is_turn_open
 from reyn.kernel.effects import (
+    CallHooks,
     CallModel,
     CheckOutput,
     ExecuteSubRun,
@@ -32,7 +33,9 @@ from reyn.kernel.effects import (
     PlanSubRun,
     ReadOverviews,
     Restore,
+    StartSubRuns,
 )
+from reyn.kernel.hooks import HookCaller
 from reyn.kernel.inbox import answer_error, inbox_events
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.nesting import run_scope
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Event, Journal
     from reyn.journal.commits import SharedCommits
     from reyn.kernel.effects import Effect, EventWithBlobs
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.inbox import InboxPolling
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
@@ -60,6 +64,7 @@ if TYPE_CHECKING:
     OutputCheck = Callable[[Any], tuple[str, str]]
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
 
+_APPROVAL_DECIDED = kinds.ApprovalDecided.kind
 _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
@@ -91,7 +96,9 @@ class LiveWorld:
         on_delta: OnDelta | None = None,
         check: OutputCheck | None = None,
         owner: object = None,
+        hooks: tuple[Hook, ...] = (),
     ) -> None:
+        self._hooks = HookCaller(hooks, roster)
         self._owner = owner
         self._check = check
         self._journal = journal
@@ -124,6 +131,8 @@ class LiveWorld:
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
+            case CallHooks():
+                return await self._unless_cancelled(self._hooks.perform(effect, tape), tape)
             case FitTokens(key, counter, model, work):
                 return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
             case PlanOp():
@@ -160,12 +169,12 @@ class LiveWorld:
         """
         if effect.needs_intent:
             return await self._sub_runs.execute(effect, tape)
-        new = [started for started in (effect.started, *effect.ahead) if started.call not in self._ahead]
-        if new or not self._ahead[effect.key].done():
-            await self.flush(tape)  # the intents of the new ones, and what is known before a wait
-        for started in new:
-            work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
-            self._ahead[started.call] = asyncio.ensure_future(work)
+        if not self._may_overlap(tape):
+            await self.flush(tape)
+            return await self._sub_runs.execute(effect, tape)
+        await self._start((effect.started, *effect.ahead), effect.concurrency, tape)
+        if not self._ahead[effect.key].done():
+            await self.flush(tape)  # what is known before a wait
         outcome = await self._ahead[effect.key]
         del self._ahead[effect.key]
         self._tokens.pop(effect.key, None)
@@ -174,6 +183,29 @@ class LiveWorld:
             await self._finish_executing()
             outcome = await self._sub_runs.execute(effect, tape, self._tokens_left(tape))
         return outcome
+
+    def _may_overlap(self, tape: Tape) -> bool:
+        """Return whether sub-runs execute at the same time.
+
+        A model that takes no time gains nothing, and a scripted one gives its answers in order: those of the first
+        sub-run, then those of the second, whatever the concurrency.
+        """
+        return self._roster.takes_time(tape.state.models.name)
+
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        if self._may_overlap(tape):
+            await self._start(effect.started, effect.concurrency, tape)
+
+    async def _start(self, sub_runs: tuple[kinds.SubRunStarted, ...], concurrency: int, tape: Tape) -> None:
+        """Start the sub-runs that were not started before, once their intents are durable."""
+        new = [started for started in sub_runs if started.call not in self._ahead]
+        if not new:
+            return
+        await self.flush(tape)
+        for started in new:
+            work = self._execute_one(ExecuteSubRun(started.call, started), concurrency, tape)
+            self._ahead[started.call] = asyncio.ensure_future(work)
+        await asyncio.sleep(0)  # they reach their first commit, or the model
 
     async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
         if self._slots is None or self._slots[0] != concurrency:
@@ -282,7 +314,7 @@ class LiveWorld:
         return events + inbox_events(messages, state, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
-        pinned = resumption.pinned
+        pinned, recorded = resumption.pinned, state.started.hooks if state.started is not None else ()
         is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
             resumption.driver,
@@ -295,6 +327,7 @@ class LiveWorld:
             resumption.ops.hash if resumption.ops else None,
             self._roster.answer_form(self._model) if is_new else None,
             self._roster.prompt_limit(self._model) if is_new else None,
+            self._hooks.names if self._hooks.names not in ((), recorded) else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
@@ -338,7 +371,7 @@ class LiveWorld:
         A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
         """
         for event in tape.pending:
-            if event.kind == kinds.ApprovalDecided.kind:
+            if event.kind == _APPROVAL_DECIDED:
                 self._keep_standing(event, tape.state)
         events = await tape.flush(self._commits.append)
         if self._listener is not None:
@@ -346,7 +379,8 @@ class LiveWorld:
                 self.notify_listener(event)
         if self._completes_log:
             self._completes_log = False
-            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id))
+            has_budgets = tape.state.has_handoffs
+            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id) if has_budgets else ())
         else:
             failure = self._budget_log.append(events)
         if failure and failure != self._log_failure and tape.upcoming is None:

@@ -10,7 +10,9 @@ import asyncio
 import logging
 import random
 import traceback
-from typing import TYPE_CHECKING, Any, Protocol
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -23,7 +25,7 @@ from reyn.context import (
     result_images,
 )
 from reyn.context.histories import HISTORIES
-from reyn.errors import ModelBroken, ModelError, ModelTimeout, SchemaRejected
+from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.effects import CallModel, Reply
 from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
@@ -36,9 +38,11 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
+    from reyn.kernel.effects import AnswerSpec
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
-    from reyn.models import Candidate, Model, ToolDefinition
+    from reyn.models import Model
+    from reyn.models.endpoints import Endpoint, Wait
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
@@ -53,22 +57,6 @@ _MAX_MODE_CHANGES = 8
 """More than the number of output modes; bounds the attempts that change the mode."""
 _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
-
-
-class AnswerSpec(Protocol):
-    """What the model may answer."""
-
-    phase: str
-    form: kinds.AnswerForm
-    candidates: tuple[Candidate, ...]
-    schema: Blob
-    tools: Blob | None
-
-    @property
-    def answer_schema(self) -> dict[str, Any]: ...
-
-    @property
-    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
 
 
 async def ask(
@@ -93,29 +81,15 @@ async def ask(
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
     """
+    schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
     refers = (frame.transcript,) if frame.transcript is not None else ()
-    tools = (spec.tools,) if spec.tools is not None else ()
     choice = (frame.choice,) if frame.choice is not None else ()
-    request = digest(canonical((frame.messages, spec.schema.hash, *refers, *(blob.hash for blob in tools), *choice)))
+    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools], *choice]))
     intent = kinds.LlmRequested(
-        call, model or tape.state.models.name, spec.schema.hash, request, spec.tools.hash if spec.tools else None
+        call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
-    request = tape.emit(intent, spec.schema, *tools).request
-    return await CallModel(
-        call,
-        model,
-        frame.messages,
-        spec.answer_schema,
-        request,
-        results,
-        spec.phase,
-        input_hash,
-        spec.candidates,
-        spec.form,
-        transcript,
-        spec.tool_definitions,
-        frame.choice,
-    )
+    request = tape.emit(intent, schema, *tools).request
+    return await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
 
 
 def _count_answers(state: RunState) -> int:
@@ -130,7 +104,6 @@ class LlmCallRecorder:
     def __init__(self, roster: Roster, on_delta: OnDelta | None = None) -> None:
         self._roster = roster
         self._on_delta = on_delta
-        self._transcript = RenderedTranscript()
         self.warnings: list[str] = []
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
@@ -139,26 +112,26 @@ class LlmCallRecorder:
 
     async def perform(self, call: CallModel, tape: Tape, record: Record) -> Recorded:
         """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
-        on_delta = self._on_delta
+        on_delta, spec = self._on_delta, call.spec
         request = ModelRequest(
             messages=self._messages(call, tape),
-            contract=call.contract,
+            contract=spec.answer_schema,
             run_id=tape.run_id,
             call=call.key,
             request_hash=call.request_hash,
             answered=_count_answers(tape.state),
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
-            phase=call.phase,
+            phase=spec.phase,
             input_json=tape.content(call.input) if call.input else b"",
-            candidates=call.candidates,
-            answer_form=call.form,
-            tools=call.tools,
+            candidates=spec.candidates,
+            answer_form=spec.form,
+            tools=spec.tool_definitions,
             choice_prompt=self._choice_prompt(call, tape),
         )
         if self._roster.is_overridden:
             name, settings = tape.state.models.name, self._roster.override_settings
             if settings is None:
-                return self._outcome(name, call, await self._once(name, None, request))
+                return self._outcome(name, call, await self._once(name, None, request, record))
             return self._outcome(name, call, await self._try(name, settings, request, record))
         # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
@@ -166,7 +139,7 @@ class LlmCallRecorder:
         name = _current(first, tape.state)
         rest = models[models.index(name) + 1 :] if name in models else models
         while True:
-            answer = await self._try(name, self._roster.settings(name), request, record)
+            answer = await self._try(name, self._roster.settings(name), request, record, has_fallback=bool(rest))
             if isinstance(answer, ModelAnswer) or not rest:
                 return self._outcome(name, call, answer)
             fallback = rest.pop(0)
@@ -178,20 +151,28 @@ class LlmCallRecorder:
         """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
         scrub = self._roster.scrub
         images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
+        if call.transcript is None and call.spec.form == "tools":
+            return tuple(
+                rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+                for message in call.messages
+            )
         if call.transcript is None:
             return tuple(
-                Message(
-                    m.role,
-                    scrub(message_text(m, tape.content, call.results)),
-                    result_images(m, tape.content, call.results) if images else (),
-                )
-                for m in call.messages
+                [
+                    Message(
+                        m.role,
+                        scrub(message_text(m, tape.content, call.results)),
+                        result_images(m, tape.content, call.results) if images else (),
+                    )
+                    for m in call.messages
+                ]
             )
         system, *rest = (
             rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
             for message in call.messages
         )
-        rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
+        transcript = _transcript_of(tape.run_id, self._roster, with_images=images)
+        rendered = transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
     def _choice_prompt(self, call: CallModel, tape: Tape) -> ChoicePrompt | None:
@@ -204,14 +185,23 @@ class LlmCallRecorder:
         return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
 
     async def _try(
-        self, name: str, settings: ModelSettings, request: ModelRequest, record: Record
+        self,
+        name: str,
+        settings: ModelSettings,
+        request: ModelRequest,
+        record: Record,
+        *,
+        has_fallback: bool = False,
     ) -> ModelAnswer | ModelError:
-        """Call one model, with as many retries as its settings allow."""
+        """Call one model, with as many retries as its settings allow.
+
+        An endpoint whose circuit is open is retried only if there is no fallback.
+        """
         attempt, failures = 0, 0
         while True:
             attempt += 1
-            answer = await self._once(name, settings, request)
-            if isinstance(answer, ModelAnswer):
+            answer = await self._once(name, settings, request, record)
+            if isinstance(answer, ModelAnswer) or (has_fallback and isinstance(answer, CircuitOpen)):
                 return answer
             mode = (
                 answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
@@ -224,16 +214,28 @@ class LlmCallRecorder:
             await record(kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(delay * 1000), mode))
             await _sleep(delay)
 
-    async def _once(self, name: str, settings: ModelSettings | None, request: ModelRequest) -> ModelAnswer | ModelError:
-        """Call a model once. Without settings (a model that the caller passed in) there is no timeout."""
+    async def _once(
+        self, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record
+    ) -> ModelAnswer | ModelError:
+        """Call a model once, when its endpoint has a slot for it.
+
+        Without settings (a model that the caller passed in) there is no timeout. A wait for a slot does not count
+        against the timeout.
+        """
+
+        async def on_wait(wait: Wait) -> None:
+            assert endpoint is not None
+            await record(kinds.ModelQueued(request.call, name, endpoint.name, wait.reason, wait.ahead))
+
         try:
             model = self._roster.open(name)
-            if settings is None or not takes_time(model):
-                reply = await self._complete(model, name, request)
+            endpoint = self._roster.endpoint(settings) if settings is not None and takes_time(model) else None
+            if settings is None or endpoint is None:
+                reply = await self._timed(model, name, settings, request)
             else:
-                async with asyncio.timeout(settings.timeout_seconds):
-                    reply = await self._complete(model, name, request)
-            _check_reply(reply, request)
+                async with endpoint.slot(_estimate(request, settings, endpoint), on_wait) as slot:
+                    reply = await self._timed(model, name, settings, request)
+                    slot.settle(reply.usage)
         except ModelError as error:
             return error
         except TimeoutError:
@@ -247,6 +249,18 @@ class LlmCallRecorder:
         finally:
             if isinstance(request.on_delta, RedactingStream):
                 request.on_delta.finish()
+        return reply
+
+    async def _timed(
+        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest
+    ) -> ModelAnswer:
+        """Call a model within its timeout."""
+        if settings is None or not takes_time(model):
+            reply = await self._complete(model, name, request)
+        else:
+            async with asyncio.timeout(settings.timeout_seconds):
+                reply = await self._complete(model, name, request)
+        _check_reply(reply, request)
         return reply
 
     async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelAnswer:
@@ -270,7 +284,7 @@ class LlmCallRecorder:
         scrub = self._roster.scrub
         if isinstance(reply, ModelError):
             return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
-        if call.form == "tools":
+        if call.spec.form == "tools":
             text = Blob.of(encode_reply(reply, scrub))
         else:
             text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
@@ -327,6 +341,21 @@ class RenderedTranscript:
         return self._rendered
 
 
+_MAX_TRANSCRIPTS = 64
+_transcripts: WeakKeyDictionary[Roster, OrderedDict[tuple[str, bool, int], RenderedTranscript]] = WeakKeyDictionary()
+"""The transcripts of runs that this process executes, in which a conversation with many turns continues."""
+
+
+def _transcript_of(run_id: str, roster: Roster, *, with_images: bool) -> RenderedTranscript:
+    """Return what is rendered of a run's transcript, with the secrets that are known now."""
+    known, key = _transcripts.setdefault(roster, OrderedDict()), (run_id, with_images, roster.known_secrets)
+    found = known.pop(key, None) or RenderedTranscript()
+    known[key] = found
+    while len(known) > _MAX_TRANSCRIPTS:
+        known.popitem(last=False)
+    return found
+
+
 class RedactingStream:
     """Passes pieces of an answer to `on_delta` without secrets. An error in the callback ends the stream, not the call.
 
@@ -371,6 +400,13 @@ class RedactingStream:
                 self._on_delta(Delta(self._run_id, self._call, text))
             except Exception:  # noqa: BLE001 - the callback is the caller's code
                 self._on_delta = None
+
+
+def _estimate(request: ModelRequest, settings: ModelSettings, endpoint: Endpoint) -> int:
+    """Return the tokens that a call may use: its prompt, at four characters a token, and the longest answer."""
+    if endpoint.settings.tokens_per_minute is None:
+        return 0
+    return sum(len(message.text) for message in request.messages) // 4 + settings.max_tokens
 
 
 def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:

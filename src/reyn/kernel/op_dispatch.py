@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reyn.kernel.compiled_skill import RunContext
     from reyn.kernel.tape import Tape
     from reyn.skills import Skill
-    from reyn.vocabulary import Vocabulary
+    from reyn.vocabulary import OpForm, Vocabulary
 
 
 class OpOutcome(NamedTuple):
@@ -41,8 +41,7 @@ class OpLog:
     """The ops of one visit so far: their results as the model sees them, and the files they changed."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self.truncation_reader = vocabulary.truncation_reader
-        """The form of the op that reads content which a frame truncates."""
+        self._vocabulary = vocabulary
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
         self.calls: list[str] = []
@@ -53,6 +52,11 @@ class OpLog:
         """The op of the last turn that failed most often with the same arguments."""
         self._failures: dict[str, int] = {}
         self._changes: list[tuple[str, kinds.Change]] = []
+
+    @property
+    def truncation_reader(self) -> OpForm | None:
+        """The form of the op that reads content which a frame truncates."""
+        return self._vocabulary.truncation_reader
 
     def add_changes(self, changes: tuple[kinds.Change, ...], tape: Tape) -> None:
         self._changes += [(tape.state.run_id, change) for change in changes]
@@ -136,8 +140,10 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         return OpOutcome(kind, "denied", completed.result, 0, () if started.changes else changes)
     if started.changes:
         changes = started.changes[: completed.applied] if completed.changed else ()
-        for change in changes:
-            tape.emit(kinds.WorkspaceUpdated(call, change))
+    elif completed.changes:
+        changes = completed.changes
+    for change in changes if request is None else ():
+        tape.emit(kinds.WorkspaceUpdated(call, change))
     asked_user = isinstance(request, kinds.AskRequest)
     compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)

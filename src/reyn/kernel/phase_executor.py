@@ -24,6 +24,7 @@ from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_fail
 from reyn.kernel.op_dispatch import OpLog, run_sub_skill
 from reyn.kernel.prompt_budget import fit_prompt
 from reyn.kernel.steps import StepFault, run_steps
+from reyn.kernel.transcript_budget import fit_transcript
 from reyn.kernel.turn import PreparedInput, TurnContext, execute_single_llm_phase, schedule_tool_batch
 from reyn.kernel.waits import ask_person, beginning, review_decision, sent_back
 from reyn.skills import successors
@@ -71,6 +72,8 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
         draft = partial(_draft, phase, context, log, left, MAX_TRUNCATED_READS - reads, tape)
         spec, compiled = draft()
+        if phase.calls_hooks(tape.state) and await context.call_hooks(spec, compiled, f"{entry.step}.{calls + 1}"):
+            spec, compiled = draft()
         if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
             compaction = await compact(plan, phase, f"{entry.step}.{calls}", tape)
             calls += compaction.calls
@@ -80,10 +83,13 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
         calls += 1
         call = f"{entry.step}.{calls}"
         prompt = None
-        if phase.prompt_limit(tape.state).tokens is not None and not context.grows(spec):
+        if phase.prompt_limit(tape.state).tokens is not None:
             contents = context.contents(f"{entry.step}.{calls - 1}")
-            prompt = await fit_prompt(draft, contents, phase, log, call, tape)
-            spec = prompt.spec
+            if context.grows(spec):
+                prompt = await fit_transcript(draft, context.transcript, contents, phase, log, call, tape)
+            else:
+                prompt = await fit_prompt(draft, contents, phase, log, call, tape)
+            spec = prompt.spec if prompt is not None else spec
         answer = await execute_single_llm_phase(spec, compiled, call, context, phase.model, tape, prompt)
         reply, verdict = answer
         if phase.skill.checks_output and isinstance(verdict, Accepted):
@@ -108,7 +114,7 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
                 retries = 0
                 continue
         context.pending, last_rejection = (), None
-        context.begin_ops(spec, answer)
+        context.begin_ops(spec, answer, call)
         batch = await schedule_tool_batch(verdict, call, phase, log, tape) if verdict.ops else None
         context.add_turn(spec, answer, batch, max(0, left - 1))
         if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):
@@ -159,9 +165,10 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
+    images: tuple[kinds.Part, ...] = ()
     said = _continues(phase, entry)
     if said:
-        content = await _next_message(content.content, entry, tape)
+        content, images = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
         enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
@@ -176,9 +183,9 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
     )
     if len(content.content) > limit:
         shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
-        return PreparedInput(content.hash, shown, (), rollback, reads)
+        return PreparedInput(content.hash, shown, (), rollback, reads, images)
     blobs = (content,) if phase.definition.preprocessor or said else ()
-    return PreparedInput(content.hash, content.hash, blobs, rollback, reads)
+    return PreparedInput(content.hash, content.hash, blobs, rollback, reads, images)
 
 
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:
@@ -192,9 +199,10 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
     return follows_itself and (not entry.reply or entry.reply == entry.input.hash)
 
 
-async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
-    """Return the next message as a `user_message`: the oldest in the queue, or what the user says to the reply."""
-    text = None
+async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
+    """Return the next message as a `user_message`, and its images: the oldest in the queue, or what the user says."""
+    text: Any = None
+    images: tuple[kinds.Part, ...] = ()
     if not tape.state.inbox.queued:
         schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
         shown = beginning(plain_text(reply))
@@ -203,7 +211,9 @@ async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> Blob:
         queued = tape.state.inbox.queued[0]
         tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
         text = tape.content(queued.text).decode()
-    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}}))
+    elif (answer := tape.state.last_answer) is not None:
+        images = tuple(kinds.Part(image=image) for image in answer.images)
+    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}})), images
 
 
 MAX_MESSAGE_CHARS = 10_000_000

@@ -30,7 +30,6 @@ from reyn.kernel.effects import FitTokens, Pause
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from reyn.config.values import PromptLimit
     from reyn.context import CompiledTurnContext, TokenCounter
     from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
     from reyn.kernel.op_dispatch import OpLog
@@ -44,18 +43,21 @@ _MAX_CHARACTER = 4
 """The most bytes of a character."""
 _EXPANSION = 3
 """The most bytes that a byte of stored content takes in a prompt."""
-_MINIMUM = 16
+MINIMUM = 16
 """All but the oldest results and handoffs keep a sixteenth of the budget as long as others can be truncated."""
 _LEFT_OUT = "(older results are truncated or left out)\n"
-_CORRECTION = "correction"
-_PRIORITIES = {HANDOFF_HEADING[2:].lower(): 1, "rejected": 2, _CORRECTION: 2, "input": 4}
+CORRECTION = "correction"
+_PRIORITIES = {HANDOFF_HEADING[2:].lower(): 1, "rejected": 2, CORRECTION: 2, "input": 4}
 """What is truncated first has the lowest priority: older results, handoffs, reads and rejected contents, the newest
 result, the input."""
-_OLD_RESULT, _OTHER, _NEW_RESULT = 0, 2, 3
+OLD_RESULT, OTHER, NEW_RESULT = 0, 2, 3
 
 
 class Prompt(NamedTuple):
-    """A prompt within its budget: what the model may answer, the messages, and new content that they refer to."""
+    """A prompt within its budget: what the model may answer, the messages, and new content that they refer to.
+
+    Without messages, a transcript is sent as it is.
+    """
 
     spec: TurnSpec
     messages: tuple[kinds.FrameMessage, ...]
@@ -106,11 +108,11 @@ async def fit_prompt(
         if limit.counter not in ESTIMATES and recorded not in (None, kinds.TokensCounted.kind):
             return Prompt(spec, messages)
         attempts += 1
-        whole = _Layout(messages, log, contents)
+        whole = PromptLayout(messages, log, contents)
         tight_spec, tight_compiled = draft(is_truncated=True)
         tight_messages = tuple(map(frame_message, tight_compiled.llm_messages))
-        tight = _Layout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
-        factor = _factor(limit, calibrated)
+        tight = PromptLayout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
+        factor = phase.counter_factor(tape.state)
         fitting = _Fitting(whole, tight, tokens, factor)
         if estimate := ESTIMATES.get(limit.counter):
             fitted = fitting(estimate)
@@ -125,12 +127,17 @@ async def fit_prompt(
             if not fitted.texts:
                 return Prompt(spec, messages, budget)
             return tight.rebuild(tight_spec, fitted, budget, tape.state.truncated)
-        reason = (
-            f"phase `{phase.name}`: the parts of the prompt that are never truncated take {fitted.tokens} tokens; "
-            f"`max_prompt_tokens` is {tokens}"
-        )
-        tape.emit(kinds.LimitReached("max_prompt_tokens", tokens, phase.name, reason))
-        await Pause()
+        await stop_at_limit(phase, fitted.tokens, tokens, tape)
+
+
+async def stop_at_limit(phase: CompiledPhase, needed: int, limit: int, tape: Tape) -> None:
+    """Stop the run: what is never truncated exceeds the budget."""
+    reason = (
+        f"phase `{phase.name}`: the parts of the prompt that are never truncated take {needed} tokens; "
+        f"`max_prompt_tokens` is {limit}"
+    )
+    tape.emit(kinds.LimitReached("max_prompt_tokens", limit, phase.name, reason))
+    await Pause()
 
 
 def _surely_fits(
@@ -151,23 +158,20 @@ def _surely_fits(
     return True
 
 
-def _factor(limit: PromptLimit, calibrated: int | None) -> int:
-    """Return the factor that calibrates the counter, per mille. It never lowers an exact count."""
-    if calibrated is None or limit.counter == "model":
-        return NEUTRAL
-    return calibrated if limit.counter in ESTIMATES else max(NEUTRAL, calibrated)
+class Piece(NamedTuple):
+    """A section of a prompt: the part that it belongs to, and the hash of its content if it can be truncated.
 
-
-class _Piece(NamedTuple):
-    """A section of a prompt: the part that it belongs to, and the hash of its content if it can be truncated."""
+    `name` is the name under which ops can read the whole content; empty if they cannot.
+    """
 
     message: int
     part: int
     section: Section
     content: str | None = None
+    name: str = ""
 
 
-class _Layout:
+class PromptLayout:
     """The sections of a prompt, in order."""
 
     def __init__(
@@ -178,7 +182,7 @@ class _Layout:
         *,
         is_truncated: bool = False,
     ) -> None:
-        self._messages = messages
+        self.messages = messages
         self._contents = contents
         self._log = log
         self._is_truncated = is_truncated
@@ -187,10 +191,13 @@ class _Layout:
     @property
     def overhead(self) -> int:
         """The tokens that the chat template adds."""
-        return MESSAGE_TOKENS * len(self._messages)
+        return MESSAGE_TOKENS * len(self.messages)
 
-    def _pieces(self, number: int, message: kinds.FrameMessage) -> Iterator[_Piece]:
-        name = "system" if message.role == "system" else "input" if number == 1 else _CORRECTION
+    def _pieces(self, number: int, message: kinds.FrameMessage) -> Iterator[Piece]:
+        name = "system" if message.role == "system" else "input" if number == 1 else CORRECTION
+        yield from self._parts(number, message, name)
+
+    def _parts(self, number: int, message: kinds.FrameMessage, name: str) -> Iterator[Piece]:
         for index, part in enumerate(message.parts):
             if part.text.startswith("\n\n# "):
                 name = part.text[4:].partition("\n")[0].lower()
@@ -198,34 +205,34 @@ class _Layout:
                 yield from self._results(number, index, part.results)
             elif part.blob is None or message.role == "system":
                 text = message_text(kinds.FrameMessage("user", (part,)), self._contents.get)
-                yield _Piece(number, index, Section(name, text, never_truncate=True))
+                yield Piece(number, index, Section(name, text, never_truncate=True))
             else:
                 yield from self._content(number, index, part, part.blob, name)
 
-    def _results(self, number: int, index: int, count: int) -> Iterator[_Piece]:
+    def _results(self, number: int, index: int, count: int) -> Iterator[Piece]:
         if self._is_truncated:
-            yield _Piece(number, index, Section("results", _LEFT_OUT, never_truncate=True))
+            yield Piece(number, index, Section("results", _LEFT_OUT, never_truncate=True))
         for position, (name, call) in enumerate(zip(self._log.results[:count], self._log.calls, strict=False), start=1):
             text = escape_line_ends(self._contents.get(name).decode()) + ("\n" if position < count else "")
-            priority = _NEW_RESULT if position == count else _OLD_RESULT
-            yield _Piece(number, index, _section("results", text, priority, call, self._log), name)
+            priority = NEW_RESULT if position == count else OLD_RESULT
+            yield Piece(number, index, content_section("results", text, priority, call, self._log), name, call)
 
-    def _content(self, number: int, index: int, part: kinds.Part, blob: str, name: str) -> Iterator[_Piece]:
+    def _content(self, number: int, index: int, part: kinds.Part, blob: str, name: str) -> Iterator[Piece]:
         text = message_text(kinds.FrameMessage("user", (part,)), self._contents.get)
-        priority = _PRIORITIES.get(name, _OTHER)
+        priority, full_name = _PRIORITIES.get(name, OTHER), self._contents.names.get(blob, "")
         if name != "handoff":
-            yield _Piece(
-                number, index, _section(name, text, priority, self._contents.names.get(blob, ""), self._log), blob
-            )
+            section = content_section(name, text, priority, full_name, self._log)
+            yield Piece(number, index, section, blob, full_name)
             return
         header, *phases = text.split("\n\n")  # one block for each phase, the oldest first
-        yield _Piece(number, index, Section(name, header, _OTHER, 1), blob)
+        yield Piece(number, index, Section(name, header, OTHER, 1), blob, full_name)
         for rank, block in enumerate(phases, start=1):
-            yield _Piece(number, index, Section(name, f"\n\n{block}", priority, int(rank == len(phases))), blob)
+            section = Section(name, f"\n\n{block}", priority, int(rank == len(phases)))
+            yield Piece(number, index, section, blob, full_name)
 
     def sections(self, tokens: int) -> list[Section]:
         """Return the sections, with the least that each of them keeps as long as others can be truncated."""
-        keeps = tokens // _MINIMUM
+        keeps = tokens // MINIMUM
         return [
             replace(piece.section, minimum=keeps) if piece.section.minimum else piece.section for piece in self.pieces
         ]
@@ -237,30 +244,25 @@ class _Layout:
         remaining: dict[tuple[int, int], str] = {}
         changed: dict[tuple[int, int], None] = {}
         whole: dict[str, tuple[str, tuple[int, int]]] = {}
-        position = 0
         for piece, text in zip(self.pieces, fitted.texts, strict=True):
             place = (piece.message, piece.part)
             remaining[place] = remaining.get(place, "") + (piece.section.text if text is None else text)
-            if piece.content is None:
-                continue
-            name = self._name(piece, position)
-            position += piece.section.name == "results"
-            if text is not None:
+            if piece.content is not None and text is not None:
                 changed[place] = None
-                if name:
-                    whole[name] = (truncated.get(name, piece.content), place)
+                if piece.name:
+                    whole[piece.name] = (truncated.get(piece.name, piece.content), place)
         blobs = {place: Blob.of(remaining[place].encode()) for place in changed}
         messages = tuple(
-            kinds.FrameMessage(
-                message.role,
-                tuple(
+            replace(
+                message,
+                parts=tuple(
                     kinds.Part(blob=blobs[number, index].hash) if (number, index) in blobs else part
                     for index, part in enumerate(message.parts)
                 ),
             )
-            for number, message in enumerate(self._messages)
+            for number, message in enumerate(self.messages)
         )
-        costs = _by_name(fitted.sections)
+        costs = add_up(fitted.sections)
         sections = tuple(kinds.SectionTokens(one.name, one.original_tokens, one.tokens) for one in costs)
         contents = tuple(
             kinds.TruncatedContent(name, content, blobs[place].hash) for name, (content, place) in whole.items()
@@ -268,22 +270,16 @@ class _Layout:
         budget = kinds.PromptBudget(budget.limit, budget.tokens, budget.counter, budget.factor, sections, contents)
         return Prompt(spec, messages, budget, tuple(blobs.values()))
 
-    def _name(self, piece: _Piece, position: int) -> str:
-        """Return the name under which ops can read the whole content of a piece."""
-        if piece.section.name == "results":
-            return self._log.calls[position]
-        return self._contents.names.get(piece.content or "", "")
 
-
-def _section(name: str, text: str, priority: int, full_name: str, log: OpLog) -> Section:
+def content_section(name: str, text: str, priority: int, full_name: str, log: OpLog) -> Section:
     marker = read_marker(full_name, log.truncation_reader) if full_name else SUFFIX
-    return Section(name, text, priority, int(priority != _OLD_RESULT), unit="text", marker=marker)
+    return Section(name, text, priority, int(priority != OLD_RESULT), unit="text", marker=marker)
 
 
 class _Fitting:
     """Counts a prompt and truncates it if it exceeds its budget. Holds texts only, so any thread may call it."""
 
-    def __init__(self, whole: _Layout, tight: _Layout, tokens: int, factor: int) -> None:
+    def __init__(self, whole: PromptLayout, tight: PromptLayout, tokens: int, factor: int) -> None:
         self._whole = whole
         self._tight = tight
         self._tokens = tokens
@@ -322,16 +318,16 @@ class _Fitting:
         never = "".join(section.text for section in changing if section.never_truncate)
         return FittedText(original, max(self._tokens + 1, fixed + counter.count(never)))
 
-    def _static(self, layout: _Layout, counter: TokenCounter) -> int:
+    def _static(self, layout: PromptLayout, counter: TokenCounter) -> int:
         """Return the tokens of the static message, which a counter may have cached, and of the chat template."""
         system = "".join(piece.section.text for piece in layout.pieces if piece.section.name == "system")
         return layout.overhead + counter.count(system)
 
-    def _changing(self, layout: _Layout) -> str:
+    def _changing(self, layout: PromptLayout) -> str:
         return "".join(piece.section.text for piece in layout.pieces if piece.section.name != "system")
 
 
-def _by_name(costs: Sequence[SectionCost]) -> tuple[SectionCost, ...]:
+def add_up(costs: Sequence[SectionCost]) -> tuple[SectionCost, ...]:
     """Add up the costs of sections with the same name."""
     totals: dict[str, tuple[int, int]] = {}
     for cost in costs:

@@ -144,6 +144,8 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     if body.skill_hash is not None:
         skill = body.skill or started.skill
         started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
+    if body.hooks is not None:
+        started = replace(started, hooks=body.hooks)
     history = replace(state.history, trail=()) if body.skill_hash else state.history
     if body.skill_hash or body.model:
         history = history.without_decisions()
@@ -298,14 +300,16 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
 
 
 def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
-    """Interrupt the visit. An op without an outcome is cancelled; nobody is asked about it."""
-    return replace(state, aborted=body, recovery=_SETTLED)
+    """Interrupt the visit. An op without an outcome is not resolved: its result says that it may have taken effect."""
+    unknown = state.recovery.open_intent or state.recovery.unknown_outcome
+    return replace(state, aborted=body, recovery=Recovery(unknown_outcome=unknown))
 
 
 def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     """End the run, or visit the phase again: its next message is another turn."""
     ending = Ending("abort", body.reason) if body.ends else None
-    return replace(state, visit=replace(state.visit, is_open=False), ending=ending, aborted=None)
+    visit = replace(state.visit, is_open=False)
+    return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED)
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
@@ -357,6 +361,14 @@ def on_transcript_change(state: RunState, body: Any) -> RunState:
         return replace(state, conversations=changed(state.conversations, body))
     except ContractError as error:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
+
+
+def on_context_mutated(state: RunState, body: kinds.ContextMutated) -> RunState:
+    """Apply the mutations of hooks to a transcript that grows; a fresh frame is patched by its own turn."""
+    missing = "the hooks of the run were not called: it was resumed without the program that has them"
+    if not body.called and missing not in state.warnings:
+        state = state.with_warning(missing)
+    return state if body.visit is None or not body.mutations else on_transcript_change(state, body)
 
 
 def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
@@ -469,6 +481,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.ExperienceForgotten: on_transcript_change,
     kinds.ContextCompacted: on_transcript_change,
     kinds.MemoryChanged: on_transcript_change,
+    kinds.ContextMutated: on_context_mutated,
     kinds.MessageQueued: on_message_queued,
     kinds.MessageTaken: on_message_taken,
     kinds.OpStarted: on_op_started,

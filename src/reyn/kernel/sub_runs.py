@@ -74,7 +74,9 @@ class SubRuns:
         load: Callable[[str], Skill],
         compile_skill: SkillCompiler,
         execute_run: ExecuteRun,
+        hooks: tuple[str, ...] = (),
     ) -> None:
+        self._hooks = hooks
         self._journal = journal
         self._clock = clock
         self._ids = ids
@@ -325,6 +327,7 @@ class SubRuns:
                     self._compile_skill(parent_started, tape.content).skill, parent_started.credentials
                 ),
                 history=history,
+                hooks=self._hooks,
             ),
             (pinned, requests, *blobs),
             now=self._clock.now(),

@@ -59,48 +59,48 @@ class Tape:
         self.hash = hash
         self.ts = ts
         self._recorded: Iterator[Event] = iter(recorded)
-        self._next: Event | None = next(self._recorded, None)
+        self.upcoming: Event | None = next(self._recorded, None)
+        """The next recorded event; `None` after the last one."""
         self._stored_content = content
         self._new_content: dict[str, bytes] = {}
         self._pending: list[Event] = []
         self._pending_blobs: dict[str, Blob] = {}
+        self.visit_start: tuple[RunState, int, str, int] | None = None
+        """The state before the visit in progress, with seq, hash and ts of the event before it."""
+        self.visit_events: list[Event] = []
+        """The events of the visit in progress."""
         self.reworded = 0
         """The number of recorded events that were compared without their derived texts."""
 
     # -- recorded events ------------------------------------------------------------------------------
 
-    @property
-    def upcoming(self) -> Event | None:
-        """The next recorded event; `None` after the last one."""
-        return self._next
-
-    def recall(self, outcomes: tuple[type[Body], ...], effect: Effect[Any]) -> Body | None:
-        """Return the recorded outcome of an effect; `None` if the recording ends here."""
-        if self._next is None:
-            return None
-        body = decode(self._next)
-        if not isinstance(body, outcomes) or body.call != effect.key:  # type: ignore[attr-defined]  # every outcome has it
+    def recall(self, effect: Effect[Any]) -> Body:
+        """Return the outcome of an effect, which must be the next recorded event."""
+        assert self.upcoming is not None
+        body = decode(self.upcoming)
+        known = effect.outcomes + effect.failures
+        if not isinstance(body, known) or body.call != effect.key:  # type: ignore[attr-defined]  # every outcome has it
             raise self._mismatch(f"an outcome of `{effect.key}`")
         if wrong := effect.mismatch(body):
-            raise ReplayMismatch(f"event {self._next.seq}: {wrong}", seq=self._next.seq, kind=self._next.kind)
+            raise ReplayMismatch(f"event {self.upcoming.seq}: {wrong}", seq=self.upcoming.seq, kind=self.upcoming.kind)
         return self._take(body)
 
     def ensure_at_end(self, expected: str) -> None:
         """Raise `ReplayMismatch` if an event is recorded here instead of the expected one."""
-        if self._next is not None:
+        if self.upcoming is not None:
             raise self._mismatch(expected)
 
     def take_external(self) -> bool:
         """Take recorded events that reached the run from outside; return whether there were any."""
         has_taken = False
-        while self._next is not None and self._next.kind in _EXTERNAL:
-            self._take(decode(self._next))
+        while self.upcoming is not None and self.upcoming.kind in _EXTERNAL:
+            self._take(decode(self.upcoming))
             has_taken = True
         return has_taken
 
     def _take(self, body: Body) -> Body:
         """Take a recorded input. Its data cannot be derived, so only its place in the chain is checked."""
-        event = self._next
+        event = self.upcoming
         assert event is not None
         if link(self.seq + 1, event.ts, event.kind, event.v, event.raw, self.hash) != event.hash:
             raise ChainBroken(f"event {event.seq} `{event.kind}` of run `{self.run_id}` does not match its hash")
@@ -109,7 +109,7 @@ class Tape:
 
     def _match(self, body: B, raw: bytes) -> B:
         """Take a recorded event that was derived again. Only derived texts of another wording may differ."""
-        event = self._next
+        event = self.upcoming
         assert event is not None
         if self.state.wording != versions.WORDING and raw != event.raw:
             recorded = self._reworded(event, body)
@@ -134,12 +134,13 @@ class Tape:
         return recorded
 
     def _pass(self, event: Event, body: Body) -> None:
+        place = (self.seq, self.hash, self.ts)
         self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
-        self.state = apply(self.state, body, event.ts)
-        self._next = next(self._recorded, None)
+        self._apply(body, event, place)
+        self.upcoming = next(self._recorded, None)
 
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
-        event = self._next
+        event = self.upcoming
         assert event is not None
         message = f"event {event.seq} is recorded as `{event.kind}`; the rules derive {derived}"
         if body is not None and body.kind == event.kind:
@@ -157,16 +158,16 @@ class Tape:
         raw = encode(body)
         for blob in blobs:
             self._new_content[blob.hash] = blob.content
-        if self._next is not None and self._next.kind == _BROKEN:
+        if self.upcoming is not None and self.upcoming.kind == _BROKEN:
             self.take_external()  # an internal error can be recorded anywhere
-        if self._next is not None:
+        if self.upcoming is not None:
             return self._match(body, raw)
         self._buffer(body, raw, blobs)
         return body
 
     def record(self, body: Body, now: int, *blobs: Blob) -> None:
         """Add an input from the world. Events that are derived from it inherit its time."""
-        assert self._next is None, "an input cannot be recorded in the middle of a recording"
+        assert self.upcoming is None, "an input cannot be recorded in the middle of a recording"
         self.ts = max(self.ts, now)
         for blob in blobs:
             self._new_content[blob.hash] = blob.content
@@ -181,8 +182,20 @@ class Tape:
         self._pending.append(event)
         for blob in blobs:
             self._pending_blobs[blob.hash] = blob
+        place = (self.seq, self.hash, self.ts)
         self.seq, self.hash = seq, hashed
-        self.state = apply(self.state, body, self.ts)
+        self._apply(body, event, place)
+
+    def _apply(self, body: Body, event: Event, place: tuple[int, str, int]) -> None:
+        """Apply an event to the state. `place` is that of the event before it."""
+        before = self.state
+        self.state = after = apply(before, body, event.ts)
+        if after.visit.is_open:
+            if not before.visit.is_open:
+                self.visit_start, self.visit_events = (before, *place), []
+            self.visit_events.append(event)
+        elif self.visit_events:
+            self.visit_start, self.visit_events = None, []
 
     @property
     def pending(self) -> Sequence[Event]:

@@ -16,6 +16,7 @@ from reyn.context import (
     AssistantMessage,
     AssistantTruncated,
     Execution,
+    MultimodalToolResult,
     NormalizedMessage,
     NormalizedMessageList,
     ToolCancelled,
@@ -27,14 +28,18 @@ from reyn.context import (
     correction,
     estimate_tokens,
     frame_message,
-    message_text,
     results_message,
+    sent_text,
     turn_message,
     without_closing,
 )
-from reyn.contract import Accepted
+from reyn.context.records import mutation_of
+from reyn.context.render import image_parts
+from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.conversations import transcript_of
+from reyn.kernel.effects import CallHooks
+from reyn.kernel.hooks import HOOKS
 from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import run_op
 from reyn.kernel.prompt_budget import Contents
@@ -43,7 +48,7 @@ from reyn.models.native_reply import decode_reply
 
 if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec, Rollback
-    from reyn.contract import Acting, Rejected
+    from reyn.contract import Acting
     from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
     from reyn.kernel.conversations import Conversation
     from reyn.kernel.effects import Reply
@@ -64,6 +69,8 @@ class PreparedInput(NamedTuple):
     blobs: tuple[Blob, ...] = ()
     rollback: Rollback | None = None
     reads: tuple[tuple[str, str], ...] = ()
+    images: tuple[kinds.Part, ...] = ()
+    """The images of what a user says."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -116,9 +123,11 @@ class TurnContext:
         self._first_results: tuple[str, ...] | None = None
         """The results in the first message of a transcript that grows; `None` before there is one."""
         self.pending: tuple[ContextMutation, ...] = ()
+        self._hooked: tuple[ContextMutation, ...] = ()
+        """The mutations of hooks for the next turn, if it has a fresh frame."""
         self.wants_compaction = False
-        self._executing: tuple[TurnSpec, LlmPhaseResult, int] | None = None
-        """The turn whose ops are being executed, and the number of results before it."""
+        self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
+        """The turn whose ops are being executed, its call, and the number of results before it."""
 
     def contents(self, last_call: str) -> Contents:
         """Return the contents of the next turn, with the names under which ops can read those that are truncated."""
@@ -163,11 +172,27 @@ class TurnContext:
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
             base = _NO_MESSAGES.append(NormalizedMessage("user", "", parts=message.parts))
-            return compile_invocation_turn(spec.invocation, base, self.pending)
+            return compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
         if self._first_results is None:
             self._begin(spec, turns_left)
         invocation = with_overviews(spec.invocation, self._overviews)
         return compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
+
+    async def call_hooks(self, spec: TurnSpec, compiled: CompiledTurnContext, call: str) -> bool:
+        """Call the hooks of the program before a turn; return whether they patched it.
+
+        They patch a transcript that grows for good. A turn with a fresh frame is patched alone.
+        """
+        name = call + HOOKS
+        if self.grows(spec):
+            effect = CallHooks(name, self._phase.name, self.messages, self._visit, self.transcript, self.results)
+        else:
+            effect = CallHooks(name, self._phase.name, compiled.transcript, results=self.results)
+        self._hooked = ()
+        mutated = await effect
+        if mutated.visit is None:
+            self._hooked = tuple(mutation_of(record) for record in mutated.mutations)
+        return bool(mutated.mutations)
 
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
         """Add the input of the visit to the transcript. In a conversation, it is what the user says."""
@@ -175,7 +200,7 @@ class TurnContext:
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         has_choices = not self.is_conversation and len(spec.candidates) > 1
         message = turn_message(frame, spec.closing, has_choices=has_choices)
-        self._extend((UserMessage(message.parts),), *self.prepared.blobs)
+        self._extend((UserMessage((*message.parts, *self.prepared.images)),), *self.prepared.blobs)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
         """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
@@ -188,8 +213,9 @@ class TurnContext:
         message = answer_message(spec, answer.reply)
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
-            parts = ((kinds.Part(blob=name),) for name in results)
-            more = tuple(ToolResult(call.id, part) for call, part in zip(message.tool_calls, parts, strict=True))
+            more = tuple(
+                self._tool_result(call.id, name) for call, name in zip(message.tool_calls, results, strict=True)
+            )
         elif results:
             notes = "" if is_final else f"Turns with ops left: {turns_left}."
             more = (UserMessage(results_message(results, notes)),)
@@ -197,20 +223,39 @@ class TurnContext:
             more = ()
         self._extend((message, *more))
 
-    def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult) -> None:
+    def _tool_result(self, call: str, result: str) -> ContextMutation:
+        """Return the mutation for the result of a call: its content, and the images that it names."""
+        content = kinds.Part(blob=result)
+        images = image_parts(self._tape.content(result))
+        return MultimodalToolResult(call, (content, *images), ()) if images else ToolResult(call, (content,))
+
+    def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult, call: str) -> None:
         """Remember which answer's ops are executed next, in case the turn is aborted."""
-        self._executing = (spec, answer, len(self._log.results))
+        self._executing = (spec, answer, call, len(self._log.results))
 
     def abort(self, aborted: kinds.TurnAborted) -> None:
         """Complete the transcript of an aborted turn: every tool call has exactly one result, completed ones stay."""
         mutations: tuple[ContextMutation, ...] = ()
         if self._executing is not None:
-            spec, answer, first = self._executing
-            mutations = _aborted_batch(answer_message(spec, answer.reply), self._log.results[first:], aborted.reason)
+            spec, answer, call, first = self._executing
+            results = self._log.results[first:]
+            interrupted = self._interrupted(answer, call, len(results))
+            message = answer_message(spec, answer.reply)
+            done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
+            mutations = _aborted_batch(message, results, done, aborted.reason, interrupted)
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
         if mutations:
             self._extend(mutations)
+
+    def _interrupted(self, answer: LlmPhaseResult, call: str, done: int) -> str:
+        """Return the kind of the op that had begun and may have taken effect; empty if there is none."""
+        ops = () if isinstance(answer.verdict, Rejected) else answer.verdict.ops
+        if done >= len(ops) or self._tape.state.recovery.unknown_outcome != f"{call}.{done + 1}":
+            return ""
+        form = self._phase.vocabulary.form_of(ops[done])
+        is_pure = form is not None and form.effect_of(ops[done]) == "pure"
+        return "" if is_pure else str(ops[done]["kind"])
 
     def correct(self, spec: TurnSpec, answer: LlmPhaseResult, shown: str, path: str, error: str) -> None:
         """Let the next turn show a rejected answer and the error.
@@ -239,9 +284,10 @@ class TurnContext:
         def content(name: str) -> bytes:
             return new[name] if name in new else self._tape.content(name)
 
-        tokens = sum(estimate_tokens(message_text(message, content, self.results)) for message in messages)
+        texts = [sent_text(message, content, self.results) for message in messages]
+        tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
         recorded = tuple(frame_message(message) for message in messages)
-        self._tape.emit(kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit), *blobs)
+        self._tape.emit(kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit, size), *blobs)
 
     def _turn_frame(self, turns_left: int | None) -> TurnFrame:
         entry, prepared, log = self._entry, self.prepared, self._log
@@ -257,7 +303,7 @@ class TurnContext:
             log.digest,
             turns_left,
             prepared.reads,
-            tuple(one for one in (entry.repeated, failure) if one is not None),
+            tuple([one for one in (entry.repeated, failure) if one is not None]),
             self._handoff,
         )
 
@@ -285,15 +331,15 @@ async def execute_single_llm_phase(
     prepared = context.prepared
     sent, transcript = compiled.llm_messages, None
     blobs = [spec.stable, *prepared.blobs]
-    if context.grows(spec):
+    if prompt is not None and prompt.messages:
+        messages = prompt.messages
+        blobs += prompt.blobs
+        context.note_truncation(prompt)
+    elif context.grows(spec):
         transcript = context.messages
         system, memory = _by_reference(sent.system)
         blobs += memory
         messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))
-    elif prompt is not None:
-        messages = prompt.messages
-        blobs += prompt.blobs
-        context.note_truncation(prompt)
     else:
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
@@ -303,6 +349,8 @@ async def execute_single_llm_phase(
         blobs.append(spec.choice)
     budget = prompt.budget if prompt else None
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference, choice), *blobs)
+    # A recorded frame of another wording may be truncated where this one is not, or the reverse.
+    transcript = context.messages if frame.transcript is not None else None
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
@@ -334,15 +382,26 @@ def answer_message(spec: TurnSpec, reply: Reply) -> AssistantMessage:
     return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
 
 
-def _aborted_batch(message: AssistantMessage, results: list[str], reason: str) -> tuple[ContextMutation, ...]:
-    """Return the mutations for an answer of whose ops only the first ones have a result."""
+def _aborted_batch(
+    message: AssistantMessage, results: list[str], done: list[ContextMutation], reason: str, interrupted: str
+) -> tuple[ContextMutation, ...]:
+    """Return the mutations for an answer of whose ops only the first ones have a result.
+
+    `done` has the results of native tool calls. `interrupted` is the kind of the next op, if it had begun and may have
+    taken effect.
+    """
     if not message.tool_calls:
         note = "The user aborted the turn; the other ops were not executed."
+        if interrupted:
+            note = (
+                f"The user aborted the turn. `{interrupted}` was interrupted and may have taken effect: check before "
+                "you repeat it. The ops after it were not executed."
+            )
         return (message, UserMessage(results_message(results, note)))
-    done = [
-        ToolResult(call.id, (kinds.Part(blob=name),)) for call, name in zip(message.tool_calls, results, strict=False)
+    cancelled = [
+        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=bool(interrupted) and number == 0)
+        for number, call in enumerate(message.tool_calls[len(results) :])
     ]
-    cancelled = [ToolCancelled(call.id, call.name, reason) for call in message.tool_calls[len(results) :]]
     return (message, *done, *cancelled)
 
 

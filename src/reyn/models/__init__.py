@@ -3,6 +3,7 @@
 Adapters are imported on first use.
 """
 
+from reyn.models.plugins import ModelSetup
 from reyn.models.protocol import (
     Candidate,
     ChoicePrompt,
@@ -34,6 +35,7 @@ __all__ = [
     "Model",
     "ModelAnswer",
     "ModelRequest",
+    "ModelSetup",
     "OutputMode",
     "Role",
     "TokenizingModel",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.config.values import ADAPTERS
+from reyn.config.values import BUILT_IN_ADAPTERS
 from reyn.errors import ModelUnknown
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 INSTANT_ADAPTERS = ("scripted", "recorded")
 """Adapters whose models declare `takes_time = False`; known here so that their modules need not be imported."""
 
-_ADAPTERS = ("local", *ADAPTERS, *INSTANT_ADAPTERS)
-
 
 def check_adapter(model: str) -> None:
     """Check that an adapter matches a model's name. Opens nothing.
@@ -30,7 +28,13 @@ def check_adapter(model: str) -> None:
         ModelUnknown: None does.
     """
     adapter, _, rest = model.partition(":")
-    if adapter not in _ADAPTERS or not (rest or adapter == "local"):
+    if adapter in BUILT_IN_ADAPTERS:
+        is_known = bool(rest) or adapter == "local"
+    else:
+        from reyn.models.plugins import is_installed, is_reference
+
+        is_known = is_installed(model) or is_reference(model)
+    if not is_known:
         if not model:
             raise ModelUnknown("no model is configured")
         prefix = "" if ":" in model else f"For a model of a server with OpenAI's API, write `openai:{model}`. "
@@ -48,7 +52,8 @@ def open_model(
     """Open the model that `settings.model` names.
 
     It is `scripted:FILE` (relative to the project), `recorded:RUN`, `local`, `local:FILE.gguf`, or a model of a server:
-    `openai:NAME`, `anthropic:NAME`, `gemini:NAME` or `litellm:PROVIDER/NAME`.
+    `openai:NAME`, `anthropic:NAME`, `gemini:NAME` or `litellm:PROVIDER/NAME`. Other names are adapters of installed
+    packages (`ADAPTER:NAME`), or classes (`package.module:Class`).
 
     Args:
         name: The name that the journal records.
@@ -77,8 +82,12 @@ def open_model(
             from reyn.models.local import LocalModel
 
             return LocalModel.locate(name, rest, settings, root)
-        case _:
+        case _ if adapter in BUILT_IN_ADAPTERS:
             return remote_class(adapter)(name, rest, settings, secrets, may_bind)
+        case _:
+            from reyn.models.plugins import ModelSetup, open_plugin
+
+            return open_plugin(ModelSetup(name, "", settings, root, secrets, may_bind))
 
 
 def remote_class(adapter: str) -> type[RemoteModel]:

@@ -14,6 +14,7 @@ import msgspec
 from reyn.config import ModelSettings
 from reyn.config.values import ADAPTERS
 from reyn.errors import ModelNotInstalled, ModelUnknown, ReynError
+from reyn.models.plugins import installed_adapters, is_installed, is_reference
 from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
@@ -92,8 +93,18 @@ def _check(
         case "recorded":
             reason = "" if journal.find(rest) is not None else f"run not found: `{rest}`"
             return ModelStatus(settings.model, tuple(names), not reason, ("free",), reason)
-    reason = f"unknown adapter `{adapter}`"
-    return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=reason)
+    return _check_plugin(settings, names)
+
+
+def _check_plugin(settings: ModelSettings, names: list[str]) -> ModelStatus:
+    """Return the status of a model from outside. Its code is not loaded."""
+    adapter = settings.model.partition(":")[0]
+    if is_installed(settings.model):
+        package = installed_adapters()[adapter].dist
+        details = {"package": f"{package.name} {package.version}"} if package else {}
+        return ModelStatus(settings.model, tuple(names), is_available=True, modes=(), details=details)
+    reason = "" if is_reference(settings.model) else f"unknown adapter `{adapter}`"
+    return ModelStatus(settings.model, tuple(names), not reason, modes=(), why=reason)
 
 
 def _check_local(settings: ModelSettings, names: list[str], root: Path) -> ModelStatus:
@@ -123,7 +134,7 @@ def _check_remote(
     label = next((each for each in names if each != "model"), settings.model)
     adapter, _, name = settings.model.partition(":")
     try:
-        model = remote_class(adapter)(label, name, settings, lambda: secrets, may_bind)
+        model = remote_class(adapter)(label, name, settings, lambda: secrets, may_bind, is_listed=True)
     except ReynError as error:
         why = f"{error.message}: {error.hint}"
         return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=why, code=error.code)

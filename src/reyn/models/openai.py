@@ -129,7 +129,8 @@ class OpenAIModel(RemoteModel):
         async for chunk in chunks:
             if chunk.error is not None:
                 raise self._chunk_error(chunk.error, request_format)
-            usage = _parse_usage(chunk.usage) or usage
+            if chunk.usage is not None:
+                usage = _parse_usage(chunk.usage) or usage
             for choice in chunk.choices or ():
                 if choice.index:
                     continue  # only one answer was requested

@@ -213,6 +213,7 @@ class Delta(msgspec.Struct, frozen=True):
     text: str
 
 
+@runtime_checkable
 class Model(Protocol):
     """A language model.
 

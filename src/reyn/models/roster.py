@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
-from reyn.config.values import PromptLimit
+from reyn.config.values import BUILT_IN_ADAPTERS, PromptLimit
 from reyn.documents import nearest
-from reyn.errors import ModelUnknown, ReynError
+from reyn.errors import AdapterInvalid, ModelUnknown, ReynError
 from reyn.models.protocol import (
     ClosableModel,
     DeclaresAnswerForm,
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from reyn.config.values import CounterChoice, CounterName
+    from reyn.config.values import CounterChoice, CounterName, EndpointSettings
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
+    from reyn.models.endpoints import Endpoint
     from reyn.models.protocol import Model
     from reyn.secrets import Secrets
 
@@ -39,7 +40,7 @@ class Roster:
     """The configured models, or one `override` that answers for every name.
 
     `may_bind` decides whether the first use of a secret (a handle) may bind it to an origin. `counter` is how the
-    project counts tokens.
+    project counts tokens; `endpoints` are the limits of endpoints.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Roster:
         override: Model | None = None,
         may_bind: MayBind = lambda *_: True,
         counter: CounterChoice = "auto",
+        endpoints: Mapping[str, EndpointSettings] | None = None,
     ) -> None:
         self._names = names
         self._root = root
@@ -58,12 +60,21 @@ class Roster:
         self._open_secrets = secrets
         self._may_bind = may_bind
         self._counter = counter
+        self._endpoints = endpoints or {}
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
         self._override_form: AnswerForm = "full" if override is None else _declared_form(override)
         self._override_reads_images = override is not None and reads_images(override)
+        # Protocols are checked once: that takes longer than the rest of a call's preparation.
+        declaring: object = override
+        self._declares_settings = declaring if isinstance(declaring, DeclaresSettings) else None
+        self._declares_limit = declaring if isinstance(declaring, DeclaresPromptLimit) else None
+        self._override_has_tokenizer = isinstance(declaring, TokenizingModel)
         self._opened: dict[str, Model] = {}
+        self._named = {entry for entry in names.values() if isinstance(entry, str)}
+        self._named |= {one for entry in names.values() if isinstance(entry, ModelSettings) for one in entry.fallback}
+        """Models that may be loaded as code: those of the configuration, and those that the caller names."""
         self._takes_time: dict[str, bool] = {}
 
     def resolve(self, name: str) -> tuple[str, ModelSettings]:
@@ -90,6 +101,8 @@ class Roster:
         if key not in self._opened:
             from reyn.models.catalog import open_model
 
+            self._check_code(key, settings)
+
             try:
                 self._opened[key] = open_model(
                     key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
@@ -97,6 +110,14 @@ class Roster:
             except ModelUnknown as error:
                 raise ModelUnknown(error.message, hint=nearest(name, self._names) or error.hint) from error
         return self._opened[key]
+
+    def _check_code(self, key: str, settings: ModelSettings) -> None:
+        """Check that the configuration or the caller names a model that is code. A journal may not."""
+        from reyn.models.plugins import is_reference
+
+        if key not in self._names and key not in self._named and is_reference(settings.model):
+            hint = "Name the model again, or add it under `models` in reyn.yaml."
+            raise AdapterInvalid(f"model `{key}` is code, which a recorded run alone may not load", hint=hint)
 
     @property
     def is_overridden(self) -> bool:
@@ -106,8 +127,7 @@ class Roster:
     @property
     def override_settings(self) -> ModelSettings | None:
         """Return the settings that the model of the caller declares, if it does."""
-        override: object = self._override
-        return override.settings if isinstance(override, DeclaresSettings) else None
+        return self._declares_settings.settings if self._declares_settings is not None else None
 
     def settings(self, name: str) -> ModelSettings:
         """Return the settings of a model; defaults for an unknown name, which fails when it is opened."""
@@ -123,11 +143,18 @@ class Roster:
             names.extend(other for other in dict.fromkeys(self.settings(one).fallback) if other not in names)
         return names
 
-    def ready(self, name: str) -> str:
-        """Check that a model or one of its fallbacks can be opened; return the name that a run records."""
+    def ready(self, named: str | None, recorded: str = "") -> str:
+        """Check that a model or one of its fallbacks can be opened; return the name that a run records.
+
+        Args:
+            named: The model that the caller or the configuration names, if they do.
+            recorded: The model of the recorded run otherwise.
+        """
         if self._override is not None:
             return self._override.name
-        key, _ = self.resolve(name)
+        if named:
+            self._named.add(named)
+        key, _ = self.resolve(named or recorded)
         errors: list[ReynError] = []
         for one in self.fallbacks(key):
             try:
@@ -152,7 +179,7 @@ class Roster:
         adapter = settings.model.partition(":")[0]
         if adapter in ("anthropic", "gemini") or (adapter == "openai" and settings.base_url is None):
             return "tools"  # every chat model there has native tools; of other servers, Reyn cannot know
-        if adapter not in INSTANT_ADAPTERS:
+        if adapter in BUILT_IN_ADAPTERS and adapter not in INSTANT_ADAPTERS:
             return "short"
         try:
             return _declared_form(self.open(name))
@@ -162,8 +189,8 @@ class Roster:
     def prompt_limit(self, name: str) -> PromptLimit:
         """Return how many tokens a prompt for a model and its fallbacks may have, and how to count them."""
         if self._override is not None:
-            declared = self._override.max_prompt_tokens if isinstance(self._override, DeclaresPromptLimit) else None
-            limits, has_tokenizer = [declared], isinstance(self._override, TokenizingModel)
+            declared = self._declares_limit.max_prompt_tokens if self._declares_limit is not None else None
+            limits, has_tokenizer = [declared], self._override_has_tokenizer
         else:
             models = [self.settings(one) for one in self.fallbacks(name)]
             limits = [one.max_prompt_tokens for one in models]
@@ -177,6 +204,15 @@ class Roster:
         if has_tokenizer:
             return "model"
         return "o200k_base" if self._counter == "exact" else "bytes"
+
+    def endpoint(self, settings: ModelSettings) -> Endpoint | None:
+        """Return the endpoint of a model with its limits; `None` if the model has none."""
+        from reyn.models.endpoints import ENDPOINTS, endpoint_name, endpoint_settings
+
+        name = endpoint_name(settings)
+        if not name:
+            return None
+        return ENDPOINTS.get(name, endpoint_settings(name, settings.model.partition(":")[0], self._endpoints))
 
     def reads_images(self, name: str) -> bool:
         """Return whether a model is sent the images that tools return; others get their description."""
@@ -202,6 +238,11 @@ class Roster:
     def scrub(self, text: str) -> str:
         """Replace the values of secrets in a text. Secrets that no model has opened cannot occur in it."""
         return text if self._secrets is None else self._secrets.scrubber.scrub(text)
+
+    @property
+    def known_secrets(self) -> int:
+        """The number of values that `scrub` replaces. Texts that were scrubbed with fewer may have others."""
+        return 0 if self._secrets is None else self._secrets.scrubber.count
 
     def scrub_value(self, value: Any) -> Any:
         """Replace the values of secrets in a JSON value."""

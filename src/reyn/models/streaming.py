@@ -12,14 +12,14 @@ import json
 import zlib
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from reyn.errors import ResponseIncomplete
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 S = TypeVar("S", bound=msgspec.Struct)
 _MAX_BYTES = 32_000_000
@@ -99,32 +99,86 @@ async def read_events(response: Any, shape: type[S]) -> AsyncIterator[S]:
         ResponseIncomplete: If the response exceeds the size limit.
     """
     decode = _decoder(shape)
+    contents = response.aiter_raw()  # `limit_body` has decoded it
     if content_type(response).startswith("application/json"):
-        yield decode(await _read_all(response.aiter_bytes()))
+        yield decode(await _read_all(contents))
         return
-    contents = response.aiter_bytes()
-    pending: list[bytes] = []  # data lines of an event whose JSON spans several lines
-    async for line in _lines(contents):
+    events = _EventReader(decode)
+    async for content in contents:
+        for event in events.add(content):
+            yield event
+        if events.is_done:
+            break
+    for event in events.finish():
+        yield event
+    await _drain(contents)
+
+
+class _EventReader(Generic[S]):
+    """Decodes a stream of server-sent events. `is_done` is set after the event that ends the answer."""
+
+    def __init__(self, decode: Callable[[bytes], S]) -> None:
+        self._decode = decode
+        self.is_done = False
+        self._length = 0
+        self._partial: list[bytes] = []
+        """The pieces of a line that has not ended."""
+        self._carriage_return = b""
+        """A CR at the end of the last piece: the LF of a CRLF may be in the next one."""
+        self._pending: list[bytes] = []
+        """The data lines of an event whose JSON spans several lines."""
+
+    def add(self, content: bytes) -> Iterator[S]:
+        """Yield the events that a piece of the stream completes."""
+        self._length += len(content)
+        _check_length(self._length)
+        for line in self._lines(content):
+            if self.is_done:
+                return
+            if line or self._pending:
+                yield from self._events(line)
+
+    def finish(self) -> Iterator[S]:
+        """Yield the events that only the end of the stream completes."""
+        if not self.is_done:
+            yield from self._events(b"".join(self._partial))
+        if self._pending:
+            yield self._decode(b"\n".join(self._pending))
+
+    def _lines(self, content: bytes) -> list[bytes]:
+        """Return the lines that a piece completes: they end with LF, CRLF or CR."""
+        if self._carriage_return or b"\r" in content:
+            content, self._carriage_return = self._carriage_return + content, b""
+            if content.endswith(b"\r"):
+                content, self._carriage_return = content[:-1], b"\r"
+            content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, rest = content.split(b"\n")
+        if lines and self._partial:
+            lines[0] = b"".join((*self._partial, lines[0]))
+            self._partial.clear()
+        if rest:
+            self._partial.append(rest)
+        return lines
+
+    def _events(self, line: bytes) -> Iterator[S]:
+        pending = self._pending
         if not line.startswith(b"data:"):
             line = line.removeprefix(codecs.BOM_UTF8)  # a stream may start with a byte-order mark
             if pending and not line.strip():
-                yield decode(b"\n".join(pending))
-                pending = []
+                yield self._decode(b"\n".join(pending))
+                pending.clear()
             if not line.startswith(b"data:"):
-                continue  # a comment or another field
+                return  # a comment or another field
         content = line[5:].strip()
         if content == b"[DONE]":
-            break
-        if pending:
+            self.is_done = True
+        elif pending:
             pending.append(content)
         elif content:
             try:
-                yield decode(content)
+                yield self._decode(content)
             except (UnicodeDecodeError, json.JSONDecodeError):
                 pending.append(content)
-    if pending:
-        yield decode(b"\n".join(pending))
-    await _drain(contents)
 
 
 async def _read_all(contents: AsyncIterator[bytes]) -> bytes:
@@ -213,28 +267,6 @@ async def _decoded(stream: AsyncIterator[bytes], encoding: str) -> AsyncIterator
                 raise _Undecodable(f"not valid {encoding}: {error}") from error
             content = decoder.unconsumed_tail
     yield decoder.flush()
-
-
-async def _lines(contents: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Split a stream at LF, CRLF and CR, as the format of server-sent events requires."""
-    partial: list[bytes] = []
-    length, carriage_return = 0, b""
-    async for content in contents:
-        length += len(content)
-        _check_length(length)
-        if carriage_return or b"\r" in content:
-            content, carriage_return = carriage_return + content, b""
-            if content.endswith(b"\r"):  # the LF of a CRLF may be in the next piece
-                content, carriage_return = content[:-1], b"\r"
-            content = content.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        first, *others = content.split(b"\n")
-        partial.append(first)
-        if others:
-            yield b"".join(partial)
-            for line in others[:-1]:
-                yield line
-            partial = [others[-1]]
-    yield b"".join(partial)
 
 
 async def _drain(contents: AsyncIterator[bytes]) -> None:

@@ -6,10 +6,9 @@ Modules are named by the configuration alone, never by a journal or an archive.
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from reyn.config.references import load_attribute
 from reyn.errors import ModuleUnloadable, OpInvalid
 
 if TYPE_CHECKING:
@@ -39,29 +38,3 @@ def with_tools(table: OpTable, names: Iterable[str], root: Path) -> OpTable:
         except (ModuleUnloadable, OpInvalid) as error:
             problems.append(f"tool `{name}`: {error.message}")
     return table.with_problems(*problems)
-
-
-def load_attribute(name: str, *folders: Path) -> Any:
-    """Import a module and return one of its attributes.
-
-    Args:
-        name: Module and attribute, as `package.module:attribute`.
-        *folders: Where the module may be, after the installed ones: files in these folders replace no installed module.
-
-    Raises:
-        ModuleUnloadable: The module cannot be imported, or has no such attribute.
-    """
-    module_name, _, path = name.partition(":")
-    sys.path += [folder for folder in dict.fromkeys(map(str, folders)) if folder not in sys.path]
-    importlib.invalidate_caches()
-    try:
-        found: Any = importlib.import_module(module_name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise ModuleUnloadable(f"cannot import `{module_name}`: {type(error).__name__}: {error}") from error
-    for part in path.split("."):
-        if not hasattr(found, part):
-            raise ModuleUnloadable(f"module `{module_name}` has no `{path}`")
-        found = getattr(found, part)
-    return found

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _FILE = FileOp()
 
 
-def plan_write(call: Call, env: Env, path: str, text: str, **fields: Any) -> Plan | Denied:
+def plan_write(call: Call, env: Env, path: str, text: str, /, **fields: Any) -> Plan | Denied:
     """Plan an op that writes one file and returns `fields` as its result.
 
     Args:

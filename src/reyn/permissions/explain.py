@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.permissions.paths import PathPattern, protected_name
-from reyn.permissions.rules import ASKED, EFFECTS, Requests, access_of, recorded_requests
+from reyn.permissions.rules import ASKED, EFFECTS, GRANTED, Requests, access_of, recorded_requests
 from reyn.workspace import Location
 
 if TYPE_CHECKING:
@@ -155,6 +155,11 @@ def _judged(
         return RequestVerdict(capability, target, decisive.effect, (decisive.text,), others)
     if zone:
         return RequestVerdict(capability, target, "allow", (zone,), tuple(r.text for r in part if r.effect != "allow"))
+    if capability in GRANTED:
+        exceptions = tuple(rule.text for rule in part if rule.effect != "allow")
+        return RequestVerdict(
+            capability, target, "allow", (f"default: {capability} that a skill requests",), exceptions
+        )
     if capability in ASKED:
         exceptions = tuple(rule.text for rule in part if rule.effect != "ask")
         return RequestVerdict(

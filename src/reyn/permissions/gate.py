@@ -49,6 +49,14 @@ def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval |
     return None if isinstance(verdict, Allowed) else verdict
 
 
+def memory_scope(location: Location) -> str | None:
+    """Return the scope of the memory in a file: `shared`, or the name of an agent; `None` if it is no memory."""
+    parts = location.parts
+    if location.zone != "project" or parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
+        return None
+    return {3: "shared", 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
+
+
 _OWN = Allowed("default: the run's workspace")
 _RECORDED = Allowed("default: content of this run")
 
@@ -85,8 +93,7 @@ class Gate(msgspec.Struct, frozen=True):
             return Denied("default: no request", reason)
         if rule is None and key in ASKED and not target.startswith(PRIVATE):
             return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
-        line = f"{key}: [{{allow: '{target}'}}]" if target.startswith(PRIVATE) else f"{key}: allow"
-        return self._granted(rule, key, line, target)
+        return self._granted(rule, key, _grant(key, target), target)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:
         """Decide about a function of the skill, named `module:function`.
@@ -128,10 +135,20 @@ class Gate(msgspec.Struct, frozen=True):
         if location.zone == "workspace":
             is_inside = bool(location.parts) and not protected_name(location.parts, "read")
             return _OWN if is_inside or access == "read" else None
+        if access == "write" and (memory := self._memory(location)) is not None:
+            return memory
         for pattern in self.policy.zone(access):
             if pattern.covers(location, access) and (access == "read" or len(location.parts) > len(pattern.segments)):
                 return Allowed(f"default: {access} {pattern.text}")
         return None
+
+    def _memory(self, location: Location) -> Allowed | None:
+        """Allow to write memories of the scopes that the skills request, unless a rule denies it."""
+        scope = memory_scope(location)
+        if scope is None or not all(requests.covers("memory", scope) for requests in self.requests):
+            return None
+        rule = self.policy.decide("memory", self.skill, scope)
+        return None if rule is not None and rule.effect != "allow" else Allowed(f"default: the memory `{scope}`")
 
     def _granted(self, rule: Rule | None, key: str, line: str, target: str = "") -> Verdict:
         if rule is None:
@@ -156,3 +173,14 @@ class Gate(msgspec.Struct, frozen=True):
             f"`permissions` in skill.md) and the operator must grant it in reyn.yaml.{why} "
             f"Without a grant, {zones} and `workspace:` can be {'read' if access == 'read' else 'written'}."
         )
+
+
+_MAX_TARGET = 80
+
+
+def _grant(key: str, target: str) -> str:
+    """Return the narrowest line of reyn.yaml that grants a capability: for one target, if a pattern can name it."""
+    is_plain = target.isprintable() and not any(char in target for char in "*?[]'`") and len(target) <= _MAX_TARGET
+    if not target or not (is_plain or target.startswith(PRIVATE)):
+        return f"{key}: allow"
+    return f"{key}: [{{allow: '{target}'}}]"

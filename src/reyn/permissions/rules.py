@@ -32,6 +32,10 @@ Target = Location | str
 
 ASKED = frozenset(entry.key for entry in PERMISSIONS if entry.is_asked)
 """Capabilities of which a person decides about each new target, unless a rule does."""
+BOUND_TO_ARGUMENTS = frozenset(entry.key for entry in PERMISSIONS if entry.binds_arguments)
+"""Capabilities whose standing approvals cover only the arguments that the person saw."""
+GRANTED = frozenset(entry.key for entry in PERMISSIONS if entry.is_granted)
+"""Capabilities that every skill that requests them has, unless a rule denies them or asks."""
 PRIVATE = "private:"
 """Begins the target of a connection to a private or loopback address. Only a pattern that begins so grants it."""
 
@@ -112,6 +116,8 @@ class Policy(msgspec.Struct, frozen=True):
 
     def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
         """Return the rule that decides, or `None` if no rule matches."""
+        if not self.rules:
+            return None
         matching = [rule for rule in self.rules if rule.applies(capability, skill, target)]
         return min(matching, key=lambda rule: EFFECTS.index(rule.effect), default=None)
 

@@ -17,6 +17,7 @@ from reyn.config.load import FILES, merge_rules
 from reyn.config.values import ADAPTERS, SEARCH_URLS, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
+from reyn.models.plugins import is_reference
 from reyn.permissions.paths import PathPattern, must_spell
 from reyn.secrets.origins import origin_of
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Setting, UserConfig
     from reyn.documents import Document
-    from reyn.permissions.paths import Access
+from reyn.permissions.paths import Access
 
 UNTRUSTED = "the project is not trusted"
 TrustState = Literal["not needed", "trusted", "declined", "not trusted"]
@@ -138,6 +139,7 @@ def load_project(
         if _is_project(sources, "tools"):
             merged["tools"] = []
         _without_servers(merged, sources)
+        _without_models(merged, sources)
         withheld = frozenset(_project_pairs(sources))
         found = ProjectTrust(str(root), state, wants, needed, removed, withheld)
     return LoadedProject(msgspec.convert(merged, Config), found, sources)
@@ -209,6 +211,8 @@ def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
     for name in _project_servers(sources):
         text = f"mcp.servers.{name}: {_server_text(merged['mcp']['servers'][name])}"
         yield Want("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
+    for keys, text in _foreign_models(sources):
+        yield Want("code", ".".join(keys), f"{'.'.join(keys)}: {text}", sources.place(*keys))
     own = _project_pairs(sources)
     for name, settings in merged.get("models", {}).items():
         pair = _pair(settings)
@@ -241,6 +245,39 @@ def _without_servers(merged: dict[str, Any], sources: Sources) -> None:
     if names := _project_servers(sources):
         servers = {name: one for name, one in merged["mcp"]["servers"].items() if name not in names}
         merged["mcp"] = {**merged["mcp"], "servers": servers}
+
+
+def _foreign_models(sources: Sources) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the models of the project that load code or use credentials of the environment: their key, and what."""
+    merged = sources.merged
+    if _is_project(sources, "model") and (text := _foreign(merged.get("model"))):
+        yield ("model",), text
+    for name, entry in merged.get("models", {}).items():
+        settings = entry if isinstance(entry, dict) else {"model": entry}
+        if _is_project(sources, "models", name):
+            named = (settings, *({"model": one} for one in settings.get("fallback", ())))
+            texts = [text for one in named if (text := _foreign(one.get("model"), one))]
+            if texts:
+                yield ("models", name), "; ".join(texts)
+
+
+def _foreign(model: Any, settings: Mapping[str, Any] | None = None) -> str:
+    """Return why a model needs trust; empty if it does not."""
+    if not isinstance(model, str):
+        return ""
+    if model.startswith("litellm:"):
+        is_bound = settings is not None and settings.get("base_url")
+        return "" if is_bound else f"use credentials of the environment for {model}"
+    return f"load {model}" if is_reference(model) else ""
+
+
+def _without_models(merged: dict[str, Any], sources: Sources) -> None:
+    """Remove the models that need trust."""
+    for path, _ in list(_foreign_models(sources)):
+        if path == ("model",):
+            merged["model"] = ""
+        else:
+            merged["models"] = {name: one for name, one in merged["models"].items() if name != path[1]}
 
 
 def _project_rules(document: Document) -> dict[str, Any]:

@@ -14,14 +14,14 @@ import msgspec
 from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.kinds import Wait
-from reyn.kernel.inbox import answer_error
+from reyn.kernel.inbox import answer_error, images_error
 from reyn.kernel.loading import check_supported_rules
 from reyn.runs.family import descendants, lineage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from reyn.journal import Journal, RunRow
+    from reyn.journal import AttachedImage, Journal, RunRow
     from reyn.kernel.runtime_types import RunResult
 
 
@@ -105,7 +105,15 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
 
 
 def post_reply(
-    journal: Journal, row: RunRow, wait_id: str, value: Any, *, now: int, is_text: bool = False, by: str = ""
+    journal: Journal,
+    row: RunRow,
+    wait_id: str,
+    value: Any,
+    *,
+    now: int,
+    is_text: bool = False,
+    by: str = "",
+    images: tuple[AttachedImage, ...] = (),
 ) -> PostedReply:
     """Post a reply to a question of a run or of its descendants, then check whether a process executes the run.
 
@@ -117,6 +125,7 @@ def post_reply(
         now: The time, in microseconds since 1970.
         is_text: Whether `value` is text as a user typed it, see `parse_reply`.
         by: The name of the user who replies; it is recorded.
+        images: The images of what a user says in a conversation.
 
     Raises:
         QuestionUnknown: The question is not open, has a reply already, or has expired.
@@ -133,10 +142,10 @@ def post_reply(
         )
     if is_text:
         value = parse_reply(question.wait, value)
-    fault = answer_error(question.wait, wait_id, value)
+    fault = answer_error(question.wait, wait_id, value) or images_error(question.wait, images)
     if fault:
         raise ReplyInvalid(fault)
-    message_id = journal.post(question.run_id, Answer(wait_id, value, by))
+    message_id = journal.post(question.run_id, Answer(wait_id, value, by, images))
     asking = journal.find(question.run_id)
     assert asking is not None
     rows = lineage(journal, asking)

@@ -23,7 +23,7 @@ from reyn.kernel.driver import Driver
 from reyn.kernel.inbox import InboxPolling, inbox_events
 from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import LiveWorld
-from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops
+from reyn.kernel.loading import Resumption, check_ops, keep_fold, load_head, load_run, new_tape, pin_ops
 from reyn.kernel.op_performer import OpPerformer, requests_above
 from reyn.kernel.ports import Unattended
 from reyn.kernel.sub_runs import SubRuns
@@ -99,6 +99,7 @@ class RunExecutor:
             project.reader.compile_skill,
             project.all_secrets,
             project.config.sandbox,
+            project.config.python,
             lambda handle: project.roster.secrets().resolve(handle),
         )
 
@@ -226,7 +227,7 @@ class RunExecutor:
         is_attended = not isinstance(project.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(project.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
-        project.roster.ready(model or loaded.state.models.name)
+        project.roster.ready(model, loaded.state.models.name)
         for limit, value in raised.items():
             project.journal.post(run_id, RaiseLimit(limit, value))
         return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
@@ -256,7 +257,7 @@ class RunExecutor:
     ) -> RunResult:
         project = self._project
         check_ops(loaded.state.run_id, upgraded or project.reader.compile_skill(loaded.started).skill, project.ops)
-        opened = project.roster.ready(model or loaded.state.models.name)
+        opened = project.roster.ready(model, loaded.state.models.name)
         resumption = Resumption(
             project.ids.new(),
             retry=retry,
@@ -280,7 +281,7 @@ class RunExecutor:
             max_phase_retries=project.config.max_phase_retries,
         )
         artifact = to_artifact(value, skill, strict=settings.strict)
-        model = project.roster.ready(project.config.model or parent.models.name)
+        model = project.roster.ready(project.config.model, parent.models.name)
         form = project.roster.answer_form(model)
         earlier = project.store_history(history)
         state = await self._sub_runs(model, observers).call(scope, skill, artifact, settings, model, form, earlier)
@@ -335,6 +336,7 @@ class RunExecutor:
             on_delta=observers.on_delta,
             check=observers.check,
             owner=self._owner,
+            hooks=project.hooks,
         )
 
     def _sub_runs(self, model: str, observers: Observers) -> SubRuns:
@@ -355,6 +357,7 @@ class RunExecutor:
             project.load,
             project.reader.compile_skill,
             execute_run,
+            project.hook_names,
         )
 
     async def execute(self, tape: Tape, world: LiveWorld) -> RunResult:
@@ -364,6 +367,7 @@ class RunExecutor:
                 state = await Driver(tape, self._compiler_for(tape), world).drive()
         finally:
             self.polling.notify(tape.run_id)
+        keep_fold(self._project.journal, tape)
         assert state.started is not None
         compiled = self._project.reader.compile_skill(state.started, tape.content)
         warnings = (

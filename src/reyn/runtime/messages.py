@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from reyn.context import NormalizedMessage
 from reyn.context.transcript import check_message
 from reyn.errors import InputInvalid, MutationInvalid, RunNotResumable
-from reyn.journal import ENDED, AbortTurn, Cancel, ChangeMemory, Say
+from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory, Say
 from reyn.kernel.conversations import memory_error, memory_of
 from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
@@ -18,6 +18,9 @@ from reyn.runs.questions import post_reply
 from reyn.runtime.base import RuntimeBase
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reyn.models import Image
     from reyn.runs.questions import PostedReply
 
 
@@ -32,7 +35,9 @@ class PostedMessage(NamedTuple):
 class RunMessages(RuntimeBase):
     """Messages to runs."""
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
+    def answer(
+        self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
+    ) -> PostedReply:
         """Post a reply to an open question of a run or of its descendants.
 
         If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
@@ -43,6 +48,7 @@ class RunMessages(RuntimeBase):
             value: The reply, a JSON value.
             is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
             by: The name of the user who replies; it is recorded.
+            images: The images of what a user says in a conversation.
 
         Raises:
             QuestionUnknown: The question is not open, has a reply already, or has expired.
@@ -52,7 +58,14 @@ class RunMessages(RuntimeBase):
         check_not_imported(row, "answered")
         value = self._project.scrub(value)
         posted = post_reply(
-            self._project.journal, row, wait, value, now=self._project.clock.now(), is_text=is_text, by=by
+            self._project.journal,
+            row,
+            wait,
+            value,
+            now=self._project.clock.now(),
+            is_text=is_text,
+            by=by,
+            images=tuple(AttachedImage(image.media_type, image.data, image.url) for image in images),
         )
         self._executor.polling.notify(posted.run_id)
         return posted
@@ -144,7 +157,18 @@ class RunMessages(RuntimeBase):
         """
         self._change_memory(run, "forget", experience)
 
-    def _change_memory(self, run: str, action: Literal["remember", "forget"], text: str) -> None:
+    def compact(self, run: str) -> None:
+        """Let a conversation replace its older messages by a summary, before its next model call.
+
+        The summary is a recorded model call, which counts towards the run's limits. The last message of the user and
+        a recent tail stay. If there is nothing older yet, the conversation is compacted as soon as there is.
+
+        Raises:
+            MutationInvalid: The run has no conversation.
+        """
+        self._change_memory(run, "compact", "")
+
+    def _change_memory(self, run: str, action: Literal["remember", "forget", "compact"], text: str) -> None:
         row = self._project.reader.find(run)
         check_not_imported(row, "changed: it is never executed here")
         if row.status in ENDED:

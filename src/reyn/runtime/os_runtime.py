@@ -12,46 +12,40 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from reyn.context import normalize
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, canonical
-from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.loading import check_ops, load_run, pin_ops, start_event
-from reyn.kernel.versions import SUPPORTED_RULES
-from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
+from reyn.kernel.loading import pin_ops, start_event
 from reyn.runs.questions import resume_answered
-from reyn.runtime.executor import Observers, RunExecutor, check_in_file
+from reyn.runtime.executor import Observers, RunExecutor
+from reyn.runtime.forks import Forks
 from reyn.runtime.messages import RunMessages
 from reyn.runtime.project import Project
 from reyn.runtime.project_api import ProjectApi
 from reyn.runtime.recorded_runs import RecordedRuns
 from reyn.runtime.stream import RunStream
-from reyn.skills import check_pinned
-from reyn.skills.inputs import check_supported, to_artifact
+from reyn.skills.inputs import is_conversation, to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from reyn.chat import Conversation
-    from reyn.journal import Journal, kinds
+    from reyn.journal import Journal
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.runtime_types import RunResult
     from reyn.models import Message, Model
     from reyn.ops import Op
-    from reyn.runs.fork import ForkPoint
     from reyn.runs.questions import PostedReply
     from reyn.skills import Skill
-    from reyn.vocabulary import Vocabulary
 
 
-class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
+class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
     """One project and its runs. `SyncRuntime` has the same methods for synchronous code.
 
     A run is named by its id or by a unique prefix of it. Journal, model, clock, ids and people can be replaced; by
@@ -81,6 +75,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         trust: bool | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
+        hooks: Sequence[Hook] = (),
         **settings: Any,
     ) -> Self:
         """Open a project.
@@ -101,6 +96,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             allow_shell: Whether skills that a rule grants `shell` may run shell commands.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
                 user.
+            hooks: Functions that are called before each model call and return mutations of what the model sees.
             **settings: Keys of the configuration to override.
         """
         project = Project.open(
@@ -115,6 +111,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             trust=trust,
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
+            hooks=hooks,
         )
         return cls(project)
 
@@ -124,6 +121,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         ops: Iterable[Op] = (),
         model: Model | str | None = None,
         permissions: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
         people: People | None = None,
         **settings: Any,
     ) -> Self:
@@ -136,13 +134,16 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             ops: Ops to add; they replace ops of the same kind that are not built in.
             model: A model, or the name of one; by default that of this runtime.
             permissions: Rules to add to those of the configuration.
+            hooks: Hooks to call after those of this runtime.
             people: Replies to the questions of its runs; by default those of this runtime.
             **settings: Keys of the configuration to override.
 
         Raises:
             OpInvalid: An object is not an op, or its kind cannot be registered.
         """
-        project = self._project.derive(settings, ops=ops, model=model, permissions=permissions, people=people)
+        project = self._project.derive(
+            settings, ops=ops, model=model, permissions=permissions, hooks=hooks, people=people
+        )
         return type(self)(project, base=self)
 
     async def run(
@@ -190,7 +191,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
             return await self._executor.claim_and_execute(name, again, observers)
         loaded = self._project.load(skill) if isinstance(skill, str) else self._project.check_skill(skill)
         earlier = normalize(history)
-        if earlier.length and not _is_conversation(loaded):
+        if earlier.length and not is_conversation(loaded):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so that a run cannot have a history")
         if within is not None:
             return await self._executor.run_within(within, loaded, value, observers, earlier)
@@ -213,6 +214,7 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
                 source=self._project.source_of(skill),
                 summaries=self._project.summaries(loaded, settings),
                 history=self._project.store_history(earlier),
+                hooks=self._project.hook_names,
             )
             return await self._executor.start(first, model, observers)
 
@@ -325,159 +327,6 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         """
         return self._executor.interrupt()
 
-    async def fork(
-        self,
-        run: str,
-        *,
-        at: int | None = None,
-        model: str | None = None,
-        input: Any = None,
-        skill: str | None = None,
-        run_id: str | None = None,
-        listener: Listener | None = None,
-        on_delta: OnDelta | None = None,
-    ) -> RunResult:
-        """Start a run that continues from an event of another run, and execute it. The other run stays as it is.
-
-        An imported run is continued between two visits, with the settings and the model of this project.
-
-        Args:
-            run: The run to fork.
-            at: The sequence number of the event; by default the last one from which a run can continue.
-            model: Call another model from there on.
-            input: Replace the input of the next phase.
-            skill: Continue with another skill, or with the current version of this one.
-            run_id: The id of the new run; generated by default.
-            listener: Called with every event once it is durable.
-            on_delta: Called with every piece of a model's answer as it arrives.
-        """
-        row, name, observers = (
-            self._project.reader.find(run),
-            self._executor.new_id(run_id),
-            Observers(listener, on_delta),
-        )
-        changes = input is not None or skill is not None
-        point = find_fork_point(row.run_id, self._project.journal.read(row.run_id), at, between_visits=changes)
-        assert point.state.started is not None
-        # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
-        # even its open request to a model.
-        if point.state.started.rules not in SUPPORTED_RULES or self._is_imported(point):
-            point = find_fork_point(row.run_id, self._project.journal.read(row.run_id), at, between_visits=True)
-        if self._is_imported(point):
-            model = model or self._project.config.model
-        forked, blobs = self._forked(name, row.run_id, point, model, self._project.scrub(input), skill)
-        opened = self._project.roster.ready(model or point.state.models.name)
-        if forked.model is not None:
-            form, limit = self._project.roster.answer_form(opened), self._project.roster.prompt_limit(opened)
-            forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
-
-        async def start() -> RunResult:
-            self._files.recreate_workspace(name, row.run_id, point.event)
-            event = append_fork_event(
-                self._project.journal, name, point.event, forked, blobs, self._project.clock.now()
-            )
-            world = self._executor.world(opened, None, observers)
-            world.notify_listener(event)
-            return await self._executor.execute(load_run(self._project.journal, name).tape, world)
-
-        return await self._executor.claim_and_execute(name, start, observers)
-
-    def _forked(
-        self, name: str, origin: str, point: ForkPoint, model: str | None, input: Any, skill: str | None
-    ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
-        """Return the first event of a fork, after validating a new input or a new skill.
-
-        A fork of an imported run has the settings and op specifications of this project.
-        """
-        assert point.state.started is not None
-        loaded = self._project.load(skill) if skill is not None else None
-        recorded = self._project.reader.compile_skill(point.state.started)
-        is_imported = self._is_imported(point)
-        settings = self._project.run_settings() if is_imported else recorded.settings
-        current = CompiledSkill(loaded or recorded.skill, settings, self._project.ops.vocabulary)
-        if is_imported:
-            _check_imported(current.skill, self._project.ops.vocabulary)
-        is_new = loaded is not None or is_imported
-        artifact = fork_input(point, current, input, self._project.journal.blob, is_new_skill=is_new)
-        check_ops(name, current.skill, self._project.ops)
-        is_new = is_new or point.state.started.ops is None
-        specs = pin_ops(current.skill, self._project.ops.vocabulary) if is_new else None
-        pinned = Blob.of(canonical(settings)) if is_imported else None
-        return fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
-
-    def _is_imported(self, point: ForkPoint) -> bool:
-        """Whether the event that a fork continues from was imported; a fork of an imported run inherits such events."""
-        row = self._project.journal.find(point.event.run_id)
-        return row is not None and bool(row.imported)
-
-    async def rerun(
-        self,
-        run: str,
-        *,
-        model: str | None = None,
-        upgrade: bool = False,
-        run_id: str | None = None,
-        listener: Listener | None = None,
-        on_delta: OnDelta | None = None,
-    ) -> RunResult:
-        """Start a run with the input, settings and skill of another one, and execute it.
-
-        An imported run is repeated with the settings and the model of this project.
-
-        Args:
-            run: The run to repeat.
-            model: Call another model.
-            upgrade: Use the current version of the skill instead of the run's own copy.
-            run_id: The id of the new run; generated by default.
-            listener: Called with every event once it is durable.
-            on_delta: Called with every piece of a model's answer as it arrives.
-        """
-        row, name, observers = (
-            self._project.reader.find(run),
-            self._executor.new_id(run_id),
-            Observers(listener, on_delta),
-        )
-        state = self._project.reader.state(row.run_id)
-        assert state.started is not None
-        started, recorded = state.started, self._project.reader.compile_skill(state.started)
-        is_imported = bool(row.imported) or started.imported
-        source = None if is_imported else started.source
-        if upgrade:
-            check_in_file(recorded.skill)
-        skill = self._project.load(source or started.skill) if upgrade else recorded.skill
-        settings = self._project.run_settings() if is_imported else recorded.settings
-        artifact = Blob(started.input.hash, self._project.journal.blob(started.input.hash))
-        if is_imported:
-            _check_imported(skill, self._project.ops.vocabulary)
-        if upgrade or is_imported:
-            to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
-        check_ops(name, skill, self._project.ops)
-        opened = self._project.roster.ready(model or (self._project.config.model if is_imported else started.model))
-        summaries = (
-            Blob(started.summaries, self._project.journal.blob(started.summaries)) if started.summaries else None
-        )
-
-        async def start() -> RunResult:
-            first, blobs = start_event(
-                name,
-                skill,
-                settings,
-                pin_ops(skill, self._project.ops.vocabulary),
-                artifact,
-                model=opened,
-                answer_form=self._project.roster.answer_form(opened),
-                prompt_limit=self._project.roster.prompt_limit(opened),
-                rerun_of=started.run_id,
-                source=source,
-                imported=is_imported,
-                requests=started.requests,
-                summaries=summaries,
-                history=(started.history if _is_conversation(skill) else (), ()),
-            )
-            return await self._executor.start((first, blobs), opened, observers)
-
-        return await self._executor.claim_and_execute(name, start, observers)
-
     async def aclose(self) -> None:
         """Interrupt the runs that are being executed and close models and journal.
 
@@ -497,14 +346,3 @@ class OSRuntime(ProjectApi, RecordedRuns, RunMessages):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
-
-
-def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:
-    """Check the copy of a skill from an archive. The import does not check copies under older rules."""
-    check_pinned(skill)
-    check_supported(skill, vocabulary)
-
-
-def _is_conversation(skill: Skill) -> bool:
-    """Whether the entry of a skill is a conversation, which can start with a history."""
-    return skill.entry in skill.phases and skill.phases[skill.entry].conversation is not None

@@ -22,6 +22,7 @@ from reyn.documents import nearest
 from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.kernel.compiled_skill import RunContext
+from reyn.kernel.hooks import check_hooks, hook_name
 from reyn.kernel.op_performer import roots_of
 from reyn.kernel.ports import SystemClock, TimedIds, Unattended
 from reyn.lint import lint_skill
@@ -43,12 +44,13 @@ from reyn.skills.resolve import is_path
 from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reyn.config import Config
     from reyn.context import NormalizedMessageList
     from reyn.journal import Blob, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.models import Model
     from reyn.ops import Op, OpTable
@@ -73,6 +75,7 @@ class Project:
         library: The skills of the project.
         mcp: The connections to MCP servers.
         model: The model that the caller passed, used instead of the configured ones.
+        hooks: Functions that are called before each model call.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Project:
         vouches: bool = False,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
+        hooks: Sequence[Hook] = (),
         base: Project | None = None,
     ) -> None:
         """Open a project whose configuration is loaded; see `open`.
@@ -107,6 +111,7 @@ class Project:
             vouches: Whether the caller vouches for the journal, whoever created it.
             allow_shell: Whether a rule can grant `shell`.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run.
+            hooks: Functions that are called before each model call.
             base: The project that this one is derived from.
         """
         self.root = root
@@ -118,6 +123,7 @@ class Project:
         self.clock: Clock = clock or SystemClock()
         self.ids: Ids = ids or TimedIds()
         self.people: People = people or Unattended()
+        self.hooks = check_hooks(hooks)
         self._base = base
         self._vouches = vouches
         self._allow_shell = allow_shell
@@ -151,6 +157,7 @@ class Project:
         trust: bool | None,
         allow_shell: bool,
         allow_unsafe_python: bool,
+        hooks: Sequence[Hook] = (),
     ) -> Project:
         """Load the configuration of a folder and open it; `OSRuntime.open` documents the arguments."""
         folder = Path(root).resolve()
@@ -172,6 +179,7 @@ class Project:
             vouches=trust is True,
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
+            hooks=hooks,
         )
 
     def derive(
@@ -181,6 +189,7 @@ class Project:
         ops: Iterable[Op],
         model: Model | str | None,
         permissions: Mapping[str, Any] | None,
+        hooks: Sequence[Hook] = (),
         people: People | None = None,
     ) -> Project:
         """Return this project with other ops, model or settings; `OSRuntime.derive` documents the arguments."""
@@ -198,6 +207,7 @@ class Project:
             trust=self.trust,
             allow_shell=self._allow_shell,
             allow_unsafe_python=self._allow_unsafe_python,
+            hooks=(*self.hooks, *check_hooks(hooks)),
             base=self._origin,
         )
         if derived.model is self.model:
@@ -205,6 +215,11 @@ class Project:
         elif derived.model is None:
             derived.roster = self._origin.roster
         return derived
+
+    @property
+    def hook_names(self) -> tuple[str, ...]:
+        """The names of the hooks, as runs record them."""
+        return tuple(map(hook_name, self.hooks))
 
     @property
     def is_derived(self) -> bool:
@@ -367,7 +382,7 @@ class Project:
         return read_summaries(self.root, self.roster.scrub) if receives else None
 
     def _findings_of(self, folder: Path) -> list[Finding]:
-        return lint_skill(folder, self.library, self.ops.vocabulary)
+        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox)
 
     # -- models ---------------------------------------------------------------------------------------
 
@@ -382,6 +397,7 @@ class Project:
             self.model,
             self.trust.may_bind,
             RunSettings.of(self.config).counter,
+            self.config.endpoints,
         )
 
     def run_settings(self) -> RunSettings:

@@ -12,7 +12,7 @@ from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.stream import SyncRunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
     from types import TracebackType
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
+    from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.nesting import RunScope
     from reyn.kernel.ports import Clock, Ids, People
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.snapshot import RunState
-    from reyn.models import Message, Model
+    from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
     from reyn.ops.mcp import Connections, ToolDefinitions
@@ -76,6 +77,7 @@ class SyncRuntime:
         trust: bool | None = None,
         allow_shell: bool = False,
         allow_unsafe_python: bool = False,
+        hooks: Sequence[Hook] = (),
         **settings: Any,
     ) -> Self:
         """Open a project; see `OSRuntime.open`."""
@@ -91,6 +93,7 @@ class SyncRuntime:
                 trust=trust,
                 allow_shell=allow_shell,
                 allow_unsafe_python=allow_unsafe_python,
+                hooks=hooks,
                 **settings,
             )
         )
@@ -101,10 +104,13 @@ class SyncRuntime:
         ops: Iterable[Op] = (),
         model: Model | str | None = None,
         permissions: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
         people: People | None = None,
         **settings: Any,
     ) -> Self:
-        derived = self.runtime.derive(ops=ops, model=model, permissions=permissions, people=people, **settings)
+        derived = self.runtime.derive(
+            ops=ops, model=model, permissions=permissions, hooks=hooks, people=people, **settings
+        )
         return type(self)(derived, runner=self._runner)
 
     @property
@@ -268,8 +274,10 @@ class SyncRuntime:
 
     # -- messages, files, archives --------------------------------------------------------------------
 
-    def answer(self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
-        return self.runtime.answer(run, wait, value, is_text=is_text, by=by)
+    def answer(
+        self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
+    ) -> PostedReply:
+        return self.runtime.answer(run, wait, value, is_text=is_text, by=by, images=images)
 
     def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
         return self.runtime.say(run, text, by=by)
@@ -339,6 +347,9 @@ class SyncRuntime:
 
     def forget(self, run: str, experience: str) -> None:
         self.runtime.forget(run, experience)
+
+    def compact(self, run: str) -> None:
+        self.runtime.compact(run)
 
     def experiences(self, run: str) -> tuple[Experience, ...]:
         return self.runtime.experiences(run)

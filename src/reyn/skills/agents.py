@@ -119,9 +119,13 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
             phases={**chat.phases, entry: phase},
             graph={**chat.graph, entry: (END,)} if is_single_turn else chat.graph,
             edge_texts={} if is_single_turn else chat.edge_texts,
-            permissions={**chat.permissions, **self.permissions},
+            permissions={**chat.permissions, **self._memory_request(), **self.permissions},
             required_credentials=self.required_credentials or chat.required_credentials,
         )
+
+    def _memory_request(self) -> dict[str, Any]:
+        scopes = {"own": [self.name, "shared"], "shared": ["shared"], "none": []}[self.memory]
+        return {"memory": scopes} if scopes else {}
 
     def _ops(self, standard: tuple[str, ...]) -> tuple[str, ...]:
         ops = standard if self.allowed_ops is None else self.allowed_ops

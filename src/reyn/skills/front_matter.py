@@ -30,6 +30,7 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
     search_hints: tuple[str, ...] = ()
     on_phase_failure: Literal["fail", "rollback"] = "fail"
     context: ContextChoice | None = None
+    model_class: str | None = None
     routing: Any = None
 
 

@@ -153,7 +153,8 @@ def fingerprint(folder: int, location: Location, guard: Guard) -> Fingerprint | 
     except FileNotFoundError:
         return None
     try:
-        first = os.read(handle, _CHUNK)
+        # No more than the file needs: Python allocates the whole buffer before it reads.
+        first = os.read(handle, min(status.st_size + 1, _CHUNK))
         hashed = hashlib.sha256(first)
         # Most files are read at once. One that grows meanwhile is noticed by its stamp.
         if len(first) != status.st_size:

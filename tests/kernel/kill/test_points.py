@@ -22,7 +22,7 @@ EVERYWHERE = [
 ]
 
 
-THINNED = 1 if os.environ.get("REYN_KILL_EVERYWHERE") else 3
+THINNED = 1 if os.environ.get("KILL_EVERYWHERE") else 3
 """`make chaos` kills at every point; the default run at one point in three."""
 
 

@@ -17,13 +17,14 @@ class TranscriptExtended(Body, frozen=True):
     """Messages were added to the transcript of a phase: the input of a visit, or an answer with the results of its ops.
 
     `visit` is 0 for a conversation, whose transcript all visits of the phase share; otherwise the transcript belongs to
-    this visit. `tokens` estimates the size of the messages.
+    this visit. `tokens` estimates the size of the messages at four characters a token, `size` is their length in bytes.
     """
 
     phase: str
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
     tokens: Annotated[Count, _Rendered]
     visit: Count = 0
+    size: Annotated[Count, _Rendered] = 0
 
 
 @event("turn_aborted", v=1, origin="outside", enters="running")
@@ -74,13 +75,59 @@ class ExperienceForgotten(Body, frozen=True):
 class MemoryChanged(Body, frozen=True):
     """A program changed what a conversation remembers. `message` is the id of its request in the inbox.
 
-    `text` is what was remembered, or the id of the experience that was forgotten.
+    `text` is what was remembered, or the id of the experience that was forgotten. After `compact`, a summary replaces
+    the older messages before the next model call.
     """
 
     phase: str
-    action: Literal["remember", "forget"]
+    action: Literal["remember", "forget", "compact"]
     text: str
     message: Count
+
+
+MutationName = Literal[
+    "AssistantMessage",
+    "ToolResult",
+    "MultimodalToolResult",
+    "UserMessage",
+    "ContextReplace",
+    "ContextSummary",
+    "ExperienceRemember",
+    "ExperienceForget",
+    "AssistantTruncated",
+    "ToolCancelled",
+]
+
+
+class MutationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A patch of a transcript. `messages` are those that it adds, or that replace the transcript.
+
+    `keep` is the number of messages that a summary leaves, `texts` are texts to remember, or the id to forget.
+    """
+
+    mutation: MutationName
+    messages: tuple[FrameMessage, ...] = ()
+    keep: Count = 0
+    texts: tuple[str, ...] = ()
+
+
+@event("context_mutated", v=1, origin="outcome")
+class ContextMutated(Body, frozen=True):
+    """The hooks of a program were called before a model call, and patched what the model sees.
+
+    `visit` is 0 if they patched the transcript of a conversation, the number of the visit if they patched that of a
+    visit with native tool calls, and null if they patched the prompt of this turn alone. The tokens and the size are
+    those of the transcript after it. `called` is false if the run was resumed without the program's hooks.
+    """
+
+    call: str
+    phase: str
+    hooks: tuple[str, ...]
+    mutations: tuple[MutationRecord, ...] = ()
+    visit: Count | None = None
+    tokens_after: Count = 0
+    size_after: Count = 0
+    called: bool = True
 
 
 @event("context_compacted", v=1, origin="derived")
@@ -88,7 +135,8 @@ class ContextCompacted(Body, frozen=True):
     """A summary replaced the older messages of a conversation.
 
     `call` is the model call that wrote the `summary`. The last `kept` messages stay, and so does the last message of
-    the user. `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript.
+    the user. `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript, and
+    `size_after` is its length in bytes.
     """
 
     phase: str
@@ -98,6 +146,7 @@ class ContextCompacted(Body, frozen=True):
     dropped: Count
     tokens_before: Annotated[Count, _Rendered]
     tokens_after: Annotated[Count, _Rendered]
+    size_after: Annotated[Count, _Rendered] = 0
 
 
 @event("message_queued", v=1, origin="outside")

@@ -12,6 +12,7 @@ from reyn.journal.kinds.shapes import (
     DerivedText,
     ForkPoint,
     HistoryPart,
+    ImageRef,
     ParentRef,
     RestoreVerdict,
     Wait,
@@ -32,7 +33,7 @@ class RunStarted(Body, frozen=True):
     `summaries` are those that other programs left in the project, for phases that receive handoffs before there are
     any. `prompt_limit` is how many tokens a prompt for `model` may have, and how they are counted. `credentials` names
     the secrets that the run above may use, which bound those of a sub-run; `*` is any. `history` has the messages that
-    came before in a conversation.
+    came before in a conversation. `hooks` names the functions of the program that are called before each model call.
     """
 
     run_id: str
@@ -55,6 +56,7 @@ class RunStarted(Body, frozen=True):
     prompt_limit: PromptLimit | None = None
     credentials: tuple[str, ...] | None = None
     history: tuple[HistoryPart, ...] = ()
+    hooks: tuple[str, ...] = ()
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
@@ -99,6 +101,7 @@ class RunResumed(Body, frozen=True):
     ops: ContentName | None = None
     answer_form: AnswerForm | None = None
     prompt_limit: PromptLimit | None = None
+    hooks: tuple[str, ...] | None = None
 
 
 @event("run_failed", v=1, origin="derived", enters="failed")
@@ -165,13 +168,17 @@ class WaitOpened(Body, frozen=True):
 
 @event("wait_answered", v=1, origin="outside", enters="running")
 class WaitAnswered(Body, frozen=True):
-    """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox."""
+    """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox.
+
+    `images` come with what the user says in a conversation.
+    """
 
     wait: str
     value: ContentName
     message: Count
     by: str = ""
     """The user who replied, if known."""
+    images: tuple[ImageRef, ...] = ()
 
 
 @event("message_refused", v=2, origin="outside")

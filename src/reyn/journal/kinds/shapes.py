@@ -40,8 +40,16 @@ class PhaseArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     artifact: ArtifactRef
 
 
+class ImageRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An image in a message: its stored content with its media type, or the address that the provider fetches."""
+
+    media_type: str = ""
+    content: ContentName | None = None
+    url: str = ""
+
+
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A piece of a message: a blob, a short text, or the first `results` op results of the visit, one per line.
+    """A piece of a message: a blob, a short text, an image, or the first `results` op results, one per line.
 
     `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
     instead of JSON. `reply` is true if it is a recorded answer with native tool calls, of which the text appears.
@@ -53,6 +61,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     text: str = ""
     results: Count = 0
     digest: Hash | None = None
+    image: ImageRef | None = None
 
 
 class CallRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,14 +75,15 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """One message to the model: the concatenation of its parts.
 
     `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
-    `status` is `truncated` for an answer that was aborted and `cancelled` for a call without a result.
+    `status` is `truncated` for an answer that was aborted, `cancelled` for a call without a result, and `unknown` for
+    one that was interrupted and may have taken effect.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
     parts: tuple[Part, ...]
     calls: tuple[CallRef, ...] = ()
     call_id: str = ""
-    status: Literal["", "truncated", "cancelled"] = ""
+    status: Literal["", "truncated", "cancelled", "unknown"] = ""
     reason: str = ""
 
 
@@ -88,12 +98,16 @@ class ChoicePrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     turn: FrameMessage
 
 
-class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages."""
+class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages.
+
+    `tokens` estimates the size of their texts, `size` is its length in bytes.
+    """
 
     content: ContentName
     messages: Count
     tokens: Count
+    size: Count = 0
 
 
 class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

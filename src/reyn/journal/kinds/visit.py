@@ -192,6 +192,21 @@ class ModelRetried(Body, frozen=True):
     instead: str = ""
 
 
+@event("model_queued", v=1, origin="outside")
+class ModelQueued(Body, frozen=True):
+    """A model call waits for a slot of its endpoint, because a limit that all runs of the process share is reached.
+
+    `reason` is the limit, or `probe`: another call tests whether the endpoint works again. `ahead` counts the calls
+    that are admitted first.
+    """
+
+    call: str
+    model: str
+    endpoint: str
+    reason: Literal["concurrency", "requests_per_minute", "tokens_per_minute", "probe"]
+    ahead: Count
+
+
 @event("model_switched", v=1, origin="outside")
 class ModelSwitched(Body, frozen=True):
     """A model failed permanently; `to`, the next model in its `fallback` list, replaces it for the rest of the run."""

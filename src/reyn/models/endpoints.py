@@ -1,0 +1,283 @@
+"""Limits of model endpoints, shared by all runs of a process: concurrency, rates, and a circuit breaker.
+
+`Endpoint` admits calls in the order in which they arrive (FIFO). Its state lives in the process and is not recorded;
+what a run experiences of it (a wait, a retry, a switch) is recorded by `reyn.kernel.llm_call_recorder`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+
+from reyn.config.values import ADAPTERS, BUILT_IN_ADAPTERS, EndpointSettings
+from reyn.errors import CircuitOpen, ModelError, ModelTimeout, ModelUnavailable, OriginInvalid, ResponseIncomplete
+from reyn.secrets import origin_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+
+    from reyn.config import ModelSettings
+    from reyn.journal.kinds import Usage
+
+    OnWait = Callable[["Wait"], Awaitable[None]]
+
+WINDOW_SECONDS = 60.0
+FAILURES = (ModelUnavailable, ModelTimeout, ResponseIncomplete, TimeoutError)
+"""Errors that the circuit breaker counts. A server that rejects a request, or limits its rate, is working."""
+
+WaitReason = Literal["concurrency", "requests_per_minute", "tokens_per_minute", "probe"]
+
+
+class Wait(NamedTuple):
+    """Why a call waits.
+
+    Attributes:
+        reason: The limit that is reached; `probe` waits for the call that tests whether the endpoint works again.
+        ahead: The number of calls that are admitted first.
+        seconds: The time after which the call may be admitted; `None` if another call has to end first.
+    """
+
+    reason: WaitReason
+    ahead: int
+    seconds: float | None
+
+
+class Clock(Protocol):
+    """The time of an endpoint."""
+
+    def now(self) -> float:
+        """Return a time in seconds that never goes back."""
+        ...
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        """Wait until an event is set, or until the time has passed."""
+        ...
+
+
+class SystemClock:
+    """The monotonic clock of the machine."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await event.wait()
+
+
+class Slot:
+    """The permission for one call."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens = tokens
+        self.admitted_at: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self.event = asyncio.Event()
+
+    def wake(self) -> None:
+        """Let the waiting call look again. Its event loop may run in another thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.event.set)
+
+    def settle(self, usage: Usage | None) -> None:
+        """Replace the estimated tokens by those that the call has used."""
+        counts: tuple[Any, ...] = () if usage is None else (usage.input_tokens, usage.output_tokens)
+        if counts and all(isinstance(count, int) and count >= 0 for count in counts):  # a plugin may report anything
+            self.tokens = sum(counts)
+
+
+class Endpoint:
+    """One endpoint. All methods can be called from any thread."""
+
+    def __init__(self, name: str, settings: EndpointSettings, clock: Clock | None = None) -> None:
+        self.name = name
+        self.settings = settings
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._queue: deque[Slot] = deque()
+        self._active: set[Slot] = set()
+        self._window: deque[Slot] = deque()
+        self._failures = 0
+        self._opened_at: float | None = None
+        self._probe: Slot | None = None
+
+    @asynccontextmanager
+    async def slot(self, tokens: int, on_wait: OnWait) -> AsyncIterator[Slot]:
+        """Wait for a slot, and hold it while the call runs.
+
+        Args:
+            tokens: The tokens that the call may use at most, for the limit on tokens.
+            on_wait: Called once, before the call waits.
+
+        Raises:
+            CircuitOpen: The endpoint is not called for a while.
+        """
+        slot = Slot(tokens)
+        await self._enter(slot, on_wait)
+        try:
+            yield slot
+        except BaseException as error:
+            self._leave(slot, is_failure=isinstance(error, FAILURES), is_success=_is_answer(error))
+            raise
+        self._leave(slot, is_success=True)
+
+    async def _enter(self, slot: Slot, on_wait: OnWait) -> None:
+        with self._lock:
+            self._queue.append(slot)
+        is_reported = False
+        try:
+            while (wait := self._try_admit(slot)) is not None:
+                if not is_reported:
+                    is_reported = True
+                    await on_wait(wait)
+                    continue
+                await self._clock.wait(slot.event, wait.seconds)
+                slot.event.clear()
+        except BaseException:
+            with self._lock:
+                self._queue.remove(slot)
+                self._wake_next()
+            raise
+
+    def _try_admit(self, slot: Slot) -> Wait | None:
+        """Admit a call, or return why it waits."""
+        with self._lock:
+            now = self._clock.now()
+            self._check_circuit(now)
+            ahead = self._queue.index(slot)
+            wait = self._obstacle(self._queue[0], now)
+            if ahead or wait is not None:
+                return Wait(wait[0] if wait else "concurrency", ahead, wait[1] if wait and not ahead else None)
+            self._queue.popleft()
+            slot.admitted_at = now
+            self._active.add(slot)
+            self._window.append(slot)
+            if self._opened_at is not None:
+                self._probe = slot
+            self._wake_next()
+            return None
+
+    def _check_circuit(self, now: float) -> None:
+        if self._opened_at is None:
+            return
+        left = self._opened_at + self.settings.cooldown - now
+        if left > 0:
+            message = f"{self.name} failed {self._failures} times in a row; it is called again in {left:.0f} seconds"
+            error = CircuitOpen(message)
+            error.retry_after = left
+            raise error
+
+    def _obstacle(self, slot: Slot, now: float) -> tuple[WaitReason, float | None] | None:
+        """Return what keeps the first call of the queue from being admitted."""
+        limits = self.settings
+        if self._probe is not None:
+            return "probe", None
+        if limits.concurrency is not None and len(self._active) >= limits.concurrency:
+            return "concurrency", None
+        while self._window and now - (self._window[0].admitted_at or 0.0) >= WINDOW_SECONDS:
+            self._window.popleft()
+        if limits.requests_per_minute is not None and len(self._window) >= limits.requests_per_minute:
+            return "requests_per_minute", self._expiry(self._window[-limits.requests_per_minute], now)
+        if limits.tokens_per_minute is not None:
+            last = self._last_in_the_way(slot.tokens, limits.tokens_per_minute)
+            return None if last is None else ("tokens_per_minute", self._expiry(last, now))
+        return None
+
+    def _last_in_the_way(self, tokens: int, limit: int) -> Slot | None:
+        """Return the call of the window that has to expire before so many tokens are admitted, if any has to.
+
+        A call beyond the limit itself is admitted when the window is empty.
+        """
+        excess = sum(one.tokens for one in self._window) + tokens - limit
+        if excess <= 0 or not self._window:
+            return None
+        for one in self._window:
+            excess -= one.tokens
+            if excess <= 0:
+                return one
+        return self._window[-1]
+
+    @staticmethod
+    def _expiry(slot: Slot, now: float) -> float:
+        return max(0.0, (slot.admitted_at or 0.0) + WINDOW_SECONDS - now)
+
+    def _leave(self, slot: Slot, *, is_success: bool = False, is_failure: bool = False) -> None:
+        """End a call. One that was cancelled is neither a success nor a failure."""
+        with self._lock:
+            self._active.discard(slot)
+            was_probe = self._probe is slot
+            if was_probe:
+                self._probe = None
+            if is_success:
+                self._failures = 0
+                self._opened_at = None if was_probe else self._opened_at
+            if is_failure:
+                self._failures += 1
+                limit = self.settings.failures
+                if was_probe or (self._opened_at is None and limit is not None and self._failures >= limit):
+                    self._opened_at = self._clock.now()
+                    for waiting in self._queue:
+                        waiting.wake()  # all of them fail
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        if self._queue:
+            self._queue[0].wake()
+
+
+class Endpoints:
+    """The endpoints that the runs of a process have used."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._endpoints: dict[str, Endpoint] = {}
+
+    def get(self, name: str, settings: EndpointSettings) -> Endpoint:
+        """Return an endpoint. If projects in one process configure it differently, the latest settings apply."""
+        with self._lock:
+            found = self._endpoints.get(name)
+            if found is None:
+                found = self._endpoints[name] = Endpoint(name, settings, self._clock)
+            found.settings = settings
+            return found
+
+    def reset(self) -> None:
+        """Forget all endpoints, their failures and the rates of their calls."""
+        with self._lock:
+            self._endpoints.clear()
+
+
+ENDPOINTS = Endpoints()
+
+
+def endpoint_name(settings: ModelSettings) -> str:
+    """Return the endpoint of a model: the origin of its server, or its adapter; empty if it has none."""
+    adapter, _, rest = settings.model.partition(":")
+    url = settings.base_url or (ADAPTERS[adapter].url if adapter in ADAPTERS else "")
+    if url:
+        try:
+            return origin_of(url)
+        except OriginInvalid:
+            return url
+    if adapter == "litellm":
+        return f"litellm:{rest.partition('/')[0]}"
+    return "" if adapter in BUILT_IN_ADAPTERS else adapter
+
+
+def endpoint_settings(name: str, adapter: str, configured: Mapping[str, EndpointSettings]) -> EndpointSettings:
+    """Return the settings of an endpoint: by its own name, by its adapter, or `default`."""
+    for key in (name, adapter, "default"):
+        if key in configured:
+            return configured[key]
+    return EndpointSettings()
+
+
+def _is_answer(error: BaseException) -> bool:
+    """Whether an error shows that the endpoint works: it rejected the request."""
+    return isinstance(error, ModelError) and not isinstance(error, FAILURES)

@@ -1,0 +1,134 @@
+"""Adapters from outside the package: entry points of the group `reyn.models`, and classes named `package.module:Class`.
+
+An adapter is a callable that returns a model. It is called with a `ModelSetup`, or without arguments if it takes none.
+Whether a project may load code is decided by `reyn.permissions.trust`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.config import ModelSettings
+from reyn.config.references import REFERENCE, load_attribute
+from reyn.config.values import ADAPTER_PACKAGES, BUILT_IN_ADAPTERS
+from reyn.documents import nearest
+from reyn.errors import AdapterInvalid, ConfigError, KeyRejected, ModelError, ReynError
+from reyn.secrets import Secrets, origin_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from importlib.metadata import EntryPoint
+
+    from reyn.models.protocol import Model
+
+ENTRY_POINTS = "reyn.models"
+
+
+class ModelSetup(msgspec.Struct, frozen=True):
+    """What an adapter from outside is called with.
+
+    Attributes:
+        name: The name that the journal records.
+        model: The text after the adapter's name: `small` in `acme:small`. Empty for `package.module:Class`.
+        settings: The settings from `models`.
+        root: The project's folder.
+    """
+
+    name: str
+    model: str
+    settings: ModelSettings
+    root: Path
+    open_secrets: Callable[[], Secrets]
+    may_bind: Callable[[str, str], bool]
+
+    def key(self, url: str) -> str | None:
+        """Return the key in the settings for a server, or `None` if the settings have none. Do not store it.
+
+        Raises:
+            KeyRejected: The secret does not exist, or may not be sent to this server.
+        """
+        handle = self.settings.key
+        if not handle:
+            return None
+        try:
+            return self.open_secrets().resolve_for(handle, url, may_bind=self.may_bind(handle, origin_of(url)))
+        except ConfigError as error:
+            raise KeyRejected(f"no API key for model `{self.name}`: {error.message}", hint=error.hint) from error
+
+
+@cache
+def installed_adapters() -> Mapping[str, EntryPoint]:
+    """Return the adapters of installed packages by name. Loads none; built-in adapters cannot be replaced."""
+    found = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
+    return {entry.name: entry for entry in reversed(found) if entry.name not in BUILT_IN_ADAPTERS}
+
+
+def adapter_versions() -> dict[str, str]:
+    """Return the adapters that need a package, with its version; empty if it is not installed. Imports none."""
+    versions = {}
+    for adapter, package in ADAPTER_PACKAGES.items():
+        try:
+            versions[adapter] = version(package)
+        except PackageNotFoundError:
+            versions[adapter] = ""
+    others = {name: entry.dist for name, entry in installed_adapters().items()}
+    return versions | {name: f"{dist.name} {dist.version}" if dist else "unknown" for name, dist in others.items()}
+
+
+def is_installed(model: str) -> bool:
+    """Whether an installed package has the adapter of a model."""
+    adapter = model.partition(":")[0]
+    return adapter not in BUILT_IN_ADAPTERS and bool(adapter) and adapter in installed_adapters()
+
+
+def is_reference(model: str) -> bool:
+    """Whether a model is named as `package.module:Class`."""
+    adapter = model.partition(":")[0]
+    return adapter not in BUILT_IN_ADAPTERS and bool(REFERENCE.fullmatch(model)) and not is_installed(model)
+
+
+def open_plugin(setup: ModelSetup) -> Model:
+    """Open a model of an installed adapter, or one that is named as `package.module:Class`.
+
+    Raises:
+        AdapterInvalid: The code cannot be loaded, fails, or returns no model.
+    """
+    text = setup.settings.model
+    if is_installed(text):
+        setup = msgspec.structs.replace(setup, model=text.partition(":")[2])
+        entry = installed_adapters()[text.partition(":")[0]]
+        what = f"adapter `{entry.name}` (`{entry.value}`)"
+        return _open(what, entry.load, setup)
+    return _open(f"`{text}`", lambda: load_attribute(text, setup.root), setup)
+
+
+def _open(what: str, load: Callable[[], Any], setup: ModelSetup) -> Model:
+    try:
+        factory = load()
+        model = factory(setup) if _takes_argument(factory) else factory()
+    except (KeyboardInterrupt, ModelError):
+        raise
+    except BaseException as error:
+        text = error.message if isinstance(error, ReynError) else f"{type(error).__name__}: {error}"
+        hint = nearest(setup.settings.model.partition(":")[0], {*BUILT_IN_ADAPTERS, *installed_adapters()}) or None
+        raise AdapterInvalid(f"the model {what} cannot be loaded: {text}", hint=hint) from error
+    if not isinstance(getattr(model, "name", None), str) or not inspect.iscoroutinefunction(
+        getattr(model, "complete", None)
+    ):
+        kind = type(model).__name__
+        raise AdapterInvalid(f"{what} returned a {kind}, which is no model: it needs `name` and an async `complete`")
+    found: Model = model
+    return found
+
+
+def _takes_argument(factory: Any) -> bool:
+    """Whether a callable takes a positional argument."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(one.kind in kinds for one in inspect.signature(factory).parameters.values())

@@ -1,0 +1,121 @@
+"""Memories in files: Markdown with front matter under `reyn/memory/`, shared or of one agent.
+
+`reyn/memory/NAME.md` is shared by all agents, `reyn/memory/AGENT/NAME.md` belongs to one. A file that cannot be read is
+listed with the reason and stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+import yaml
+
+from reyn.documents import DocumentError, parse_front_matter, read_text
+from reyn.ranking import best_matches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+FOLDER = "reyn/memory"
+SHARED = "shared"
+SLUG = r"^[a-z0-9][a-z0-9_-]{0,63}$"
+"""The names of memories."""
+MAX_DESCRIPTION = 200
+MAX_FILES = 2_000
+"""Memories of one scope that are looked at."""
+_SLUG = re.compile(SLUG)
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """One memory.
+
+    Attributes:
+        name: Its name, unique in its scope.
+        scope: `shared`, or the agent that it belongs to.
+        description: What it is about, in one line.
+        text: What is remembered.
+        source: The run and call that wrote it; empty if a person did.
+        error: Why the file cannot be read; empty if it can.
+    """
+
+    name: str
+    scope: str
+    description: str = ""
+    text: str = ""
+    source: str = ""
+    error: str = ""
+
+    @property
+    def path(self) -> str:
+        """The file, relative to the project."""
+        return memory_path(self.name, self.scope)
+
+
+def memory_path(name: str, scope: str) -> str:
+    """Return the file of a memory, relative to the project."""
+    return f"{FOLDER}/{name}.md" if scope == SHARED else f"{FOLDER}/{scope}/{name}.md"
+
+
+def memory_scope_of(path: str, name: str) -> str | None:
+    """Return the scope of the memory in a file, relative to the project; `None` if it is not the memory `name`."""
+    folder, _, file = path.rpartition("/")
+    if file != f"{name}.md" or not (folder == FOLDER or folder.startswith(f"{FOLDER}/")):
+        return None
+    scope = folder[len(FOLDER) + 1 :]
+    return (scope or SHARED) if "/" not in scope else None
+
+
+def format_memory(memory: Memory) -> str:
+    """Return the content of a memory's file."""
+    front = {"name": memory.name, "description": memory.description}
+    if memory.source:
+        front["source"] = memory.source
+    head = yaml.safe_dump(front, allow_unicode=True, sort_keys=False, width=10_000)
+    return f"---\n{head}---\n{memory.text.strip()}\n"
+
+
+def read_memory(root: Path, name: str, scope: str) -> Memory | None:
+    """Return a memory; `None` if there is none of this name."""
+    if not _SLUG.match(name):
+        return None
+    path = root / memory_path(name, scope)
+    return _read(root, path, name, scope) if path.is_file() or path.is_symlink() else None
+
+
+def read_memories(root: Path, scopes: Sequence[str]) -> Iterator[Memory]:
+    """Yield the memories of some scopes, the latest first in each."""
+    for scope in scopes:
+        folder = root / FOLDER if scope == SHARED else root / FOLDER / scope
+        try:
+            found = sorted(
+                ((path.stat().st_mtime_ns, path) for path in folder.glob("*.md")),
+                key=lambda pair: (-pair[0], pair[1].name),
+            )
+        except OSError:
+            continue
+        for _, path in found[:MAX_FILES]:
+            if _SLUG.match(path.stem):
+                yield _read(root, path, path.stem, scope)
+
+
+def _read(root: Path, path: Path, name: str, scope: str) -> Memory:
+    label = memory_path(name, scope)
+    try:
+        document = parse_front_matter(read_text(path, label, inside=root), label)
+    except DocumentError as error:
+        return Memory(name, scope, error=error.finding.message)
+    front = document.value if isinstance(document.value, dict) else {}
+    description, source = front.get("description", ""), front.get("source", "")
+    if not isinstance(description, str) or not isinstance(source, str):
+        return Memory(name, scope, text=document.body.strip(), error="`description` and `source` must be text")
+    first = document.body.strip().partition("\n")[0]
+    return Memory(name, scope, (description or first)[:MAX_DESCRIPTION], document.body.strip(), source)
+
+
+def search_memories(query: str, memories: Sequence[Memory], limit: int) -> list[tuple[Memory, float]]:
+    """Return the memories that match a query best, each with its score."""
+    texts = [f"{one.name.replace('-', ' ')} {one.description} {one.text}" for one in memories]
+    return [(memories[number], score) for number, score in best_matches(query, texts, limit)]
