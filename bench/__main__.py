@@ -157,6 +157,17 @@ def _lint_target(phases: int) -> Target:
     return Target(f"lint, CPU per phase: {phases} phases / 50", cost["ratio"], 1.5, note=note)
 
 
+def budget_targets(count: int, calls: int) -> list[Target]:
+    """Measure what budgets add to a call, and whether concurrent runs of two processes exceed a cap."""
+    cost, found = measure("budgets", count), measure("simulation", calls)
+    note = f"{cost['plain_us']:.0f} µs / {cost['budget_us']:.0f} µs a visit"
+    ends = f"{found['finished']:.0f} runs finished, {found['limited']:.0f} limited, {found['seconds']:.0f} s"
+    return [
+        Target("CPU of reserving and settling a call, µs", cost["added_us"], 100, note=note),
+        Target(f"share of the cap used by {found['calls']:.0f} calls", found["share"], 1, note=ends),
+    ]
+
+
 def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
     """Run every benchmark and return the results with their bounds."""
     results = []
@@ -220,6 +231,8 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
     for pieces in (20, 150):
         note = f"the SDK alone {calls[f'sdk_{pieces}_ms']:.2f} ms"
         results.append(Target(f"CPU of a model call, {pieces} chunks, ms", calls[f"ours_{pieces}_ms"], 3, note=note))
+    print("budgets …", file=sys.stderr)
+    results += budget_targets(count if compare else 100, 10_000 if compare else 100)
     print("tools and sub-runs …", file=sys.stderr)
     results.append(Target("CPU of an MCP call over stdio, ms", measure("mcp", min(count, 400))["call_ms"], 5))
     many = measure("iteration", 20)

@@ -240,8 +240,24 @@ async def functions(count: int) -> Results:
     return await function_bench.functions(count)
 
 
+async def budgets(count: int) -> Results:
+    """Measure what reserving and settling add to a call."""
+    from bench.budgets import overhead
+
+    return await overhead(count)
+
+
+async def simulation(count: int) -> Results:
+    """Execute runs of two processes against the budget of a day."""
+    from bench.budgets import long_simulation
+
+    return await asyncio.to_thread(long_simulation, count)
+
+
 if __name__ == "__main__":
     measure = {
+        "budgets": budgets,
+        "simulation": simulation,
         "mcp": mcp,
         "iteration": iteration,
         "sandboxes": sandboxes,

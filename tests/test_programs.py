@@ -31,7 +31,7 @@ def call(*words: str, **variables: str) -> str:
 
 def test_the_benchmarks_run_and_print_every_figure():
     figures = {row["name"]: row["value"] for row in json.loads(call("bench", "--short", "--json"))}
-    assert len(figures) == 29
+    assert len(figures) == 31
     assert all(figure is None or figure > 0 for figure in figures.values())
     assert figures["database bytes per visit, without content"] < 8192
 

@@ -183,6 +183,37 @@ def test_a_local_file_can_change_the_adapter_of_a_model(tmp_path: Path):
     assert load_config(tmp_path, environ={}).models["far"] == ModelSettings("openai:m")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("budgets: {run: {tokens: 0}}", "`budgets.run.tokens` must be an integer greater than 0 or `null`, not 0"),
+        ("budgets: {day: {cost: -1}}", "`budgets.day.cost` must be a number from 0 to 9000000 or `null`, not -1"),
+        ("budgets: {skill: {a: {run: {cents: 5}}}}", "unknown key `budgets.skill.a.run.cents`"),
+        ("budgets: {currencies: {euro: 1.1}}", "a key of `budgets.currencies` must be the three letters of a "),
+        ("budgets: {currencies: {USD: 1}}", "`budgets.currencies` has a value for USD, which is the currency of the b"),
+        ("budgets: {timezone: Mars/Base}", "there is no time zone `Mars/Base` on this machine"),
+        ("models: {a: {model: local, price: {input: 1}}}", "`models.a.price` has no `output`"),
+        (
+            "models: {a: {model: local, price: {input: 1, output: 1, currency: EUR}}}",
+            "`models.a.price` is in EUR, which is not declared",
+        ),
+        ("mcp: {servers: {Big Name: {command: [x]}}}", "a key of `mcp.servers` must be lower-case letters"),
+    ],
+)
+def test_budgets_prices_and_chosen_keys_are_checked_with_their_position(tmp_path: Path, text: str, message: str):
+    (tmp_path / "reyn.yaml").write_text(text)
+    [(line, found)] = findings_in(tmp_path)
+    assert line == 1
+    assert found.startswith(message)
+
+
+def test_a_price_in_a_declared_currency_is_accepted(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text(
+        "budgets: {currencies: {EUR: 1.1}}\nmodels: {a: {model: local, price: {input: 1, output: 0, currency: EUR}}}\n"
+    )
+    assert load_config(tmp_path, environ={}).budgets.currencies == {"EUR": 1.1}
+
+
 def test_an_invalid_key_of_a_mapping_is_reported_where_it_is_written(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("mcp:\n  servers:\n    My Server: {command: [x]}\n")
     with pytest.raises(ConfigInvalid) as caught:

@@ -32,6 +32,14 @@ def root(tmp_path: Path) -> Path:
 def downgrade(root: Path, to: int) -> None:
     """Convert the `runs` table to the format of an earlier release."""
     with closing(sqlite3.connect(root / ".reyn" / "journal.db", isolation_level=None)) as db:
+        for column in ("charge", "reserved"):
+            db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
+        for table in ("budget_accounts", "spending"):
+            db.execute(f"DROP TABLE {table}")
+        if to == 5:
+            db.execute("PRAGMA user_version = 5")
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return
         db.execute("ALTER TABLE runs DROP COLUMN imported")
         if to == 3:
             db.execute("PRAGMA user_version = 3")
@@ -56,7 +64,7 @@ def rows(root: Path, *, is_read_only: bool = False) -> dict:
         journal.close()
 
 
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, 3, 5])
 def test_an_earlier_format_is_upgraded_with_its_open_questions(root: Path, version: int):
     before = rows(root)
     downgrade(root, version)
@@ -121,7 +129,7 @@ def test_a_run_of_an_earlier_release_is_blocked_and_can_be_forked_cancelled_and_
 
 def continued(root: Path) -> RunResult:
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
-        wait = rt.result("waits").wait
+        wait = rt.result("waits").question
         assert wait is not None
         rt.answer("waits", wait.id, "this one")
         result = rt.resume("waits")

@@ -16,15 +16,21 @@ IN = {"text": "in"}
 
 
 class RecordingModel:
-    """A scripted model that records its requests."""
+    """A scripted model that records its requests. It answers no call without a durable reservation of its budget."""
 
-    def __init__(self, answers: list) -> None:
+    def __init__(self, answers: list, journal: Journal | None = None) -> None:
         self.name = "scripted"
         self.requests: list = []
         self._model = ScriptedModel(answers)
+        self._journal = journal
 
     async def complete(self, request):
         self.requests.append(request)
+        if self._journal is not None:
+            row = self._journal.find(request.run_id)
+            assert row is not None
+            assert row.reserved is not None, f"call {request.call} has no reservation"
+            assert row.reserved.call == request.call
         return await self._model.complete(request)
 
     def turn_message(self, call: int) -> str:
@@ -47,7 +53,7 @@ class Project:
         self.model = RecordingModel([])
 
     def open(self, answers: list, **options: Any) -> SyncRuntime:
-        self.model = RecordingModel(answers)
+        self.model = RecordingModel(answers, self.journal)
         ports: dict[str, Any] = {"journal": self.journal, "ids": self.ids, "clock": self.clock}
         return SyncRuntime.open(self.root, **({"model": self.model, "trust": True} | ports | options))
 

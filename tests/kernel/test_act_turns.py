@@ -27,15 +27,19 @@ def test_an_act_turn_executes_its_ops_and_the_next_frame_contains_the_results(ac
     assert "Turns with ops left: 9." in acting.model.turn_message(1)
     assert "Turns with ops" not in acting.model.turn_message(2)
     assert acting.model.system_message(0) == acting.model.system_message(1)
-    assert acting.kinds()[1:12] == [
+    assert acting.kinds()[1:16] == [
         "phase_started",
         "frame_built",
         "llm_requested",
+        "budget_reserved",
+        "budget_settled",
         "llm_responded",
         "file_started",
         "file_completed",
         "frame_built",
         "llm_requested",
+        "budget_reserved",
+        "budget_settled",
         "llm_responded",
         "control_decided",
         "artifact_stored",
@@ -220,8 +224,8 @@ def test_frame_at_returns_exactly_what_the_model_received(acting: Project):
         rt.resume("k")
         seen = [[(m.role, m.text) for m in request.messages] for request in acting.model.requests]
         asked = [event.seq for event in acting.journal.read("k") if event.kind == "llm_requested"]
-        frames = [rt.frame_at("k", seq) for seq in asked[3:]]
+        frames = [rt.prompt_at("k", seq) for seq in asked[3:]]
         assert [frame[:-1] for frame in frames] == seen
         assert [json.loads(frame[-1][1]) for frame in frames] == answers[3:]
         assert {frame[-1][0] for frame in frames} == {"answer"}
-        assert rt.frame_at("k") == frames[-1]
+        assert rt.prompt_at("k") == frames[-1]

@@ -764,7 +764,7 @@ def test_reading_stops_at_the_maximum_length(far: Caller, server: FakeServer, pi
 
 
 TOKENS = {"prompt_tokens": 5, "completion_tokens": 2}
-COUNTS = {"input_tokens": 5, "output_tokens": 2, "cached_tokens": 0}
+COUNTS = {"input_tokens": 5, "output_tokens": 2, "cached_tokens": 0, "cache_write_tokens": 0}
 
 
 @pytest.mark.parametrize(

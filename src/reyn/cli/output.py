@@ -11,12 +11,13 @@ import click
 import msgspec
 
 from reyn.cli.hints import explain_command, full_hint, full_warning
+from reyn.config.budgets import amount_text, money_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from reyn.errors import NextAction
-    from reyn.journal.kinds import Usage
+    from reyn.journal.kinds import Charge, Usage
     from reyn.runtime import RunResult
 
 COLOURS = {
@@ -97,6 +98,29 @@ def tokens_text(usage: Usage) -> str:
     return f"{usage.total:,} tokens ({usage.input_tokens:,} in{cached}, {usage.output_tokens:,} out)"
 
 
+def limit_text(limit: str, value: int) -> str:
+    """Format the value of a limit as `--raise` takes it: money in units of its currency."""
+    return amount_text(value) if limit.endswith("_cost") else str(value)
+
+
+def used_text(result: RunResult) -> str:
+    """Format the tokens of a run, and their cost if a price is known."""
+    tokens, cost = tokens_text(result.usage), result.cost
+    if cost is None or not cost.currency:
+        return tokens
+    amount = money_text(int(cost.amount.scaleb(9)), cost.currency)
+    return f"{tokens}, {amount}{f' + {cost.unpriced} calls without a price' if cost.unpriced else ''}"
+
+
+def charge_text(charge: Charge) -> str:
+    """Format what a run was charged, for a table: rounded to four decimals, `unknown` without a price."""
+    if not charge.calls:
+        return "-"
+    if not charge.currency:
+        return "unknown"
+    return f"{charge.cost / 1e9:.4f} {charge.currency}{' + ?' if charge.unpriced else ''}"
+
+
 def coloured(status: str) -> str:
     """Colour a status."""
     return click.style(status, fg=COLOURS.get(status.split()[0], "white"), bold=True)
@@ -109,12 +133,12 @@ def command_line(action: NextAction | None) -> str:
 
 def _arguments(action: NextAction) -> list[str]:
     arguments = [action.verb, action.run_id]
-    if action.wait_id is not None:
-        arguments += [action.wait_id, "VALUE"]
+    if action.question_id is not None:
+        arguments += [action.question_id, "VALUE"]
     if action.retry:
         arguments.append("--retry")
     if action.limit is not None:
-        value = "N" if action.value is None else str(action.value)
+        value = "N" if action.value is None else limit_text(action.limit, action.value)
         arguments += ["--raise", f"{action.limit or 'LIMIT'}={value}"]
     return arguments
 
@@ -135,7 +159,7 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
 
 def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
     """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
-    is_approval = result.wait is not None and result.wait.is_approval
+    is_approval = result.question is not None and result.question.is_approval
     awaited = f" for {'approval' if is_approval else 'input'}" if result.status == "waiting" else ""
     line = coloured(result.status) + awaited
     code = f" ({result.code})" if result.code else ""
@@ -150,13 +174,13 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
         click.echo(f"fix: {clean(full_hint(result.code, result.hint))}")
     if result.code:
         click.echo(f"more: {clean(explain_command(result.code))}")
-    if result.wait is not None and result.wait.suggestions:
-        click.echo(f"suggested: {', '.join(short(text, 80) for text in result.wait.suggestions)}")
+    if result.question is not None and result.question.suggestions:
+        click.echo(f"suggested: {', '.join(short(text, 80) for text in result.question.suggestions)}")
     if result.artifact is not None:
         echo_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     if result.path:
         click.echo(f"path: {clean(' → '.join(result.path))}")
-    click.echo(f"used: {tokens_text(result.usage)}, {took}")
+    click.echo(f"used: {used_text(result)}, {took}")
     if files:
         click.echo(f"files: {_file_list(files)}")
     for warning in result.warnings:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.cli.output import duration, short
+from reyn.cli.output import duration, limit_text, short
+from reyn.config.budgets import amount_text, money_text
 from reyn.errors import JournalError
 from reyn.journal import decode, kinds
 
@@ -59,6 +60,10 @@ class _Run:
         self.ops: dict[str, str] = {}
         """The name of each op that was started; empty for one whose request is a question."""
         self.sub_runs: dict[str, str] = {}
+        self.price: kinds.Price | None = None
+        """The price of the call in progress."""
+        self.call_cost: int | None = None
+        self.visit_cost = kinds.Charge()
 
     @property
     def where(self) -> str:
@@ -135,7 +140,8 @@ class Timeline:
                 data = {"retry": body.retry, "open_intent": body.open_intent}
                 return _Line(0, "resumed", f"run {event.run_id} · resumed{at}{retry}{_changed(body)}{unknown}", data)
             case kinds.LimitRaised(limit=limit, value=value):
-                text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {value}"
+                amount = "" if value is None else limit_text(limit, value)
+                text = f"limit `{limit}` removed" if value is None else f"limit `{limit}` raised to {amount}"
                 return _Line(1, "limit_raised", text, {"limit": limit, "value": value})
             case kinds.MessageRefused(type=kind, reason=reason):
                 return _Line(1, "refused", f"`{kind}` message ignored: {reason}")
@@ -153,13 +159,13 @@ class Timeline:
                 # What is to be approved is part of the result, not of the timeline.
                 text = wait.message.partition("\n")[0] if wait.is_approval else wait.message
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
-            case kinds.WaitAnswered(wait=wait_id, value=name):
+            case kinds.WaitAnswered(wait=question_id, value=name):
                 self.activity = "resuming"
                 # Another process may have started the op that asks. An approval comes before the start of its op.
-                run.ops.setdefault(wait_id.rpartition("/")[2], "")
+                run.ops.setdefault(question_id.rpartition("/")[2], "")
                 value = self._read(name)
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                return _Line(2, "answered", f"reply: {text}", {"wait": wait_id, "value": value})
+                return _Line(2, "answered", f"reply: {text}", {"wait": question_id, "value": value})
         return None
 
     # -- visits ------------------------------------------------------------------------------------
@@ -167,7 +173,7 @@ class Timeline:
     def _visit_line(self, body: Body, run: _Run, ts: int) -> _Line | None:
         match body:
             case kinds.PhaseStarted(phase=phase, visit=visit):
-                run.phase, run.visit, run.ops = phase, visit, {}
+                run.phase, run.visit, run.ops, run.visit_cost = phase, visit, {}, kinds.Charge()
                 self.activity = run.where
                 return _Line(1, "visit", f"{phase} (visit {visit})", {"phase": phase, "visit": visit})
             case kinds.LlmRequested(call=call, model=model):
@@ -175,11 +181,24 @@ class Timeline:
                 self.activity = f"{run.where} · turn {_turn(call)} · calling {model}"
             case kinds.LlmResponded(call=call, usage=usage):
                 self.activity = f"{run.where} · turn {_turn(call)}"
-                return self._turn_line(_turn(call), usage, ts - run.called_at if run.called_at else None)
+                return self._turn_line(_turn(call), usage, ts - run.called_at if run.called_at else None, run)
             case kinds.ModelQueued(model=model, endpoint=endpoint, reason=reason, ahead=ahead):
                 text = f"waiting for {endpoint} ({_QUEUED[reason]}{f', {ahead} ahead' if ahead else ''})"
                 self.activity = f"{run.where} · {text}"
                 return _Line(2, "queued", f"{model}: {text}", {"model": model, "endpoint": endpoint, "reason": reason})
+            case kinds.BudgetReserved(price=price, waited_ms=waited):
+                run.price = price
+                if waited:
+                    text = f"waited {duration(waited * 1000)} for a budget that other calls had reserved"
+                    return _Line(2, "budget_waited", text, {"waited_ms": waited})
+            case kinds.BudgetSettled():
+                return _charge_line(body, run)
+            case kinds.PhaseCompleted() if run.visit_cost.cost:
+                cost = run.visit_cost
+                calls = f"{cost.calls} call{'s' if cost.calls > 1 else ''}"
+                text = f"cost {money_text(cost.cost, cost.currency)} · {cost.tokens:,} tokens · {calls}"
+                data = {"cost": amount_text(cost.cost), "currency": cost.currency, "tokens": cost.tokens}
+                return _Line(2, "visit_cost", text, data)
             case kinds.ModelRetried(model=model, wait_ms=wait, message=message):
                 self.activity = f"{run.where} · calling {model} again"
                 return _Line(2, "retried", _retry_text(body), {"model": model, "wait_ms": wait, "message": message})
@@ -198,13 +217,17 @@ class Timeline:
                 )
         return _answer_line(body)
 
-    def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None) -> _Line:
+    def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None, run: _Run) -> _Line:
         used = usage.total if usage else 0
         self.tokens += used
         parts = [f"turn {turn}"]
         parts += [f"{used:,} tokens"] if usage else []
+        data: dict[str, Any] = {"turn": turn, "tokens": used}
+        if run.call_cost and run.price is not None:
+            parts.append(money_text(run.call_cost, run.price.currency))
+            data |= {"cost": amount_text(run.call_cost), "currency": run.price.currency}
         parts += [duration(took)] if took is not None else []
-        return _Line(2, "turn", " · ".join(parts), {"turn": turn, "tokens": used})
+        return _Line(2, "turn", " · ".join(parts), data)
 
     # -- ops ------------------------------------------------------------------------------------------
 
@@ -282,6 +305,18 @@ def _turn(call: str) -> int:
     """Return the turn of a call within its visit: `4.2` is turn 2; 0 if a damaged record says otherwise."""
     turn = call.rpartition(".")[2]
     return int(turn) if turn.isdecimal() and len(turn) < 10 else 0
+
+
+def _charge_line(settled: kinds.BudgetSettled, run: _Run) -> _Line | None:
+    """Count what a call was charged; return a line if it was charged in full without an answer or a usage."""
+    run.call_cost = settled.cost
+    currency = run.price.currency if run.price is not None else ""
+    run.visit_cost += kinds.Charge(settled.usage.total, settled.cost or 0, currency, 1)
+    if settled.basis == "usage" or not run.price or not settled.cost:
+        return None
+    why = "the outcome of the call is unknown" if settled.basis == "unknown" else "the model reported no usage"
+    text = f"charged in full, {money_text(settled.cost, currency)}: {why}"
+    return _Line(2, "charged_in_full", text, {"call": settled.call, "basis": settled.basis})
 
 
 def _retry_text(body: kinds.ModelRetried) -> str:

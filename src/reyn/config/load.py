@@ -32,7 +32,8 @@ _PLAIN_TEXT_KEYS = ("model", "output_language")
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The sources of a configuration, lowest precedence first. Each is valid by itself, and so is their merger."""
+    """The sources of a configuration, lowest precedence first. Each source is valid, and so is the merged
+    configuration."""
 
     documents: tuple[Document, ...]
 
@@ -43,7 +44,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     @property
     def operator(self) -> dict[str, Any]:
-        """Return what the operator sets: everything except the files of the project."""
+        """Return the settings of the operator: of all sources except the files of the project."""
         return _merge_all(document for document in self.documents if document.file not in FILES)
 
     def last(self, *path: str) -> Document | None:
@@ -129,8 +130,8 @@ def sets_key(document: Document, path: tuple[str, ...]) -> bool:
     return True
 
 
-class _ModelFault(NamedTuple):
-    """An error in the merged settings of a model, and the key that it is about."""
+class _Fault(NamedTuple):
+    """An error in the merged settings, and the key that it is about."""
 
     path: tuple[str, ...]
     message: str
@@ -138,40 +139,86 @@ class _ModelFault(NamedTuple):
 
 
 def _check_merged(merged: dict[str, Any], documents: list[Document]) -> list[Finding]:
-    """Check the settings of each model; report an error where the last source sets the key."""
+    """Check the settings of each model, and the budgets; report an error where the last source sets the key."""
     models = merged.get("models", {})
+    faults = [
+        fault
+        for name, settings in models.items()
+        if isinstance(settings, dict)
+        for fault in (*_model_faults(name, settings, models), *_price_faults(name, settings, merged))
+    ]
     findings = []
-    for name, settings in models.items():
-        for fault in _model_faults(name, settings, models) if isinstance(settings, dict) else ():
-            last = next(document for document in reversed(documents) if sets_key(document, fault.path))
-            findings.append(last.finding(CODE, fault.message, *fault.path, fix=fault.fix))
+    for fault in (*faults, *_budget_faults(merged)):
+        last = next(document for document in reversed(documents) if sets_key(document, fault.path))
+        findings.append(last.finding(CODE, fault.message, *fault.path, fix=fault.fix))
     return findings
 
 
-def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -> Iterator[_ModelFault]:
+def _price_faults(name: str, settings: dict[str, Any], merged: dict[str, Any]) -> Iterator[_Fault]:
+    """Find a price that is incomplete, or in a currency that the project does not declare."""
+    price = settings.get("price")
+    if not isinstance(price, dict):
+        return
+    path = ("models", name, "price")
+    for key in ("input", "output"):
+        if key not in price:
+            fix = f"Add `{key}:`, the price of a million tokens; 0 if they cost nothing."
+            yield _Fault(path, f"`models.{name}.price` has no `{key}`", fix)
+    budgets = merged.get("budgets", {})
+    declared = {budgets.get("currency", "USD"), *budgets.get("currencies", {})}
+    currency = price.get("currency")
+    if currency is not None and currency not in declared:
+        fix = f"Add its value to `budgets.currencies`: `{{{currency}: 1.1}}`."
+        yield _Fault((*path, "currency"), f"`models.{name}.price` is in {currency}, which is not declared", fix)
+
+
+def _budget_faults(merged: dict[str, Any]) -> Iterator[_Fault]:
+    """Find a currency that is converted to itself, and a time zone that does not exist."""
+    budgets = merged.get("budgets", {})
+    own = budgets.get("currency", "USD")
+    if own in budgets.get("currencies", {}):
+        message = f"`budgets.currencies` has a value for {own}, which is the currency of the budgets"
+        yield _Fault(("budgets", "currencies", own), message, f"Remove `{own}`.")
+    zone = budgets.get("timezone", "UTC")
+    if zone != "UTC" and not _is_zone(zone):
+        message = f"there is no time zone `{zone}` on this machine"
+        yield _Fault(("budgets", "timezone"), message, "Use `UTC`, or a name such as `Europe/Berlin`.")
+
+
+def _is_zone(name: str) -> bool:
+    from zoneinfo import ZoneInfo
+
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        return False
+    return True
+
+
+def _model_faults(name: str, settings: dict[str, Any], models: dict[str, Any]) -> Iterator[_Fault]:
     path = ("models", name)
     if "model" not in settings:
-        yield _ModelFault(path, f"`models.{name}` has no `model`", "Add `model:`, for example `model: openai:NAME`.")
+        yield _Fault(path, f"`models.{name}` has no `model`", "Add `model:`, for example `model: openai:NAME`.")
         return
     adapter = settings["model"].partition(":")[0]
     for key, owners in ADAPTERS_OF_SETTING.items():
         if settings.get(key) is not None and adapter in MODES and adapter not in owners:
             message = f"`models.{name}.{key}` does not apply to `{adapter}` models"
-            yield _ModelFault((*path, key), message, f"Remove `{key}`.")
+            yield _Fault((*path, key), message, f"Remove `{key}`.")
     if settings.get("answer_form") == "tools" and adapter == "local":
         message = "`local` models have no native tool calling"
-        yield _ModelFault((*path, "answer_form"), message, "Use `short`.")
+        yield _Fault((*path, "answer_form"), message, "Use `short`.")
     mode = settings.get("mode", "auto")
     if mode not in MODES.get(adapter, (mode,)):
         choices = " or ".join(f"`{choice}`" for choice in MODES[adapter])
-        yield _ModelFault((*path, "mode"), f"`{adapter}` models have no mode `{mode}`", f"Use {choices}.")
+        yield _Fault((*path, "mode"), f"`{adapter}` models have no mode `{mode}`", f"Use {choices}.")
     if adapter == "litellm" and settings.get("key") is not None and settings.get("base_url") is None:
         message = "a `litellm` model with a `key` needs a `base_url`"
-        yield _ModelFault((*path, "key"), message, "Add the URL of the server that may receive the key.")
+        yield _Fault((*path, "key"), message, "Add the URL of the server that may receive the key.")
     for other in settings.get("fallback", ()):
         if other not in models and ":" not in other and other != "local":
             message = f"`models.{name}.fallback` names an unknown model `{other}`"
-            yield _ModelFault((*path, "fallback"), message, nearest(other, models))
+            yield _Fault((*path, "fallback"), message, nearest(other, models))
 
 
 def _merge_all(documents: Iterable[Document]) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from reyn.config.budgets import BudgetsSettings, Caps, PriceSettings
+
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
@@ -133,6 +135,7 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
     threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] | None = None
+    price: PriceSettings | None = None
 
     @property
     def window(self) -> int | None:
@@ -274,18 +277,20 @@ ToolName = Annotated[
 ]
 
 
-SEARCH_URLS = {
+SearchProvider = Literal["brave", "tavily", "searxng"]
+
+SEARCH_URLS: dict[SearchProvider, str] = {
     "brave": "https://api.search.brave.com/res/v1/web/search",
     "tavily": "https://api.tavily.com/search",
     "searxng": "",
 }
-"""The providers of web searches and their servers; the operator runs the one without a URL."""
+"""The server of each search provider; the operator runs the one without a URL."""
 
 
 class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The provider of web searches."""
 
-    provider: str
+    provider: SearchProvider
     key: SecretHandle | None = None
     url: Url | None = None
 
@@ -347,7 +352,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`), `two_step`
     (`auto`, `always` or `never`), `images` (whether it reads the images that tools return), `timeout` in seconds,
     `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
-    default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others)."""
+    default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others),
+    `price` of a million tokens: `{input: 2.5, output: 10}`, and where they differ `cached_input`, `cache_write` and
+    `currency`."""
     endpoints: dict[EndpointName, EndpointSettings] = {}
     """Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency: 8}}`. A key
     is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is the number of calls
@@ -366,6 +373,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     artifact for the same input, or call a failing op with the same arguments, before the run stops; `null` means no
     limit. `on_limit` applies when a visit has used its act turns:
     `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
+    budgets: BudgetsSettings = BudgetsSettings()
+    """What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all processes
+    of the project. `skill: {NAME: {run: …, day: …}}` limits one skill. A call that could exceed a budget is not made;
+    the run stops. `currency` is the currency of `cost`. `currencies` has the value of other currencies in it, such as
+    `{EUR: 1.1}`. Days begin at midnight in `timezone`."""
     permissions: dict[str, Any] = {}
     """Rules for the requests of skills, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
     `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. If several match, `deny` wins,
@@ -405,14 +417,18 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strict: bool = False
     """Enforce required fields at every depth of an artifact instead of at the top level only."""
     sizes: Sizes = Sizes()
-    """Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a frame, before
-    truncation: `input_bytes`, `result_bytes`. A file that an op reads or writes: `file_bytes`. All ops of one
-    visit: the bytes that they may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
-    as results and contents of files (`visit_recorded_bytes`); an op beyond that fails with an error result."""
+    """Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a prompt; a
+    larger one is truncated: `input_bytes`, `result_bytes`. A file that an op reads or writes: `file_bytes`. All ops of
+    one visit together: bytes to read (`visit_read_bytes`), to search (`visit_matched_bytes`), and to record as results
+    and contents of files (`visit_recorded_bytes`). An op that exceeds a limit fails."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The limits of a run. Reaching one stops the run; `--raise NAME=N` raises it."""
+    """The limits of a run. Reaching one stops the run; `--raise NAME=N` raises it.
+
+    Money is in billionths of the currency. The budgets of a day and of the run's skill are not stored here: the former
+    are those of the current configuration, the latter depend on the skill. Their names are for raised values.
+    """
 
     max_phase_visits: int | None = 25
     max_act_turns: int | None = None
@@ -421,6 +437,15 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     tokens: int | None = None
     no_progress: int | None = 3
     max_prompt_tokens: int | None = None
+    run_tokens: int | None = None
+    run_cost: int | None = None
+    skill_tokens: int | None = None
+    skill_cost: int | None = None
+    day_tokens: int | None = None
+    day_cost: int | None = None
+    skill_day_tokens: int | None = None
+    skill_day_cost: int | None = None
+    overrun: int | None = 0
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -440,10 +465,14 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     context: ProjectContextChoice | None = None
     prompt_limits: dict[str, PromptLimit] = {}
     """The prompt limit of each of these models."""
+    skill_budgets: dict[str, Caps] = {}
+    """The budget of a run of each of these skills."""
+    currency: str = "USD"
+    """The currency of the budgets."""
 
     @property
     def counter(self) -> CounterChoice:
-        """How the project counts tokens."""
+        """The token counter of the project."""
         return self.context.counter if isinstance(self.context, ProjectContext) else "auto"
 
     @classmethod
@@ -459,6 +488,8 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 tokens=config.limits.tokens,
                 no_progress=config.limits.no_progress,
                 max_prompt_tokens=context.max_prompt_tokens if isinstance(context, ProjectContext) else None,
+                run_tokens=(budget := Caps.of(config.budgets.run)).tokens,
+                run_cost=budget.cost,
             ),
             max_phase_retries=config.max_phase_retries,
             output_language=config.output_language,
@@ -467,5 +498,9 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             on_limit=config.limits.on_limit,
             approval_seconds=config.limits.approval_seconds,
             context=context,
+            skill_budgets={
+                name: caps for name, one in sorted(config.budgets.skill.items()) if (caps := Caps.of(one.run))
+            },
+            currency=config.budgets.currency,
             classes={name: entry if isinstance(entry, str) else name for name, entry in sorted(config.models.items())},
         )

@@ -1,7 +1,7 @@
 """The journal: event kinds, canonical bytes, the hash chain, blobs, and storage behind one port.
 
-The journal validates and stores events and derives a run's lifecycle from them. `reyn.kernel` decides what a run does
-next.
+The journal validates and stores events and derives a run's lifecycle from them. `reyn.kernel` decides the next step of
+a run.
 """
 
 from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
@@ -25,6 +25,7 @@ from reyn.journal.port import (
 )
 from reyn.journal.projections import RunRow
 from reyn.journal.registry import Body, Status, decode, encode
+from reyn.journal.spending import Balance, SpendRow
 
 __all__ = [
     "ENDED",
@@ -33,6 +34,7 @@ __all__ = [
     "Answer",
     "Approval",
     "AttachedImage",
+    "Balance",
     "Batch",
     "Blob",
     "Body",
@@ -47,6 +49,7 @@ __all__ = [
     "ReportRun",
     "RunRow",
     "Say",
+    "SpendRow",
     "Status",
     "canonical",
     "check_json",

@@ -1,4 +1,4 @@
-"""The lifecycle of a run: status, reason, phase, open question.
+"""The lifecycle of a run: status, reason, phase, open question, and what its model calls were charged.
 
 The kernel's `RunState` and the journal's `RunRow` both extend `Lifecycle` and advance by the rules here, so they cannot
 disagree.
@@ -32,13 +32,17 @@ class Lifecycle(msgspec.Struct, frozen=True):
         phase: The phase in progress, or the next one.
         wait: The open question, the run's own or that of a sub-run.
         messages_taken: The id of the last inbox message that the run has processed.
+        charge: What its model calls and its sub-runs were charged. A fork starts without its origin's.
+        reserved: What a model call in progress may use; also that of a process that died during the call.
     """
 
     status: Status | None = None
     reason: str = ""
     phase: str = ""
-    wait: kinds.Wait | None = None
+    wait: kinds.Question | None = None
     messages_taken: int = 0
+    charge: kinds.Charge = kinds.Charge()
+    reserved: kinds.BudgetReserved | None = None
 
 
 L = TypeVar("L", bound=Lifecycle)
@@ -60,8 +64,9 @@ def _start(life: L, _: kinds.RunStarted) -> L:
 
 
 def _fork(life: L, _: kinds.RunForked) -> L:
-    """Start running, whatever the status of the origin was. An open question of the origin is asked again."""
-    return replace(life, status="running", reason="", wait=None)
+    """Start with the status `running`, not with the status of the origin. An open question of the origin is asked
+    again."""
+    return replace(life, status="running", reason="", wait=None, charge=kinds.Charge(), reserved=None)
 
 
 def _resume(life: L, _: kinds.RunResumed) -> L:
@@ -126,6 +131,28 @@ def _complete(life: L, body: kinds.SkillCompleted) -> L:
     return life if life.status in ENDED else replace(life, status="finished", reason="")
 
 
+def _reserve(life: L, body: kinds.BudgetReserved) -> L:
+    return replace(life, reserved=body)
+
+
+def _settle(life: L, body: kinds.BudgetSettled) -> L:
+    reserved, before = life.reserved, life.charge
+    price = reserved.price if reserved is not None else None
+    charge = kinds.Charge(
+        before.tokens + body.usage.total,
+        before.cost + (body.cost or 0),
+        before.currency or (price.currency if price is not None else ""),
+        before.calls + 1,
+        before.unpriced + (body.cost is None),
+        before.assumed + (body.basis in ("no_usage", "unknown")),
+    )
+    return replace(life, charge=charge, reserved=None)
+
+
+def _add_charge(life: L, body: kinds.SubRunCompleted | kinds.NestedRunEnded) -> L:
+    return life if body.charge is None else replace(life, charge=life.charge + body.charge)
+
+
 _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.RunStarted: _start,
     kinds.RunForked: _fork,
@@ -143,4 +170,8 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.PhaseCompleted: _leave_phase,
     kinds.PhaseRolledBack: _roll_back,
     kinds.SkillCompleted: _complete,
+    kinds.BudgetReserved: _reserve,
+    kinds.BudgetSettled: _settle,
+    kinds.SubRunCompleted: _add_charge,
+    kinds.NestedRunEnded: _add_charge,
 }

@@ -25,12 +25,14 @@ from reyn.journal.port import (
     hashes_in,
 )
 from reyn.journal.projections import RunRow, project, rebuild
+from reyn.journal.spending import Balance, SpendRow, check_cap, in_full, postings, run_accounts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from reyn.journal.event import Event
     from reyn.journal.kinds import ForkPoint
+    from reyn.journal.spending import Postings
 
 
 class MemoryJournal:
@@ -44,21 +46,42 @@ class MemoryJournal:
         self._claims: set[str] = set()
         self._approvals: dict[int, Approval] = {}
         self._last_approval = 0
+        self._balances: dict[str, Balance] = {}
+        self._charges: dict[tuple[str, str, str, str], SpendRow] = {}
 
     def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
-        row, batch = self._rows.get(run_id), Batch(run_id, expected_seq, events, blobs)
+        return self._append(Batch(run_id, expected_seq, events, blobs))
+
+    def _append(self, batch: Batch, *, is_imported: bool = False) -> int:
+        run_id, events, blobs = batch.run_id, batch.events, batch.blobs
+        row = self._rows.get(run_id)
         point = fork_point(batch) if row is None else None
         if point is not None:
             bodies = check_batch(batch, point.seq, self._hash_at(point), opens_fork=True)
         else:
             bodies = check_batch(batch, row.seq if row else 0, row.hash if row else GENESIS)
         origin = rebuild(islice(self.read(point.run), point.seq)) if point else None
-        self._blobs.update((blob.hash, blob.content) for blob in blobs)
         if not events:
-            return expected_seq
+            self._blobs.update((blob.hash, blob.content) for blob in blobs)
+            return batch.expected_seq
+        after = project(row, events, bodies, origin)
+        found = None if is_imported else postings(run_id, after.skill, row.reserved if row else None, bodies)
+        if found is not None:
+            self._post(found)
+        self._blobs.update((blob.hash, blob.content) for blob in blobs)
         self._events.setdefault(run_id, []).extend(events)
-        self._rows[run_id] = project(row, events, bodies, origin)
+        self._rows[run_id] = after
         return events[-1].seq
+
+    def _post(self, found: Postings) -> None:
+        """Apply the effects of a batch on spending, all of them or none. Raises `BudgetExceeded`."""
+        after = {name: posting.added_to(self.balance(name)) for name, posting in found.accounts.items()}
+        for name, posting in found.accounts.items():
+            check_cap(posting, after[name])
+        self._balances.update(after)
+        for row in found.rows:
+            known = self._charges.get(row.key)
+            self._charges[row.key] = row if known is None else known.plus(row)
 
     def _hash_at(self, point: ForkPoint) -> str:
         return next((event.hash for event in self.read(point.run, point.seq - 1)), "")
@@ -78,7 +101,7 @@ class MemoryJournal:
             for batch in batches:
                 if batch.run_id in self._rows:
                     raise AppendConflict(f"run `{batch.run_id}` exists already")
-                self.append(batch.run_id, batch.expected_seq, batch.events, batch.blobs)
+                self._append(batch, is_imported=True)
                 self._rows[batch.run_id] = replace(self._rows[batch.run_id], imported=origin)
         except BaseException:
             self._events, self._rows, self._blobs = before
@@ -142,6 +165,12 @@ class MemoryJournal:
     def revoke(self, approval_id: int) -> bool:
         return self._approvals.pop(approval_id, None) is not None
 
+    def balance(self, account: str) -> Balance:
+        return self._balances.get(account, Balance())
+
+    def charges(self, since: str = "") -> list[SpendRow]:
+        return [row for key, row in sorted(self._charges.items()) if row.day >= since]
+
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         wanted = {run_id for run_id in run_ids if run_id in self._rows}
         if claimed := wanted & self._claims:
@@ -154,11 +183,21 @@ class MemoryJournal:
                 unused.difference_update(*(hashes_in(event.raw) for event in others))
         size = sum(map(len, events)) + sum(len(self._blobs[name]) for name in unused)
         if not dry_run:
+            for run_id in wanted:
+                self._close_accounts(self._rows[run_id])
             self._events = {run_id: own for run_id, own in self._events.items() if run_id not in wanted}
             self._rows = {run_id: row for run_id, row in self._rows.items() if run_id not in wanted}
             self._blobs = {name: content for name, content in self._blobs.items() if name not in unused}
             self._inbox = [(to, message) for to, message in self._inbox if to not in wanted]
         return Deletion(len(events), len(unused), size)
+
+    def _close_accounts(self, row: RunRow) -> None:
+        if row.reserved is not None and not row.imported:
+            found = postings(row.run_id, row.skill, row.reserved, [in_full(row.reserved)])
+            assert found is not None
+            self._post(found)
+        for name in run_accounts(row.run_id):
+            self._balances.pop(name, None)
 
     def close(self) -> None:
         pass

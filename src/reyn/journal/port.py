@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from reyn.journal.projections import RunRow
     from reyn.journal.registry import Body
+    from reyn.journal.spending import Balance, SpendRow
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -49,7 +50,7 @@ class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Change what a conversation remembers. `text` is what to remember, or the id to forget; empty to compact it."""
+    """Change the memory. `text` is the text to remember, or the id of the entry to forget; empty for `compact`."""
 
     action: Literal["remember", "forget", "compact"]
     text: str = ""
@@ -135,7 +136,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """What `Journal.delete` removed. `bytes` is the size of events and contents."""
+    """The numbers of deleted events and contents. `bytes` is the size of events and contents."""
 
     events: int = 0
     blobs: int = 0
@@ -151,6 +152,7 @@ class Journal(Protocol):
         Raises:
             AppendConflict: The run's last event is not `expected_seq`. Nothing is stored.
             EventInvalid: An event is unknown, malformed or not chained. Nothing is stored.
+            BudgetExceeded: A `budget_reserved` exceeds the cap of an account. Nothing is stored.
         """
         ...
 
@@ -184,7 +186,8 @@ class Journal(Protocol):
         ...
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
-        """Return the messages to a run with ids above `after`. Removes nothing: an event records what was processed."""
+        """Return the messages to a run with ids above `after`. Removes nothing: events record which messages were
+        processed."""
         ...
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:
@@ -215,10 +218,19 @@ class Journal(Protocol):
         """Remove a standing approval. Returns whether it existed."""
         ...
 
+    def balance(self, account: str) -> Balance:
+        """Return the balance of a budget account; zero if nothing drew on it."""
+        ...
+
+    def charges(self, since: str = "") -> list[SpendRow]:
+        """Return what model calls were charged from a day on, oldest first. Imported runs are not included."""
+        ...
+
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         """Delete runs with their events and messages, and the content that no other run refers to, in one transaction.
 
-        Unknown ids are ignored. Other connections may stay open.
+        What they were charged stays; an open reservation is charged in full. Unknown ids are ignored. Other connections
+        may stay open.
 
         Args:
             run_ids: The runs to delete.

@@ -40,6 +40,7 @@ from reyn.journal.formats import (
     OWNERS,
     ROW,
     SCHEMA,
+    SPENDING,
     UPDATE,
     UPGRADES,
     column_value,
@@ -58,6 +59,8 @@ from reyn.journal.port import (
     fork_point,
 )
 from reyn.journal.projections import RunRow, project, rebuild
+from reyn.journal.spending import Balance, SpendRow, postings
+from reyn.journal.spending_tables import balance_of, charges_since, check_caps, close_accounts, post
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -164,7 +167,7 @@ class SqliteJournal:
                 for batch in batches:
                     if self._head(self._writer, batch.run_id) is not None:
                         raise AppendConflict(f"run `{batch.run_id}` exists already")
-                    result = self._store(batch, heads)
+                    result = self._store(batch, heads, is_imported=True)
                     if isinstance(result, JournalError):
                         raise result
                     self._store_blobs(batch.blobs)
@@ -183,8 +186,11 @@ class SqliteJournal:
             )
             return int(number)
 
-    def _store(self, batch: Batch, heads: dict[str, _Head]) -> int | JournalError:
-        """Store one batch inside the transaction, and the run's new head in `heads`."""
+    def _store(self, batch: Batch, heads: dict[str, _Head], *, is_imported: bool = False) -> int | JournalError:
+        """Store one batch inside the transaction, and the run's new head in `heads`.
+
+        Nothing is charged for an imported run: it was paid for elsewhere.
+        """
         head = heads.get(batch.run_id) or self._heads.get(batch.run_id)
         if head is None or head.row.seq != batch.expected_seq:
             head = self._head(self._writer, batch.run_id)
@@ -199,15 +205,15 @@ class SqliteJournal:
             if not batch.events:
                 return batch.expected_seq
             after = project(head.row if head else None, batch.events, bodies, origin)
-            if head is None:
-                key = self._insert_row(after)
-            elif self._update_row(head, after):
-                key = head.key
-            else:  # the cached head is out of date: another process appended
-                _check(batch, self._head(self._writer, batch.run_id))
-                raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
+            reserved = head.row.reserved if head else None
+            found = None if is_imported else postings(batch.run_id, after.skill, reserved, bodies)
+            if found is not None:
+                check_caps(self._writer, found)
+            key = self._store_row(head, after, batch)
         except JournalError as error:
             return error
+        if found is not None:  # after the last check: other batches share the transaction
+            post(self._writer, found)
         # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
         self._writer.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -215,6 +221,16 @@ class SqliteJournal:
         )
         heads[batch.run_id] = _Head(key, after)
         return after.seq
+
+    def _store_row(self, head: _Head | None, after: RunRow, batch: Batch) -> int:
+        """Insert or update the row of a run; return its key."""
+        if head is None:
+            return self._insert_row(after)
+        if self._update_row(head, after):
+            return head.key
+        # The cached head is out of date: another process appended.
+        _check(batch, self._head(self._writer, batch.run_id))
+        raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
 
     def _insert_row(self, row: RunRow) -> int:
         cursor = self._writer.execute(
@@ -226,9 +242,9 @@ class SqliteJournal:
 
     def _update_row(self, head: _Head, row: RunRow) -> bool:
         """Update a run's row. Returns false if the row is not at `head`."""
-        wait, head_hash = column_value(row, "wait"), bytearray.fromhex(row.hash)
-        values = (row.seq, head_hash, row.status, row.phase, row.reason, row.updated, wait, row.messages_taken)
-        cursor = self._writer.execute(UPDATE, (*values, head.key, head.row.seq))
+        wait, charge, reserved = (column_value(row, name) for name in ("wait", "charge", "reserved"))
+        values = (row.seq, bytearray.fromhex(row.hash), row.status, row.phase, row.reason, row.updated, wait)
+        cursor = self._writer.execute(UPDATE, (*values, row.messages_taken, charge, reserved, head.key, head.row.seq))
         return cursor.rowcount == 1
 
     def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:
@@ -267,6 +283,8 @@ class SqliteJournal:
                 keys = self._deletable(set(run_ids))
                 deletion, unused = count(self._writer, keys)
                 if not dry_run and keys:
+                    heads = filter(None, (self._head(self._writer, run_id) for run_id in keys))
+                    close_accounts(self._writer, [head.row for head in heads])
                     delete(self._writer, keys, unused)
                     # Connections that remember hashes and heads compare this number before they rely on them.
                     self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
@@ -377,6 +395,18 @@ class SqliteJournal:
         with self._write_lock, self._errors, self._write():
             return delete_approval(self._writer, approval_id)
 
+    def balance(self, account: str) -> Balance:
+        if self._columns != ROW:  # an earlier format that is open for reading has none
+            return Balance()
+        with self._read_lock, self._errors:
+            return balance_of(self._reader, account)
+
+    def charges(self, since: str = "") -> list[SpendRow]:
+        if self._columns != ROW:
+            return []
+        with self._read_lock, self._errors:
+            return charges_since(self._reader, since)
+
     def find(self, run_id: str) -> RunRow | None:
         with self._read_lock, self._errors:
             head = self._head(self._reader, run_id)
@@ -457,7 +487,7 @@ class SqliteJournal:
             with self._transaction:
                 if self._format() == 0:  # no other process created the tables meanwhile
                     is_new = not self._writer.execute("SELECT 1 FROM sqlite_master").fetchone()
-                    for statement in (SCHEMA + APPROVALS + OWNERS).split(";")[:-1]:
+                    for statement in (SCHEMA + APPROVALS + OWNERS + SPENDING).split(";")[:-1]:
                         self._writer.execute(statement)
                     if is_new:  # an existing database may contain planted approvals
                         self._mark()
@@ -465,7 +495,7 @@ class SqliteJournal:
         while not self._is_read_only and (version := self._format()) in UPGRADES:
             with self._transaction:
                 if self._format() == version:  # no other process upgraded it meanwhile
-                    for statement in (UPGRADES[version] + APPROVALS + OWNERS).split(";")[:-1]:
+                    for statement in (UPGRADES[version] + APPROVALS + OWNERS + SPENDING).split(";")[:-1]:
                         self._writer.execute(statement)
                     self._rebuild_rows()
                     self._writer.execute(f"PRAGMA user_version = {FORMAT}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from reyn.config import Limits
+from reyn.config.budgets import money_text
 from reyn.journal import kinds
 from reyn.kernel.effects import Pause
 from reyn.skills.values import END
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 UNLIMITED = 1_000_000
 """The number of act turns if the cap was removed."""
+
+
+DAY_LIMITS = ("day_tokens", "day_cost", "skill_day_tokens", "skill_day_cost")
+BUDGET_LIMITS = ("run_tokens", "run_cost", "skill_tokens", "skill_cost", *DAY_LIMITS)
+"""The limits that a budget sets. A call that could exceed one is not made."""
 
 
 def limit_of(state: RunState, settings: RunSettings, name: str) -> int | None:
@@ -86,6 +92,30 @@ async def within_limits(tape: Tape, settings: RunSettings) -> None:
         await Pause()
 
 
+def refusal_reason(refused: kinds.BudgetRefused, phase: str) -> str:
+    """Return why a model call was not made."""
+
+    def amount(value: int) -> str:
+        return money_text(value, refused.currency) if refused.currency else f"{value:,} tokens"
+
+    held = f", {amount(refused.reserved)} are reserved by calls in progress" if refused.reserved else ""
+    return (
+        f"phase `{phase}`: the next call of `{refused.model}` could use {amount(refused.needed)}; "
+        f"`{refused.limit}` is {amount(refused.cap)}, {amount(refused.used)} are used{held}"
+    )
+
+
+async def within_allowance(tape: Tape) -> None:
+    """Stop the run if the last model call used more than its budget allowed; return once that is accepted."""
+    while tape.state.over is not None:
+        (call, over), allowed = tape.state.over, tape.state.raised.get("overrun", 0)
+        if allowed is None or over <= allowed:
+            return
+        reason = f"phase `{tape.state.phase}`: call {call} used {over:,} tokens more than the model was allowed"
+        tape.emit(kinds.LimitReached("overrun", allowed, tape.state.phase, reason))
+        await Pause()
+
+
 def act_turns(state: RunState, settings: RunSettings, phase_limit: int) -> int:
     """Return how many act turns a visit may take: the smaller of the phase's limit and the configured cap.
 
@@ -122,7 +152,7 @@ def limits_to_raise(
     parent.
     """
     found: dict[str, int | None] = {}
-    for name in ("max_act_turns", "max_prompt_tokens"):
+    for name in ("max_act_turns", "max_prompt_tokens", "overrun", *BUDGET_LIMITS):
         if name in parent.raised and child.raised.get(name, 0) != parent.raised[name]:
             found[name] = parent.raised[name]
     for name in ("max_phase_visits", "phase_seconds", "run_seconds", "tokens", "no_progress"):

@@ -9,6 +9,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.token_counting import TokenCounting
 from reyn.errors import InternalError
@@ -20,7 +22,9 @@ from reyn.journal import (
     decode,
     kinds,
 )
+from reyn.journal.spending import in_full
 from reyn.kernel import versions
+from reyn.kernel.budgets import CallBudget
 from reyn.kernel.conversations import is_turn_open
 from reyn.kernel.effects import (
     CallHooks,
@@ -47,6 +51,7 @@ if TYPE_CHECKING:
     from reyn.context.budget_log import BudgetLog
     from reyn.journal import Body, Event, Journal
     from reyn.journal.commits import SharedCommits
+    from reyn.kernel.budgets import Above, Budgets, SettingsOf
     from reyn.kernel.effects import Effect, EventWithBlobs
     from reyn.kernel.hooks import Hook
     from reyn.kernel.inbox import InboxPolling
@@ -90,6 +95,9 @@ class LiveWorld:
         people: People,
         polling: InboxPolling,
         budget_log: BudgetLog,
+        budgets: Budgets,
+        settings_of: SettingsOf,
+        above: Above,
         *,
         resumption: Resumption | None = None,
         listener: Listener | None = None,
@@ -113,6 +121,9 @@ class LiveWorld:
         self._people = people
         self._polling = polling
         self._budget_log = budget_log
+        self._budgets = budgets
+        self._settings_of = settings_of
+        self._above = above
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
@@ -140,7 +151,7 @@ class LiveWorld:
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
             case PerformOp() if self._ops.may_take_time(effect):
-                with run_scope(self._owner, tape, effect.key):
+                with run_scope(self._owner, tape, effect.key, self._above):
                     return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
@@ -255,8 +266,7 @@ class LiveWorld:
         if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
             return None
 
-        async def record(body: Body) -> None:
-            tape.record(body, self.now())
+        async def flush() -> None:
             flushing = asyncio.ensure_future(self.flush(tape))
             try:
                 await asyncio.shield(flushing)
@@ -264,10 +274,24 @@ class LiveWorld:
                 await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
                 raise
 
-        call = self._recorder.perform(effect, tape, record)
+        async def record(body: Body) -> None:
+            tape.record(body, self.now())
+            await flush()
+
+        assert tape.state.started is not None
+        settings = self._settings_of(tape.state.started, tape.content)
+        budget = CallBudget(
+            self._budgets, tape, settings, self._above, effect.key, self.now, lambda: self.flush(tape), flush
+        )
+        request = self._recorder.request(effect, tape)
+        await self._recorder.begin(effect, request, tape, budget)
+        call = self._recorder.perform(effect, request, tape, record, budget)
         if not self._recorder.may_take_time(effect, tape.state):
             return await call
-        return await self._unless_cancelled(call, tape)
+        outcome = await self._unless_cancelled(call, tape)
+        if outcome is None:
+            budget.abandon()
+        return outcome
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
         """Await work that may take long; cancel it and return nothing if the run or the turn is cancelled."""
@@ -308,6 +332,9 @@ class LiveWorld:
         if self._resumption is not None:
             resumption, self._resumption = self._resumption, None
             events.append(self._resumed(resumption, state))
+            if state.reserved is not None:  # the process that made the call died
+                events.append((in_full(state.reserved), ()))
+                state = replace(state, reserved=None)
         elif state.status == "running" and not self._polling.is_due(state.run_id):
             return events
         messages = self._journal.drain(state.run_id, state.messages_taken)
@@ -330,7 +357,7 @@ class LiveWorld:
             self._hooks.names if self._hooks.names not in ((), recorded) else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
-    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         """Ask the user and poll the inbox meanwhile; return whether the run continues. The first reply counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
@@ -347,7 +374,7 @@ class LiveWorld:
             with suppress(asyncio.CancelledError, Exception):
                 await asking
 
-    def _take_answer(self, asking: asyncio.Future[Any], wait: kinds.Wait, state: RunState) -> bool:
+    def _take_answer(self, asking: asyncio.Future[Any], wait: kinds.Question, state: RunState) -> bool:
         error = asking.exception()
         if error is not None:
             self.warnings.append(f"the question could not be asked: {type(error).__name__}: {error}")

@@ -1,7 +1,8 @@
-"""Record one model call: request, retries, fallback, response.
+"""Record one model call: request, budget, retries, fallback, response.
 
-Transient errors are retried; a model that cannot answer is replaced by the next one of its fallback list. Each retry
-and each switch is committed before it happens. The recorder does not parse the answer; `reyn.contract` does.
+Each attempt reserves what it can use before it is made and settles it afterwards (`budgets`). Transient errors are
+retried; a model that cannot answer is replaced by the next one of its fallback list. Each retry and each switch is
+committed before it happens. The recorder does not parse the answer; `reyn.contract` does.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import random
 import traceback
 from collections import OrderedDict
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -27,7 +29,9 @@ from reyn.context import (
 from reyn.context.histories import HISTORIES
 from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, digest, kinds
+from reyn.kernel.budgets import MAX_USAGE
 from reyn.kernel.effects import CallModel, Reply
+from reyn.kernel.limits import within_allowance
 from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.journal import Body
+    from reyn.kernel.budgets import CallBudget
     from reyn.kernel.effects import AnswerSpec
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
     from reyn.models.roster import Roster
 
     Recorded = tuple[Body, tuple[Blob, ...]]
+    Attempted = ModelAnswer | ModelError | kinds.BudgetRefused
     Record = Callable[[Body], Awaitable[None]]
     OnDelta = Callable[[Delta], None]
 
@@ -89,7 +95,9 @@ async def ask(
         call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
     request = tape.emit(intent, schema, *tools).request
-    return await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
+    reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
+    await within_allowance(tape)
+    return reply
 
 
 def _count_answers(state: RunState) -> int:
@@ -110,10 +118,10 @@ class LlmCallRecorder:
         """Return whether the model of a call, or one of its fallbacks, takes time."""
         return self._roster.takes_time(_current(call.model or state.models.name, state))
 
-    async def perform(self, call: CallModel, tape: Tape, record: Record) -> Recorded:
-        """Call the model; return the outcome. `record` makes retries and switches durable before they happen."""
+    def request(self, call: CallModel, tape: Tape) -> ModelRequest:
+        """Return the request of a call."""
         on_delta, spec = self._on_delta, call.spec
-        request = ModelRequest(
+        return ModelRequest(
             messages=self._messages(call, tape),
             contract=spec.answer_schema,
             run_id=tape.run_id,
@@ -128,19 +136,48 @@ class LlmCallRecorder:
             tools=spec.tool_definitions,
             choice_prompt=self._choice_prompt(call, tape),
         )
+
+    async def begin(self, call: CallModel, request: ModelRequest, tape: Tape, budget: CallBudget) -> None:
+        """Make the intent of a call durable, with the reservation of its first attempt.
+
+        The attempt itself reports a model that cannot be opened, and a price that is unknown.
+        """
+        if self._roster.is_overridden:
+            name, settings = tape.state.models.name, self._roster.override_settings
+        else:
+            name = _current(call.model or tape.state.models.name, tape.state)
+            settings = self._roster.settings(name)
+        model = self._open(name)
+        if not isinstance(model, ModelError):
+            with suppress(ModelError):
+                await budget.reserve_first(name, model, settings, _with_max_tokens(request, settings))
+
+    async def perform(
+        self, call: CallModel, request: ModelRequest, tape: Tape, record: Record, budget: CallBudget
+    ) -> Recorded:
+        """Call the model; return the outcome.
+
+        Args:
+            call: The call.
+            request: Its request.
+            tape: The run's tape.
+            record: Makes retries and switches durable before they happen.
+            budget: Reserves and settles each attempt; `begin` reserved the first one.
+        """
         if self._roster.is_overridden:
             name, settings = tape.state.models.name, self._roster.override_settings
             if settings is None:
-                return self._outcome(name, call, await self._once(name, None, request, record))
-            return self._outcome(name, call, await self._try(name, settings, request, record))
+                return self._outcome(name, call, await self._once(name, None, request, record, budget))
+            return self._outcome(name, call, await self._try(name, settings, request, record, budget))
         # After `resume --model`, the new model also answers calls that were recorded for the old one.
         first = call.model or tape.state.models.name
         models = self._roster.fallbacks(first)
         name = _current(first, tape.state)
         rest = models[models.index(name) + 1 :] if name in models else models
         while True:
-            answer = await self._try(name, self._roster.settings(name), request, record, has_fallback=bool(rest))
-            if isinstance(answer, ModelAnswer) or not rest:
+            settings = self._roster.settings(name)
+            answer = await self._try(name, settings, request, record, budget, has_fallback=bool(rest))
+            if not isinstance(answer, ModelError) or not rest:
                 return self._outcome(name, call, answer)
             fallback = rest.pop(0)
             message = self._roster.scrub(answer.message)
@@ -190,9 +227,10 @@ class LlmCallRecorder:
         settings: ModelSettings,
         request: ModelRequest,
         record: Record,
+        budget: CallBudget,
         *,
         has_fallback: bool = False,
-    ) -> ModelAnswer | ModelError:
+    ) -> Attempted:
         """Call one model, with as many retries as its settings allow.
 
         An endpoint whose circuit is open is retried only if there is no fallback.
@@ -200,8 +238,8 @@ class LlmCallRecorder:
         attempt, failures = 0, 0
         while True:
             attempt += 1
-            answer = await self._once(name, settings, request, record)
-            if isinstance(answer, ModelAnswer) or (has_fallback and isinstance(answer, CircuitOpen)):
+            answer = await self._once(name, settings, request, record, budget)
+            if not isinstance(answer, ModelError) or (has_fallback and isinstance(answer, CircuitOpen)):
                 return answer
             mode = (
                 answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
@@ -215,20 +253,55 @@ class LlmCallRecorder:
             await _sleep(delay)
 
     async def _once(
-        self, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record
-    ) -> ModelAnswer | ModelError:
-        """Call a model once, when its endpoint has a slot for it.
+        self, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record, budget: CallBudget
+    ) -> Attempted:
+        """Reserve the budget of an attempt, call the model, and settle it.
 
-        Without settings (a model that the caller passed in) there is no timeout. A wait for a slot does not count
-        against the timeout.
+        Without settings (a model that the caller passed in) there is no timeout.
         """
+        request = _with_max_tokens(request, settings)
+        model = self._open(name)
+        if isinstance(model, ModelError):
+            return model
+        try:
+            refused = await budget.reserve(name, model, settings, request)
+        except ModelError as error:
+            return error
+        if refused is not None:
+            return refused
+        answer = await self._answer(model, name, settings, request, record)
+        if isinstance(answer, ModelError):
+            budget.settle(answer)
+            return answer
+        usage = self._usage(name, answer)
+        budget.settle(usage)
+        return answer if usage is None and answer.usage is None else msgspec.structs.replace(answer, usage=usage)
+
+    def _open(self, name: str) -> Model | ModelError:
+        """Return the model of a name, or why it cannot be opened."""
+        try:
+            return self._roster.open(name)
+        except ModelError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - models are third-party code; the error is recorded
+            return self._broken(name, error)
+
+    def _broken(self, name: str, error: Exception) -> ModelBroken:
+        self._log_exception(name, error)
+        broken = ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}")
+        broken.__cause__ = error
+        return broken
+
+    async def _answer(
+        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record
+    ) -> ModelAnswer | ModelError:
+        """Call a model once, when its endpoint has a slot for it. A wait for a slot does not count as timeout."""
 
         async def on_wait(wait: Wait) -> None:
             assert endpoint is not None
             await record(kinds.ModelQueued(request.call, name, endpoint.name, wait.reason, wait.ahead))
 
         try:
-            model = self._roster.open(name)
             endpoint = self._roster.endpoint(settings) if settings is not None and takes_time(model) else None
             if settings is None or endpoint is None:
                 reply = await self._timed(model, name, settings, request)
@@ -242,10 +315,7 @@ class LlmCallRecorder:
             seconds = f"within {settings.timeout_seconds} seconds" if settings else "in time"
             return ModelTimeout(f"model `{name}` did not answer {seconds}")
         except Exception as error:  # noqa: BLE001 - models are third-party code; the error is recorded
-            self._log_exception(name, error)
-            broken = ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}")
-            broken.__cause__ = error
-            return broken
+            return self._broken(name, error)
         finally:
             if isinstance(request.on_delta, RedactingStream):
                 request.on_delta.finish()
@@ -280,7 +350,9 @@ class LlmCallRecorder:
         elif _logger.isEnabledFor(logging.DEBUG):
             _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
 
-    def _outcome(self, name: str, call: CallModel, reply: ModelAnswer | ModelError) -> Recorded:
+    def _outcome(self, name: str, call: CallModel, reply: Attempted) -> Recorded:
+        if isinstance(reply, kinds.BudgetRefused):
+            return reply, ()
         scrub = self._roster.scrub
         if isinstance(reply, ModelError):
             return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
@@ -288,7 +360,6 @@ class LlmCallRecorder:
             text = Blob.of(encode_reply(reply, scrub))
         else:
             text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
-        usage = self._usage(name, reply)
         probability = reply.choice_probability
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
@@ -296,7 +367,7 @@ class LlmCallRecorder:
         responded = kinds.LlmResponded(
             call.key,
             text.hash,
-            usage,
+            reply.usage,
             reply.mode,
             bool(reply.is_truncated),
             probability,
@@ -305,14 +376,17 @@ class LlmCallRecorder:
         return responded, (text,)
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
-        """Return the usage that an adapter reports; ignore a malformed one with a warning."""
+        """Return the usage that an adapter reports; ignore one that is malformed or implausible with a warning."""
         if reply.usage is None:
             return None
         try:
-            return msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
+            usage = msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
         except (msgspec.ValidationError, TypeError):
+            usage = None
+        if usage is None or usage.total > MAX_USAGE:
             self.warnings.append(f"model `{name}` reported invalid token counts: {reply.usage!r:.200}")
             return None
+        return usage
 
 
 class RenderedTranscript:
@@ -423,6 +497,13 @@ def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
         for part in (call.id, call.name, call.arguments):
             if not isinstance(part, str):
                 raise TypeError(f"the fields of a `ToolCall` must be str, not {type(part).__name__}")
+
+
+def _with_max_tokens(request: ModelRequest, settings: ModelSettings | None) -> ModelRequest:
+    """Return a request with the most tokens that a model's settings allow its answer."""
+    if settings is None or settings.max_tokens == request.max_tokens:
+        return request
+    return msgspec.structs.replace(request, max_tokens=settings.max_tokens)
 
 
 def _current(name: str, state: RunState) -> str:

@@ -16,6 +16,7 @@ from reyn.journal import digest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.kernel.budgets import Above
     from reyn.kernel.tape import Tape
 
 _KEY_LENGTH = 12
@@ -28,11 +29,13 @@ class RunScope:
         owner: The runtime that executes the run.
         tape: The tape of the run.
         loop: The event loop that executes it.
+        above: Returns the runs above it, on whose budgets sub-runs draw as well.
     """
 
-    def __init__(self, owner: Any, tape: Tape, call: str) -> None:
+    def __init__(self, owner: Any, tape: Tape, call: str, above: Above) -> None:
         self.owner = owner
         self.tape = tape
+        self.above = above
         self.loop = asyncio.get_running_loop()
         self._call = call
         self._counts: dict[str, int] = {}
@@ -75,9 +78,9 @@ def current_scope() -> RunScope | None:
 
 
 @contextmanager
-def run_scope(owner: Any, tape: Tape, call: str) -> Iterator[None]:
-    """Make an op the current scope of what is started in the block."""
-    scope = RunScope(owner, tape, call)
+def run_scope(owner: Any, tape: Tape, call: str, above: Above) -> Iterator[None]:
+    """Make an op the current scope of the calls in the block."""
+    scope = RunScope(owner, tape, call, above)
     token = _scope.set(scope)
     try:
         yield

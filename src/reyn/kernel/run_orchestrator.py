@@ -1,4 +1,4 @@
-"""Decide what a run does next: phase sequence, transitions, rollback, limits, lifecycle. Never talks to a model."""
+"""Decide the next step of a run: phase sequence, transitions, rollback, limits, lifecycle. Never talks to a model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from reyn.context.frame import PATH_LENGTH, Repetition
 from reyn.errors import InternalError
 from reyn.journal import kinds
-from reyn.kernel.limits import is_conversation, limit_of, visits_left
+from reyn.kernel.limits import is_conversation, limit_of, refusal_reason, visits_left
 from reyn.skills import may_finish
 from reyn.skills.values import is_skill_node
 
@@ -126,6 +126,8 @@ def stop_for(outcome: Body, state: RunState) -> Body:
     match outcome:
         case kinds.LlmFailed(code=code, message=message, hint=hint):
             return kinds.RunFailed(code, message, hint)
+        case kinds.BudgetRefused():
+            return kinds.LimitReached(outcome.limit, outcome.cap, state.phase, refusal_reason(outcome, state.phase))
         case kinds.SubRunStopped(status="waiting", wait=wait) if wait is not None:
             return kinds.WaitOpened(msgspec.structs.replace(wait, run=wait.run or outcome.run))
         case kinds.SubRunStopped(status="limited"):

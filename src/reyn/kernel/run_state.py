@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Event
 
 _SETTLED = Recovery()
+_UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled)
+"""Inputs that come with another one, which counts their time: a visit has two of them for each call."""
 
 EMPTY = RunState()
 
@@ -36,7 +38,7 @@ def apply(state: RunState, body: Body, ts: int) -> RunState:
     """
     if state.started is None and not isinstance(body, kinds.RunStarted):
         raise HistoryInvalid(f"`{body.kind}` comes before `run_started`")
-    if body.origin != "derived":
+    if body.origin != "derived" and type(body) not in _UNTIMED:
         state = _count_time(state, body, ts)
     rule = _RULES.get(body.base)
     if rule is not None:
@@ -254,6 +256,35 @@ def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
     return replace(state, models=models, recovery=_SETTLED)
 
 
+def on_budget_settled(state: RunState, body: kinds.BudgetSettled) -> RunState:
+    """Warn about a call that was charged in full. The lifecycle counts the charge."""
+    reserved = state.reserved
+    if reserved is None:
+        raise HistoryInvalid(f"`{body.kind}` of call `{body.call}` comes without a reservation")
+    if body.basis in ("unknown", "not_billed"):  # the call may be attempted again
+        state = replace(state, models=replace(state.models, attempts=(body.call, body.attempt)))
+    if not reserved.is_capped:
+        return state
+    if body.over or state.over is not None:
+        state = replace(state, over=(body.call, body.over) if body.over else None)
+    why = _CHARGED_IN_FULL.get(body.basis)
+    if why is None:
+        return state
+    charged = f"it was charged the {body.usage.total:,} tokens that were reserved"
+    return state.with_warning(f"call {body.call}, attempt {body.attempt}: model `{reserved.model}` {why}; {charged}")
+
+
+_CHARGED_IN_FULL = {
+    "no_usage": "reported no valid usage",
+    "unknown": "may have been charged for an answer that was lost",
+}
+
+
+def on_budget_refused(state: RunState, body: kinds.BudgetRefused) -> RunState:
+    sufficient = body.used + body.reserved + body.needed
+    return replace(state, recovery=_SETTLED, stop=replace(state.stop, sufficient=sufficient))
+
+
 def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
     models = state.models
     return replace(state, models=replace(models, switched={**models.switched, body.model: body.to}))
@@ -464,6 +495,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.LlmRequested: on_llm_requested,
     kinds.LlmResponded: on_llm_responded,
     kinds.LlmFailed: on_outcome,
+    kinds.BudgetSettled: on_budget_settled,
+    kinds.BudgetRefused: on_budget_refused,
     kinds.ModelSwitched: on_model_switched,
     kinds.ArtifactStored: on_artifact_stored,
     kinds.ControlDecided: on_control_decided,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,7 +18,7 @@ from reyn.errors import (
     RunNotResumable,
 )
 from reyn.journal import Status
-from reyn.journal.kinds import Usage, Wait
+from reyn.journal.kinds import Charge, Question, Usage
 from reyn.kernel.versions import SUPPORTED_RULES
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXIT_CODES",
     "AppendConflict",
+    "Cost",
     "InputInvalid",
     "ReplayMismatch",
     "ReplayReport",
@@ -51,8 +53,36 @@ EXIT_CODES: dict[Status, int] = {
 }
 
 
+class Cost(msgspec.Struct, frozen=True):
+    """What the model calls of a run and its sub-runs were charged.
+
+    Attributes:
+        amount: The sum, in `currency`; without the calls whose price is unknown.
+        currency: The currency; empty if no price is known.
+        tokens: The tokens that were charged.
+        calls: The number of calls, with retries.
+        unpriced: The calls whose price is unknown.
+        assumed: The calls that were charged in full, because the model reported no usage or the answer was lost.
+    """
+
+    amount: Decimal
+    currency: str
+    tokens: int
+    calls: int
+    unpriced: int = 0
+    assumed: int = 0
+
+    @classmethod
+    def of(cls, charge: Charge) -> Cost | None:
+        """Return the cost of a charge; `None` if no call was counted."""
+        if not charge.calls:
+            return None
+        amount = Decimal(charge.cost).scaleb(-9).normalize() + 0
+        return cls(amount, charge.currency, charge.tokens, charge.calls, charge.unpriced, charge.assumed)
+
+
 class RunResult(msgspec.Struct, frozen=True):
-    """How a run ended or why it stopped.
+    """The result of a run that ended or stopped.
 
     Attributes:
         run_id: The run.
@@ -63,9 +93,10 @@ class RunResult(msgspec.Struct, frozen=True):
         usage: Token counts of all model calls.
         path: The last 20 phases.
         warnings: Messages for the operator, for example about skipped steps.
-        wait: The question that the run waits for.
+        question: The open question of a waiting run.
         code: The error code of a failed run; docs/reference/errors.md explains it.
         hint: What to do before a failed run is retried.
+        cost: What its model calls were charged; `None` if none was counted, as with scripted models.
     """
 
     run_id: str
@@ -75,9 +106,10 @@ class RunResult(msgspec.Struct, frozen=True):
     usage: Usage
     path: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    wait: Wait | None = None
+    question: Question | None = None
     code: str = ""
     hint: str = ""
+    cost: Cost | None = None
 
     @property
     def ok(self) -> bool:

@@ -89,7 +89,7 @@ class CompletedVisit(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a visit decided. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
+    """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
     next_phase: str | None
     artifact: str
@@ -227,6 +227,12 @@ class Models(msgspec.Struct, frozen=True):
     """How many tokens a prompt for the run's own model may have."""
     calibration: dict[str, int] = {}
     """The factor, per mille, between counted and reported tokens of prompts, by model."""
+    attempts: tuple[str, int] = ("", 0)
+    """The last call without an answer, and its attempts so far."""
+
+    def next_attempt(self, call: str) -> int:
+        """Return the number of the next attempt of a call."""
+        return self.attempts[1] + 1 if self.attempts[0] == call else 1
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -269,6 +275,8 @@ class Stop(msgspec.Struct, frozen=True):
     """The cap that was reached: its name and value."""
     sub_run: str | None = None
     """The sub-run that the run stopped with."""
+    sufficient: int = 0
+    """The value of a budget that would have covered the call that was refused."""
 
 
 class Recovery(msgspec.Struct, frozen=True):
@@ -298,6 +306,8 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """The last question that expired."""
     raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
     """Limits that were raised."""
+    over: tuple[str, int] | None = None
+    """The last model call and the tokens by which it exceeded what a budget allowed it, if it did."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
     conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
     History = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
-    ExecuteRun = Callable[[Tape, Resumption | None], Awaitable[RunState]]
+    ExecuteRun = Callable[[Tape, Resumption | None, Tape], Awaitable[RunState]]
+    """Executes a sub-run. The last argument is the tape of its parent."""
 
 _MAX_PHASES = 50
 """Visits of a sub-run whose artifacts its parent records."""
@@ -198,7 +199,7 @@ class SubRuns:
     ) -> RunState:
         """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
 
-        The parent's journal records what it used. A sub-run that stopped stays as it is; the caller raises.
+        The parent records its usage. If the sub-run stops, its state is returned and the caller raises an error.
 
         Args:
             scope: The op.
@@ -222,17 +223,18 @@ class SubRuns:
             if self._journal.find(intent.run) is None:
                 blobs = (copy, content, specs, *history[1])
                 child = self._new_tape(intent, tape, settings, blobs, (model, form), history[0])
-                state = await self._execute_run(child, None)
+                state = await self._execute_run(child, None, tape)
             else:
                 self._check_own(intent, tape)
                 loaded = load_run(self._journal, intent.run)
                 state = loaded.state
                 if state.status not in ENDED and not _is_final(state):
                     resumption = Resumption(self._ids.new(), retry=state.status == "failed")
-                    state = await self._execute_run(loaded.tape, resumption)
+                    state = await self._execute_run(loaded.tape, resumption, tape)
         scope.check_open()
         usage, answers = state.models.usage, state.models.answers
-        ended = kinds.NestedRunEnded(scope.call, intent.run, skill.name, str(state.status), usage, answers)
+        status, charge = str(state.status), charge_of(state)
+        ended = kinds.NestedRunEnded(scope.call, intent.run, skill.name, status, usage, answers, charge)
         tape.record(ended, self._clock.now())
         return state
 
@@ -249,7 +251,7 @@ class SubRuns:
         parent_settings = self._compile_skill(parent_state.started, tape.content).settings
         allowed = sub_run_settings(parent_state, parent_settings, tokens)
         if self._journal.find(started.run) is None:
-            return await self._execute_run(self._new_tape(started, tape, allowed), None)
+            return await self._execute_run(self._new_tape(started, tape, allowed), None, tape)
         loaded = load_run(self._journal, started.run)
         self._check_own(started, tape)
         if loaded.state.status in ENDED or _is_final(loaded.state):
@@ -259,7 +261,7 @@ class SubRuns:
         for name, value in limits_to_raise(parent_state, loaded.state, skill.settings, allowed.limits).items():
             self._journal.post(started.run, RaiseLimit(name, value))
         resumption = Resumption(self._ids.new(), retry=loaded.state.status == "failed")
-        return await self._execute_run(loaded.tape, resumption)
+        return await self._execute_run(loaded.tape, resumption, tape)
 
     def _check_own(self, intent: kinds.SubRunStarted, tape: Tape) -> None:
         """Check that an existing run is the one that this call started, and not one that was put in its place.
@@ -334,7 +336,7 @@ class SubRuns:
         )
 
     def _requests(self, tape: Tape) -> Blob:
-        """What the run itself and the runs above it request: the most that the sub-run may do."""
+        """The permission requests of the run and its parents, which limit those of the sub-run."""
         above = tape.state.started
         assert above is not None
         own = self._compile_skill(above, tape.content).skill.permissions
@@ -354,6 +356,7 @@ class SubRuns:
                     answers,
                     summary=summarize(state.output.reason),
                     handoff=next(reversed(state.history.handoffs.values()), None),
+                    charge=charge_of(state),
                 )
             case "failed" if not _is_final(state):
                 return kinds.SubRunStopped(call, run, "failed", state.reason, stop.code, hint=stop.hint)
@@ -388,4 +391,10 @@ def _is_final(state: RunState) -> bool:
 
 def _failed(started: kinds.SubRunStarted, error: str, state: RunState | None = None) -> kinds.SubRunCompleted:
     models = state.models if state else Models()
-    return kinds.SubRunCompleted(started.call, started.run, error, None, models.usage, models.answers)
+    charge = charge_of(state) if state else None
+    return kinds.SubRunCompleted(started.call, started.run, error, None, models.usage, models.answers, charge=charge)
+
+
+def charge_of(state: RunState) -> kinds.Charge | None:
+    """Return what a run was charged; `None` if it made no call that was counted."""
+    return state.charge if state.charge.calls else None

@@ -7,7 +7,7 @@ replaying are the same code.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -35,6 +35,16 @@ _EXTERNAL = frozenset(kind for (kind, _), cls in registered().items() if cls.ori
 
 class RecordingEnded(Exception):
     """A read-only tape has ended; the recorded run may have crashed here."""
+
+
+class Mark(NamedTuple):
+    """A place between two buffered events of a tape."""
+
+    seq: int
+    hash: str
+    ts: int
+    state: RunState
+    pending: int
 
 
 class Tape:
@@ -196,6 +206,16 @@ class Tape:
             self.visit_events.append(event)
         elif self.visit_events:
             self.visit_start, self.visit_events = None, []
+
+    def mark(self) -> Mark:
+        """Return the end of the tape, to rewind to if what follows cannot be made durable."""
+        return Mark(self.seq, self.hash, self.ts, self.state, len(self._pending))
+
+    def rewind(self, mark: Mark) -> None:
+        """Drop buffered events after a mark; they have no content of their own."""
+        assert len(self._pending) >= mark.pending, "events after the mark are durable"
+        self.seq, self.hash, self.ts, self.state = mark.seq, mark.hash, mark.ts, mark.state
+        del self._pending[mark.pending :]
 
     @property
     def pending(self) -> Sequence[Event]:

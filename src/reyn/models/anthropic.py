@@ -246,8 +246,8 @@ class _Reply:
 
     def _begin(self, index: int, block: dict[str, Any]) -> str:
         if block.get("type") == "tool_use":
-            given = block.get("input")
-            whole = msgspec.json.encode(given).decode() if given else ""
+            arguments = block.get("input")
+            whole = msgspec.json.encode(arguments).decode() if arguments else ""
             self._calls[index] = _Call(str(block.get("id") or ""), str(block.get("name") or ""), whole)
             self.length += 32 + len(whole)
         return self._text(block.get("text")) if block.get("type") == "text" else ""
@@ -288,7 +288,7 @@ class _Reply:
         parts = (counts["input_tokens"], cached, stored)
         if not all(isinstance(part, int) and part >= 0 for part in parts):
             return Usage(counts["input_tokens"], counts["output_tokens"])  # the recorder reports what is wrong
-        return Usage(sum(parts), counts["output_tokens"], cached)
+        return Usage(sum(parts), counts["output_tokens"], cached, stored)
 
     def tool_calls(self, request: ModelRequest) -> tuple[ToolCall, ...]:
         return tuple(

@@ -30,8 +30,9 @@ from reyn.models.chat_messages import to_plain_text
 from reyn.models.choice_probability import Token, choice_probability, label_probabilities
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
-from reyn.models.protocol import PLAIN_TEXT, ModelAnswer
+from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer
 from reyn.models.topics import Topic, similarity, topic, weighed
+from reyn.models.usage_bound import prompt_bound
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
@@ -143,6 +144,16 @@ class LocalModel:
             return work(lambda text: engine.count_tokens(_defuse(text)))
 
         return await asyncio.get_running_loop().run_in_executor(_THREAD, count)
+
+    def usage_bound(self, request: ModelRequest) -> Usage:
+        """Return the most tokens of a call: of all prompts, if the choice is asked for first."""
+        window, most = self._settings.window or LOCAL_WINDOW, self._settings.max_tokens
+        prompts: list[Sequence[Message]] = [request.messages]
+        if (choice := request.choice_prompt) is not None and self._settings.two_step != "never":
+            texts = (choice.text, *choice.topic_texts)
+            prompts += [choice.messages, *((Message("system", choice.topic), Message("user", text)) for text in texts)]
+            most += _MAX_LABEL_TOKENS + len(texts)
+        return Usage(sum(min(prompt_bound(prompt), window) for prompt in prompts), most)
 
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None

@@ -16,6 +16,7 @@ from reyn.journal.kinds import AnswerForm, Usage
 
 if TYPE_CHECKING:
     from reyn.config import ModelSettings
+    from reyn.config.budgets import PriceSettings
 
 R = TypeVar("R")
 CountTokens = Callable[[str], int]
@@ -146,6 +147,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
         choice_prompt: Prompts that ask for the choice alone; `None` where the model may do something else than choose.
+        max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
+            run.
     """
 
     messages: Sequence[Message]
@@ -161,6 +164,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
     choice_prompt: ChoicePrompt | None = None
+    max_tokens: int = 1024
 
     @property
     def decided_messages(self) -> Sequence[Message]:
@@ -218,7 +222,7 @@ class Model(Protocol):
     """A language model.
 
     A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresPromptLimit`, `TokenizingModel`,
-    `DeclaresSettings`, `DeclaresImages` and `ClosableModel`.
+    `DeclaresSettings`, `DeclaresImages`, `DeclaresPrice`, `BoundsUsage` and `ClosableModel`.
     """
 
     @property
@@ -293,6 +297,28 @@ class DeclaresImages(Protocol):
     @property
     def reads_images(self) -> bool:
         """Return whether it reads images."""
+        ...
+
+
+@runtime_checkable
+class DeclaresPrice(Protocol):
+    """A model that is passed from Python and declares what a million of its tokens costs."""
+
+    @property
+    def price(self) -> PriceSettings:
+        """Return the price."""
+        ...
+
+
+@runtime_checkable
+class BoundsUsage(Protocol):
+    """A model that knows the most tokens that a call can use, because it asks its engine more than once, for example.
+
+    The tokens of other models are bounded by the bytes of their prompt and by `max_tokens`.
+    """
+
+    def usage_bound(self, request: ModelRequest) -> Usage:
+        """Return the most input and output tokens that the usage of an answer can have."""
         ...
 
 

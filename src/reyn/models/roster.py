@@ -125,6 +125,11 @@ class Roster:
         return self._override is not None
 
     @property
+    def override(self) -> Model | None:
+        """Return the model of the caller, which answers for every name."""
+        return self._override
+
+    @property
     def override_settings(self) -> ModelSettings | None:
         """Return the settings that the model of the caller declares, if it does."""
         return self._declares_settings.settings if self._declares_settings is not None else None

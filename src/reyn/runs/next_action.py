@@ -9,7 +9,7 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
-from reyn.kernel.limits import SECOND, limit_of
+from reyn.kernel.limits import BUDGET_LIMITS, SECOND, limit_of
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import display_status
 from reyn.runs.family import descendants, root_run
@@ -37,7 +37,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
             return None
     question = open_question(journal, row)
     if question is not None and not question.is_answered:
-        return NextAction("answer", run, wait_id=question.wait.id)
+        return NextAction("answer", run, question_id=question.question.id)
     if is_claimed:
         return None
     match row.status:
@@ -77,6 +77,10 @@ def _usage(name: str, states: Sequence[RunState]) -> int:
             return sum(state.models.usage.total for state in states)
         case "run_seconds":
             return max(state.active // SECOND for state in states)
+        case "overrun":
+            return max(state.over[1] if state.over else 0 for state in states)
+        case name if name in BUDGET_LIMITS:
+            return max(state.stop.sufficient for state in states)
         case "phase_seconds":
             return max((state.active - state.visit.started_after) // SECOND for state in states)
     return 0

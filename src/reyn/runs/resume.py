@@ -13,7 +13,7 @@ from reyn.config import Limits
 from reyn.documents import nearest
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, decode, kinds
-from reyn.kernel.limits import limit_of
+from reyn.kernel.limits import DAY_LIMITS, limit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +77,7 @@ def _check_flags(
         raise RunNotResumable(
             f"run `{run_id}` waits for a reply: {state.reason}",
             hint="Reply to the question first.",
-            action=NextAction("answer", run_id, wait_id=state.wait.id),
+            action=NextAction("answer", run_id, question_id=state.wait.id),
         )
     if state.status == "failed" and not retry:
         raise RunNotResumable(
@@ -105,7 +105,9 @@ def _is_answered(journal: Journal, state: RunState) -> bool:
 
 
 def _continues_without_raise(journal: Journal, state: RunState) -> bool:
-    """Whether a run stopped at the limit of a sub-run that is not limited any more."""
+    """Whether a run stopped at the limit of a sub-run that is not limited any more, or at the budget of a day."""
+    if state.stop.limit is not None and state.stop.limit[0] in DAY_LIMITS:
+        return True
     if state.stop.sub_run is None:
         return False
     sub_run = journal.find(state.stop.sub_run)

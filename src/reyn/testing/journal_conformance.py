@@ -17,8 +17,21 @@ from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
-from reyn.errors import AppendConflict, BlobMissing, EventInvalid, RunBusy, RunInUse
-from reyn.journal import GENESIS, Batch, Blob, Body, Cancel, Deletion, Event, RaiseLimit, encode, kinds, link
+from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, EventInvalid, RunBusy, RunInUse
+from reyn.journal import (
+    GENESIS,
+    Balance,
+    Batch,
+    Blob,
+    Body,
+    Cancel,
+    Deletion,
+    Event,
+    RaiseLimit,
+    encode,
+    kinds,
+    link,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,6 +48,19 @@ def run_started(run_id: str) -> Body:
 
 def phase_started(visit: int, phase: str = "draft") -> Body:
     return kinds.PhaseStarted(phase, visit, kinds.ArtifactRef("note", CONTENT.hash))
+
+
+_PRICE = kinds.Price("USD", 1_000_000_000, 2_000_000_000)
+
+
+def budget_reserved(call: str, tokens: int, *, cap: int | None = None, day: str = "2026-11-16") -> Body:
+    """Return the reservation of a call that draws on the account of a day."""
+    draw = kinds.Draw(f"day:{day}", "day", cap)
+    return kinds.BudgetReserved(call, 1, "model", day, tokens - 1, 1, tokens * 1000, _PRICE, (draw,))
+
+
+def budget_settled(call: str, tokens: int) -> Body:
+    return kinds.BudgetSettled(call, 1, kinds.Usage(tokens - 1, 1), "usage", tokens * 1000)
 
 
 def chain_events(run_id: str, bodies: Sequence[Body], after: Sequence[Event] = (), ts: int = 1) -> list[Event]:
@@ -72,6 +98,62 @@ class JournalConformance:
                 yield journal
             finally:
                 journal.close()
+
+    # -- budgets --------------------------------------------------------------------------------------
+
+    def test_a_reservation_is_released_when_it_is_settled(self) -> None:
+        with self.journal() as journal:
+            events = chain_events("a", [run_started("a"), budget_reserved("1.1", 500)])
+            journal.append("a", 0, events)
+            assert journal.balance("day:2026-11-16") == Balance(0, 0, 500, 500_000)
+            row = journal.find("a")
+            assert row is not None
+            assert row.reserved is not None
+            more = chain_events("a", [budget_settled("1.1", 120), budget_reserved("1.2", 300)], after=events)
+            journal.append("a", 2, more)
+            assert journal.balance("day:2026-11-16") == Balance(120, 120_000, 300, 300_000)
+            [charged] = journal.charges()
+            assert (charged.run_id, charged.skill, charged.calls) == ("a", "skill", 1)
+            assert (charged.input_tokens, charged.output_tokens, charged.cost) == (119, 1, 120_000)
+            assert journal.charges(since="2026-11-17") == []
+            row = journal.find("a")
+            assert row is not None
+            assert row.charge == kinds.Charge(120, 120_000, "USD", 1)
+
+    def test_a_reservation_beyond_a_cap_is_rejected_and_stores_nothing(self) -> None:
+        with self.journal() as journal:
+            journal.append("a", 0, chain_events("a", [run_started("a"), budget_reserved("1.1", 600, cap=1000)]))
+            refused = Batch("b", 0, chain_events("b", [run_started("b"), budget_reserved("1.1", 401, cap=1000)]))
+            fits = Batch("c", 0, chain_events("c", [run_started("c"), budget_reserved("1.1", 400, cap=1000)]))
+            error, seq = journal.append_many([refused, fits])
+            assert isinstance(error, BudgetExceeded)
+            assert (error.limit, error.cap, error.used, error.reserved, error.needed) == (
+                "day_tokens", 1000, 0, 600, 401,
+            )  # fmt: skip
+            assert seq == 2
+            assert journal.find("b") is None
+            assert journal.balance("day:2026-11-16").reserved_tokens == 1000
+
+    def test_a_settlement_without_its_reservation_is_rejected(self) -> None:
+        with self.journal() as journal:
+            with raises(EventInvalid):
+                journal.append("a", 0, chain_events("a", [run_started("a"), budget_settled("1.1", 5)]))
+            twice = [run_started("a"), budget_reserved("1.1", 5), budget_reserved("1.2", 5)]
+            with raises(EventInvalid):
+                journal.append("a", 0, chain_events("a", twice))
+            assert journal.balance("day:2026-11-16") == Balance()
+
+    def test_a_deleted_run_stays_charged_and_an_imported_one_never_was(self) -> None:
+        with self.journal() as journal:
+            events = chain_events("a", [run_started("a"), budget_reserved("1.1", 500)])
+            journal.import_runs([Batch("a", 0, events, [CONTENT])], "archive")
+            assert journal.balance("day:2026-11-16") == Balance()
+            journal.delete(["a"])
+            assert journal.charges() == []
+            journal.append("a", 0, events)
+            journal.delete(["a"])
+            assert journal.balance("day:2026-11-16") == Balance(500, 500_000)
+            assert [(row.calls, row.assumed) for row in journal.charges()] == [(1, 1)]
 
     # -- append and read ------------------------------------------------------------------------------
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reyn import OSRuntime, RunResult
+from msgspec.structs import replace
+
+from reyn import OSRuntime, RunResult, Usage
 from reyn.errors import QuestionUnknown, ReynError
-from reyn.journal import canonical, digest
+from reyn.journal import canonical, decode, digest, kinds
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.inbox import InboxPolling
+from reyn.kernel.limits import BUDGET_LIMITS
 from reyn.kernel.ports import Clock, SystemClock
 from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
@@ -37,6 +41,7 @@ from reyn.testing.crash import (
 )
 
 ANSWER = "yes, go on"
+USAGE = Usage(100, 20)
 MAX_ATTEMPTS = 20
 """How often the operator continues a run before it counts as stuck."""
 JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm", "checkpoint.lock", "locks")
@@ -48,6 +53,7 @@ class Outcome(NamedTuple):
     runs: dict[str, RunResult]
     claims: dict[str, Claims]
     tree: dict[str, tuple[int, bytes | None]]
+    spending: list[str]
 
 
 class Stuck(Exception):
@@ -80,7 +86,14 @@ class FastClock:
         return 1_700_000_000_000_000 + (time.monotonic_ns() - self._began) * 1_000
 
 
-class FailingModel(ScriptedModel):
+class MeteredModel(ScriptedModel):
+    """Reports the same usage for every answer."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        return replace(await super().complete(request), usage=USAGE)
+
+
+class FailingModel(MeteredModel):
     """Fails the first attempt of one call."""
 
     def __init__(self, answers: list, call: str) -> None:
@@ -146,7 +159,7 @@ class Scenario:
 
     def _model(self) -> Model:
         if not self.fails_at:
-            return ScriptedModel(self.answers)
+            return MeteredModel(self.answers)
         has_broken = any(entry.what == "refused" for entry in self.ledger.read())
         return FailingModel(self.answers, "" if has_broken else self.fails_at)
 
@@ -171,9 +184,11 @@ class Scenario:
         run = stopped.run_id
         if stopped.status == "limited":
             limit, value = runtime.state(run).stop.limit
+            if limit in BUDGET_LIMITS:
+                value = runtime.next_action(runtime.find(run)).value
             return await runtime.resume(run, raise_limits={limit: value + 1})
         if stopped.status == "waiting" and not self.has_user:
-            wait = stopped.wait
+            wait = stopped.question
             answer = answer_to(wait)
             self.ledger.write(Entry("replied", wait.run or run, wait.id, digest(canonical(answer))))
             with suppress(QuestionUnknown):  # answered before the kill
@@ -212,12 +227,13 @@ class Scenario:
         """Verify and replay all runs; return their results and the files."""
         runtime = OSRuntime.open(self.root, ops=self.ops)
         try:
-            found = {row.run_id: runtime.result(row.run_id) for row in runtime.runs()}
+            found = {row.run_id: _without_charges(runtime.result(row.run_id)) for row in runtime.runs()}
             claims = {run: Claims.of(runtime.events(run)) for run in found}
+            spending = budget_violations(runtime, self.ledger.read())
             asyncio.run(self._verify(runtime, found))
         finally:
             runtime.journal.close()
-        return Outcome(found, claims, tree_of(self.root))
+        return Outcome(found, claims, tree_of(self.root), spending)
 
     async def _verify(self, runtime: OSRuntime, found: dict[str, RunResult]) -> None:
         for run, result in found.items():
@@ -236,6 +252,7 @@ class Scenario:
             return [f"the record is damaged: {error.code}: {error.message}", *self.files_differ()]
         return [
             *_ledger_violations(entries, found.claims, kills),
+            *found.spending,
             *file_violations(entries, self.changes, by_chance=by_chance),
             *_differences("file", self.expected.tree, found.tree),
             *_differences("run", self.expected.runs, found.runs),
@@ -292,6 +309,43 @@ def _ledger_violations(entries: list[Entry], claims: dict[str, Claims], kills: i
     for run, claimed in claims.items():
         wrong += [f"{run}: {line}" for line in violations([e for e in entries if e.run == run], claimed, kills)]
     return wrong
+
+
+def budget_violations(runtime: OSRuntime, entries: list[Entry]) -> list[str]:
+    """Return what is wrong with the budgets of all runs: leaks, calls that nothing covers, accounts that disagree."""
+    wrong: list[str] = []
+    charged: dict[str, int] = {}
+    for row in runtime.runs():
+        run = row.run_id
+        reserved, settled = Counter[str](), Counter[str]()
+        accounts: tuple[str, ...] = ()
+        for event in runtime.events(run):
+            match decode(event):
+                case kinds.BudgetReserved(call=call, draws=draws):
+                    reserved[call] += 1
+                    accounts = tuple(draw.account for draw in draws)
+                case kinds.BudgetSettled(call=call, usage=usage):
+                    settled[call] += 1
+                    for account in accounts:
+                        charged[account] = charged.get(account, 0) + usage.total
+        asked = Counter(entry.call for entry in entries if entry.what == "asked" and entry.run == run)
+        wrong += [
+            f"{run}: call {call} was made without a reservation" for call in asked if asked[call] > reserved[call]
+        ]
+        wrong += [f"{run}: call {call} was not settled" for call in reserved if reserved[call] != settled[call]]
+        if row.reserved is not None:
+            wrong.append(f"{run}: the reservation of {row.reserved.call} leaks")
+    for account, tokens in charged.items():
+        balance = runtime.journal.balance(account)
+        if (balance.tokens, balance.reserved_tokens, balance.reserved_cost) != (tokens, 0, 0):
+            wrong.append(f"{account}: {balance}, but {tokens} tokens were charged")
+    return wrong
+
+
+def _without_charges(result: RunResult) -> RunResult:
+    """Return a result without what a kill changes: a call whose answer was lost is charged as well."""
+    warnings = tuple(warning for warning in result.warnings if "it was charged the" not in warning)
+    return replace(result, cost=None, warnings=warnings)
 
 
 def _differences(what: str, expected: dict[str, Any], found: dict[str, Any]) -> list[str]:

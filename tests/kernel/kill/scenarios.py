@@ -390,7 +390,17 @@ def iterating_together(folder: Path) -> Scenario:
     return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
 
 
-PLAIN = (within_a_prompt_budget, pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
+def within_budgets(folder: Path) -> Scenario:
+    """A run with a sub-run and a rejected answer, under budgets that stop it and are raised through the inbox."""
+    scenario = Scenario(folder)
+    write_skill(scenario.seed, "child", {"c": ["c", "end"]})
+    write_skill(scenario.seed, "spend", {"a": ["@child"], "@child": ["b"], "b": ["end"]})
+    answers = [go("@child"), go("c"), "no JSON", finish("from the child"), finish()]
+    budgets = {"run": {"tokens": 3000}, "skill": {"child": {"run": {"tokens": 2000}}}, "day": {"tokens": 1_000_000}}
+    return scenario.executes("spend", answers, budgets=budgets)
+
+
+PLAIN = (within_budgets, within_a_prompt_budget, pair, rejected_and_looping, concurrent_runs, stopping_and_continuing)
 ACTING = (
     writing,
     concurrent_writers,

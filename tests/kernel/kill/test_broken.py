@@ -32,11 +32,12 @@ def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(arena: Pa
 
     async def outcome_first(self: Driver, effect):
         await self.world.flush(self.tape)
+        request = self.world._recorder.request(effect, self.tape)
         text = Blob.of(ScriptedModel(scenario.answers)._answers[self.tape.state.models.answers].text.encode())
         outcome = kinds.LlmResponded(effect.key, text.hash)
         self.tape.record(outcome, self.world.now(), text)
         await self.world.flush(self.tape)
-        await self.world.perform(effect, self.tape)
+        await self.world._roster.open("").complete(request)
         return outcome
 
     monkeypatch.setattr(Driver, "_perform", outcome_first)

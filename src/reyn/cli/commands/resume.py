@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from decimal import Decimal
+
 import click
 import msgspec
 
 from reyn.cli.execution import execute, execution_options
 from reyn.cli.project import model_name
 from reyn.config import Limits
+from reyn.config.budgets import NANO
 from reyn.errors import LimitUnknown, ReynError
 
+_AMOUNT = re.compile(r"[0-9]{1,7}(\.[0-9]{1,9})?")
 _LIMITS = ", ".join(field.name for field in msgspec.structs.fields(Limits))
 
 
@@ -22,7 +27,7 @@ _LIMITS = ", ".join(field.name for field in msgspec.structs.fields(Limits))
     "raised",
     multiple=True,
     metavar="LIMIT=N",
-    help=f"Raise a limit; `none` removes it. LIMIT is one of {_LIMITS}.",
+    help=f"Raise a limit; `none` removes it. LIMIT is one of {_LIMITS}. A cost is in the project's currency: 2.50.",
 )
 @click.option("--model", metavar="MODEL", help="Model to call from here on.")
 @click.option("--upgrade", is_flag=True, help="Continue with the current version of the skill, if it is compatible.")
@@ -97,6 +102,8 @@ def _parse_limit(argument: str) -> tuple[str, int | None]:
     name, _, number = argument.partition("=")
     if number == "none":
         return name, None
+    if name.endswith("_cost") and _AMOUNT.fullmatch(number):
+        return name, int(Decimal(number) * NANO)
     if not (number.isascii() and number.isdigit() and len(number) < 16):
         raise LimitUnknown(f"`{argument}` is not of the form LIMIT=N", hint="N must be an integer or `none`.")
     return name, int(number)

@@ -8,17 +8,18 @@ import click
 import msgspec
 
 from reyn.cli.ages import Age, age_text, now
-from reyn.cli.output import clean, coloured, command_line, json_option, print_json, print_table, short
+from reyn.cli.output import charge_text, clean, coloured, command_line, json_option, print_json, print_table, short
 from reyn.cli.project import open_existing_project
 from reyn.journal import Status
+from reyn.kernel.runtime_types import Cost
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
-    from reyn.journal.kinds import Wait
-    from reyn.runs.questions import Question
+    from reyn.journal.kinds import Question
+    from reyn.runs.questions import OpenQuestion
     from reyn.runtime import SyncRuntime
 
-_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
+_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "COST", "WAITING FOR")
 
 
 class _Listed(NamedTuple):
@@ -28,20 +29,26 @@ class _Listed(NamedTuple):
     depth: int
     display_status: str
     command: str
-    question: Question | None
+    question: OpenQuestion | None
 
     def as_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(self.row)
         fields |= {"display_status": self.display_status, "depth": self.depth, "next": self.command}
-        return fields | {"question": msgspec.to_builtins(self.question)}
+        del fields["charge"]
+        fields["cost"] = msgspec.to_builtins(Cost.of(self.row.charge))
+        if self.question is None:
+            return fields | {"question": None}
+        asked = {"run_id": self.question.run_id, "is_answered": self.question.is_answered}
+        return fields | {"question": msgspec.to_builtins(self.question.question) | asked}
 
     def cells(self) -> tuple[str, ...]:
         row = self.row
         since = row.started if self.display_status == "running" else row.updated
-        question = "" if self.question is None else _question_text(self.question.wait)
+        question = "" if self.question is None else _question_text(self.question.question)
         suffix = " (reply stored)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
-        return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
+        since_text, cost = age_text(now() - since), charge_text(row.charge)
+        return run, clean(row.skill), coloured(self.display_status), since_text, cost, f"{question}{suffix}"
 
 
 @click.command(epilog="Example: reyn runs --status waiting --since 2d")
@@ -61,7 +68,7 @@ class _Listed(NamedTuple):
 def command(
     statuses: tuple[str, ...], skill: str | None, since: int | None, limit: int | None, top: bool, as_json: bool
 ) -> None:
-    """List runs, newest first, with status and open question. Sub-runs are indented below their parent.
+    """List runs, newest first, with status, cost and open question. Sub-runs are indented below their parent.
 
     With --json, each run also has the id of its question, its origin and the command that continues it.
     """
@@ -105,7 +112,7 @@ def _describe(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
     return _Listed(row, depth, runtime.display_status(row), command_line(runtime.next_action(row)), question)
 
 
-def _question_text(wait: Wait) -> str:
-    if wait.is_approval:
-        return short(f"approval: {wait.message.partition(chr(10))[0]}", 80)
-    return short(wait.message, 80)
+def _question_text(question: Question) -> str:
+    if question.is_approval:
+        return short(f"approval: {question.message.partition(chr(10))[0]}", 80)
+    return short(question.message, 80)

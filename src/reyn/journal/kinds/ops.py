@@ -12,27 +12,28 @@ from reyn.journal.kinds.shapes import (
     ArtifactRef,
     AskRequest,
     Change,
+    Charge,
     ContentName,
     Count,
     Hash,
     MemoryRequest,
     OpStatus,
     PhaseArtifact,
+    Question,
     RestoreVerdict,
     RunRequest,
     Usage,
-    Wait,
 )
 from reyn.journal.registry import Body, event, family
 
 
 @event("permission_denied", v=1, origin="outcome")
 class PermissionDenied(Body, frozen=True):
-    """The permission gate denied an op, or its arguments or result hold a secret.
+    """The permission gate denied an op, or its arguments or result contain a secret.
 
-    An op whose result holds a secret is denied after `<kind>_started`; the result is neither recorded nor shown. `call`
-    identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided; `reason` says
-    what is missing. `result` is the result that the model sees.
+    If the result contains a secret, the denial follows `<kind>_started`, and the result is neither recorded nor sent to
+    the model. `call` identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided;
+    `reason` is the explanation. `result` is the result that the model receives.
     """
 
     call: str
@@ -155,7 +156,7 @@ class SubRunCompleted(Body, frozen=True):
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
     files that it shares with this run. `head` is the hash of its last event at that time. `summary` is the reason of
     its last decision, `handoff` the last handoff that one of its phases recorded. `phases` lists the artifacts of its
-    latest visits. Only rules 1 to 4 write `result`.
+    latest visits. `charge` is what it was charged. Only rules 1 to 4 write `result`.
     """
 
     call: str
@@ -171,6 +172,7 @@ class SubRunCompleted(Body, frozen=True):
     summary: str = ""
     handoff: ContentName | None = None
     phases: tuple[PhaseArtifact, ...] = ()
+    charge: Charge | None = None
 
 
 @event("nested_run_ended", v=1, origin="outside")
@@ -178,7 +180,7 @@ class NestedRunEnded(Body, frozen=True):
     """The code of the op `call` ran a function as a sub-run, which ended or stopped.
 
     `run` is its id, which derives from the parent run, `call`, the function and its arguments. `status` is its status.
-    `usage` and `answers` count its tokens and model answers.
+    `usage` and `answers` count its tokens and model answers, `charge` is what it was charged.
     """
 
     call: str
@@ -187,6 +189,7 @@ class NestedRunEnded(Body, frozen=True):
     status: str
     usage: Usage = Usage()
     answers: Count = 0
+    charge: Charge | None = None
 
 
 @event("sub_run_stopped", v=1, origin="outcome")
@@ -204,6 +207,6 @@ class SubRunStopped(Body, frozen=True):
     code: str = ""
     limit: str = ""
     value: int = 0
-    wait: Wait | None = None
+    wait: Question | None = None
     active: Count = 0
     hint: str = ""

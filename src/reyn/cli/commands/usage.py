@@ -1,0 +1,107 @@
+"""`reyn usage`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from reyn.cli.ages import Age
+from reyn.cli.output import clean, json_option, print_json, print_table
+from reyn.cli.project import open_existing_project
+from reyn.cli.usage_plot import cost_text, to_svg, to_text
+from reyn.config.budgets import amount_text, money_text
+from reyn.runs.usage import GROUPINGS
+
+if TYPE_CHECKING:
+    from reyn.runs.usage import BudgetStatus, Grouping, UsageRow
+
+
+@click.command(epilog="Example: reyn usage --by skill --since 7d; reyn usage --format svg > spend.svg")
+@click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What to group by.")
+@click.option("--since", type=Age(), metavar="AGE", help="Only days since AGE: 7d, 4w, or a date.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "plot", "svg"]),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+@json_option
+def command(by: str, since: int | None, form: str, as_json: bool) -> None:
+    """Show what model calls used and cost, by day, skill, model or run, and the budgets of today.
+
+    A sub-run counts for its own skill and run. Runs that were deleted since are included, imported runs are not.
+    Models that answer at once, such as scripted ones, are counted only under a budget.
+    """
+    with open_existing_project() as runtime:
+        report = runtime.usage(cast("Grouping", by), since=since)
+    if as_json:
+        print_json(
+            {
+                "by": report.by,
+                "rows": [_row_json(row) for row in report.rows],
+                "total": _row_json(report.total),
+                "today": report.today,
+                "budgets": [_budget_json(status) for status in report.budgets],
+            }
+        )
+        return
+    if form == "svg":
+        click.echo(to_svg(report), nl=False)
+        return
+    if not report.rows:
+        click.echo("nothing was charged" if since is None else "nothing was charged since then")
+    elif form == "plot":
+        click.echo(to_text(report), nl=False)
+    else:
+        rows = [_cells(row) for row in report.rows]
+        rows += [_cells(report.total)] if len(rows) > 1 else []
+        print_table((by.upper(), "CALLS", "INPUT", "CACHED", "OUTPUT", "COST"), rows)
+        if report.total.assumed:
+            calls = "call" if report.total.assumed == 1 else "calls"
+            click.echo(f"{report.total.assumed:,} {calls} without a reported usage, charged in full")
+    for status in report.budgets:
+        click.echo(f"today: {_budget_text(status)}")
+
+
+def _cells(row: UsageRow) -> tuple[str, ...]:
+    counts = (row.calls, row.input_tokens, row.cached_tokens, row.output_tokens)
+    return clean(row.name), *(f"{count:,}" for count in counts), cost_text(row)
+
+
+def _row_json(row: UsageRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "calls": row.calls,
+        "input_tokens": row.input_tokens,
+        "cached_tokens": row.cached_tokens,
+        "output_tokens": row.output_tokens,
+        "costs": {currency: amount_text(cost) for currency, cost in sorted(row.costs.items())},
+        "unpriced": row.unpriced,
+        "assumed": row.assumed,
+    }
+
+
+def _budget_json(status: BudgetStatus) -> dict[str, Any]:
+    def amount(value: int) -> int | str:
+        return amount_text(value) if status.currency else value
+
+    return {
+        "limit": status.limit,
+        "skill": status.skill or None,
+        "cap": amount(status.cap),
+        "used": amount(status.used),
+        "reserved": amount(status.reserved),
+        "currency": status.currency or None,
+    }
+
+
+def _budget_text(status: BudgetStatus) -> str:
+    def amount(value: int) -> str:
+        return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
+
+    skill = f" of skill {clean(status.skill)}" if status.skill else ""
+    held = f", {amount(status.reserved)} reserved" if status.reserved else ""
+    return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"

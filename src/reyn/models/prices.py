@@ -1,0 +1,207 @@
+"""Prices of models: declared in the configuration, or from the table of the package `genai-prices` (extra `prices`).
+
+Costs are exact integers in billionths of the project's currency, rounded up once per call. The table is part of the
+package, so looking up a price needs no network. A run records the price of each call; replay does not look it up.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Decimal
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from reyn.config.budgets import NANO, PriceSettings
+from reyn.errors import CurrencyUnknown
+from reyn.journal.kinds import Price, PriceTier
+from reyn.models.protocol import DeclaresPrice, DeclaresSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reyn.config import ModelSettings
+    from reyn.journal.kinds import Usage
+    from reyn.models.protocol import Model
+
+FREE_ADAPTERS = ("local", "scripted", "recorded")
+"""Adapters without a provider: their calls cost nothing."""
+_PROVIDERS = {"openai": "openai", "anthropic": "anthropic", "gemini": "google", "litellm": "litellm"}
+"""The provider of an adapter in the price table, if the model has no `base_url`."""
+_MILLION = 1_000_000
+_TABLE_CURRENCY = "USD"
+
+
+class Prices:
+    """The prices of a project, in its own currency.
+
+    Args:
+        currency: The project's currency.
+        rates: The value of one unit of other currencies in it.
+    """
+
+    def __init__(self, currency: str = "USD", rates: Mapping[str, float] | None = None) -> None:
+        self.currency = currency
+        self._rates = rates or {}
+        self._declared: dict[tuple[PriceSettings, str], Price] = {}
+        self._listed: dict[tuple[str, str | None], Any] = {}
+        self._converted: dict[int, tuple[Any, Price | None]] = {}
+
+    def of(self, settings: ModelSettings | None, override: Model | None, now: int) -> Price | None:
+        """Return the price of a model at a time; `None` if it is unknown.
+
+        Args:
+            settings: The settings of the model.
+            override: The model, if the caller passed it as an object.
+            now: Microseconds since 1970.
+
+        Raises:
+            CurrencyUnknown: The price is in a currency without a rate.
+        """
+        if override is not None:
+            if isinstance(override, DeclaresPrice):
+                return self._from_settings(override.price, "the model")
+            if settings is None and isinstance(override, DeclaresSettings):
+                settings = override.settings
+        if settings is None:
+            return None
+        if settings.price is not None:
+            return self._from_settings(settings.price, "reyn.yaml")
+        if override is None and settings.model.partition(":")[0] in FREE_ADAPTERS:
+            return self._from_settings(_FREE, "no provider")
+        return self._from_table(settings, now)
+
+    def _from_settings(self, price: PriceSettings, source: str) -> Price:
+        key = (price, source)
+        if key not in self._declared:
+            currency = price.currency or self.currency
+            rate, note = self._rate(currency)
+            self._declared[key] = Price(
+                self.currency,
+                _per_million(price.input, rate),
+                _per_million(price.output, rate),
+                None if price.cached_input is None else _per_million(price.cached_input, rate),
+                None if price.cache_write is None else _per_million(price.cache_write, rate),
+                source + note,
+            )
+        return self._declared[key]
+
+    def _rate(self, currency: str) -> tuple[Decimal, str]:
+        """Return the value of a currency in the project's own, and a note for the source of the price."""
+        if currency == self.currency:
+            return Decimal(1), ""
+        if currency not in self._rates:
+            raise CurrencyUnknown(f"a price is in {currency}, and the budgets are in {self.currency}")
+        rate = self._rates[currency]
+        return Decimal(repr(rate)), f", {currency} at {rate!r}"
+
+    def _from_table(self, settings: ModelSettings, now: int) -> Price | None:
+        key = (settings.model, settings.base_url)
+        if key not in self._listed:
+            self._listed[key] = _find(settings.model, settings.base_url)
+        listed = self._listed[key]
+        if listed is None:
+            return None
+        found = listed.get_prices(datetime.fromtimestamp(now / 1_000_000, UTC))
+        known = self._converted.get(id(found))
+        if known is None or known[0] is not found:
+            known = self._converted[id(found)] = (found, self._convert(found))
+        return known[1]
+
+    def _convert(self, found: Any) -> Price | None:
+        """Return a price of the table as a value; `None` if it has none for input or output tokens."""
+        rate, note = self._rate(_TABLE_CURRENCY)
+        names = {"input": "input_mtok", "output": "output_mtok", "cached_input": "cache_read_mtok"}
+        # A provider that charges for cached prompts by their lifetime is taken at the highest price.
+        listed = {key: getattr(found, name, None) for key, name in names.items()}
+        writes = [getattr(found, name, None) for name in ("cache_write_mtok", "cache_1h_write_mtok")]
+        listed["cache_write"] = max(filter(None, writes), key=_base, default=None)
+        if listed["input"] is None or listed["output"] is None:
+            return None
+        starts = sorted({tier.start for one in listed.values() for tier in getattr(one, "tiers", ())})
+        tiers = tuple(
+            PriceTier(start, **{key: _at(one, start + 1, rate) for key, one in listed.items()}) for start in starts
+        )
+        base = {key: _at(one, 0, rate) for key, one in listed.items()}
+        return Price(self.currency, **base, source=f"genai-prices {_table_version()}{note}", tiers=tiers)
+
+
+_FREE = PriceSettings(0.0, 0.0)
+
+
+def _base(listed: Any) -> Decimal:
+    base: Decimal = getattr(listed, "base", listed)
+    return base
+
+
+def _at(listed: Any, tokens: int, rate: Decimal) -> Any:
+    """Return a listed price for a prompt of this length, in billionths; `None` if there is none."""
+    if listed is None:
+        return None
+    amount = _base(listed)
+    for tier in getattr(listed, "tiers", ()):
+        if tokens > tier.start:
+            amount = tier.price
+    return _round_up(amount * rate * NANO)
+
+
+def _per_million(amount: float, rate: Decimal) -> int:
+    return _round_up(Decimal(repr(amount)) * rate * NANO)
+
+
+def _round_up(amount: Decimal) -> int:
+    return int(amount.to_integral_value(ROUND_CEILING))
+
+
+def is_table_installed() -> bool:
+    """Return whether the price table is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("genai_prices") is not None
+
+
+@cache
+def _table_version() -> str:
+    from importlib.metadata import version
+
+    return version("genai-prices")
+
+
+def _find(model: str, base_url: str | None) -> Any:
+    """Return the entry of a model in the price table; `None` if there is none."""
+    adapter, _, name = model.partition(":")
+    provider = None if base_url else _PROVIDERS.get(adapter)
+    if (provider is None and base_url is None) or not is_table_installed():
+        return None
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        return get_snapshot().find_provider_model(name, None, provider, base_url)[1]
+    except LookupError:
+        return None
+
+
+def cost_of(price: Price, usage: Usage) -> int:
+    """Return the cost of a call, in billionths of the currency."""
+    level: Price | PriceTier = price
+    for tier in price.tiers:
+        if usage.input_tokens > tier.above:
+            level = tier
+    cached = min(usage.cached_tokens, usage.input_tokens)
+    written = min(usage.cache_write_tokens, usage.input_tokens - cached)
+    amount = (
+        (usage.input_tokens - cached - written) * level.input
+        + cached * (level.input if level.cached_input is None else level.cached_input)
+        + written * (level.input if level.cache_write is None else level.cache_write)
+        + usage.output_tokens * level.output
+    )
+    return -(-amount // _MILLION)
+
+
+def highest_cost(price: Price, input_tokens: int, output_tokens: int) -> int:
+    """Return the most that a call with at most so many tokens can cost."""
+    levels: list[Price | PriceTier] = [price, *(tier for tier in price.tiers if input_tokens > tier.above)]
+    most = 0
+    for level in levels:
+        highest = max(level.input, level.cached_input or 0, level.cache_write or 0)
+        most = max(most, input_tokens * highest + output_tokens * level.output)
+    return -(-most // _MILLION)

@@ -1,0 +1,122 @@
+"""What model calls were charged, grouped by day, skill, model or run, and the budgets of today."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reyn.journal import Journal, SpendRow
+    from reyn.kernel.budgets import Budgets
+
+Grouping = Literal["day", "skill", "model", "run"]
+GROUPINGS: tuple[Grouping, ...] = ("day", "skill", "model", "run")
+
+
+class UsageRow(msgspec.Struct, frozen=True):
+    """The charges of one group.
+
+    Attributes:
+        name: The day, skill, model or run.
+        calls: The number of calls, with retries.
+        input_tokens: Tokens of prompts.
+        output_tokens: Tokens of answers.
+        cached_tokens: The part of the input that a prompt cache served.
+        costs: Billionths of each currency, by currency.
+        unpriced: The calls whose price is unknown.
+        assumed: The calls that were charged in full, because the model reported no usage or the answer was lost.
+    """
+
+    name: str
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    costs: dict[str, int] = {}
+    unpriced: int = 0
+    assumed: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Input plus output tokens."""
+        return self.input_tokens + self.output_tokens
+
+    def plus(self, charge: SpendRow) -> UsageRow:
+        """Add a charge."""
+        costs = dict(self.costs)
+        if charge.currency:
+            costs[charge.currency] = costs.get(charge.currency, 0) + charge.cost
+        return UsageRow(
+            self.name,
+            self.calls + charge.calls,
+            self.input_tokens + charge.input_tokens,
+            self.output_tokens + charge.output_tokens,
+            self.cached_tokens + charge.cached_tokens,
+            costs,
+            self.unpriced + (0 if charge.currency else charge.calls),
+            self.assumed + charge.assumed,
+        )
+
+
+class BudgetStatus(msgspec.Struct, frozen=True):
+    """A budget of today: the `limit` to raise, its `cap`, and what is `used` and `reserved` of it."""
+
+    limit: str
+    skill: str
+    cap: int
+    used: int
+    reserved: int
+    currency: str = ""
+
+
+class UsageReport(msgspec.Struct, frozen=True):
+    """The charges by group, their sum, and the budgets of today."""
+
+    by: Grouping
+    rows: tuple[UsageRow, ...]
+    total: UsageRow
+    today: str
+    budgets: tuple[BudgetStatus, ...] = ()
+
+
+def usage_report(journal: Journal, budgets: Budgets, by: Grouping, *, since: str, now: int) -> UsageReport:
+    """Return what was charged from a day on.
+
+    Args:
+        journal: The journal.
+        budgets: The budgets of the project.
+        by: What to group by. Days are in order; other groups have the highest cost first.
+        since: The first day, as `2026-11-16`; empty for all.
+        now: The time.
+    """
+    charges = journal.charges(since)
+    rows = list(_grouped(charges, by))
+    if by != "day":
+        rows.sort(key=lambda row: (-sum(row.costs.values()), -row.tokens, row.name))
+    total = UsageRow("total")
+    for charge in charges:
+        total = total.plus(charge)
+    today = budgets.day(now)
+    return UsageReport(by, tuple(rows), total, today, tuple(_budgets_of(journal, budgets, today)))
+
+
+def _grouped(charges: Iterable[SpendRow], by: Grouping) -> Iterable[UsageRow]:
+    groups: dict[str, UsageRow] = {}
+    for charge in charges:
+        name = {"day": charge.day, "skill": charge.skill, "model": charge.model, "run": charge.run_id}[by]
+        groups[name] = groups.get(name, UsageRow(name)).plus(charge)
+    return groups.values()
+
+
+def _budgets_of(journal: Journal, budgets: Budgets, day: str) -> Iterable[BudgetStatus]:
+    for skill in ("", *budgets.skills):
+        caps, balance = budgets.day_caps(skill), journal.balance(budgets.account_of(day, skill))
+        prefix = "skill_day" if skill else "day"
+        if caps.tokens is not None:
+            yield BudgetStatus(f"{prefix}_tokens", skill, caps.tokens, balance.tokens, balance.reserved_tokens)
+        if caps.cost is not None:
+            cost, reserved = balance.cost, balance.reserved_cost
+            yield BudgetStatus(f"{prefix}_cost", skill, caps.cost, cost, reserved, budgets.currency)

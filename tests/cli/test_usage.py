@@ -1,0 +1,152 @@
+"""`reyn usage`, and the costs that `runs`, `show` and `resume --raise` print."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from reyn import ModelAnswer, SyncRuntime, Usage
+from reyn.config.budgets import PriceSettings, amount_text, money_text
+from reyn.testing import ScriptedModel
+from tests.support import finish, go, write_skill
+
+DAY = 86_400_000_000
+NO_COST = {"budgets": {"day": {"cost": None}}}
+"""The price of the last model is unknown."""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1_794_830_400_000_000  # 2026-11-16 12:00 UTC
+
+    def now(self) -> int:
+        self.time += 1000
+        return self.time
+
+
+class Priced(ScriptedModel):
+    takes_time = True
+    price = PriceSettings(2.0, 8.0, 1.0)
+
+    async def complete(self, request):
+        return ModelAnswer((await super().complete(request)).text, Usage(1000, 100, 400))
+
+
+class Unpriced(ScriptedModel):
+    takes_time = True
+
+    async def complete(self, request):
+        return ModelAnswer((await super().complete(request)).text, Usage(10, 5))
+
+
+@pytest.fixture
+def spent(here: Path) -> Path:
+    """Two runs of `s` on two days, and one of `other` without a price."""
+    write_skill(here, "s", {"a": ["b"], "b": ["end"]})
+    write_skill(here, "other", {"a": ["end"]})
+    (here / "reyn.yaml").write_text("budgets: {day: {cost: 1, tokens: 50000}, skill: {s: {day: {cost: 0.5}}}}\n")
+    clock = Clock()
+    for number in (1, 2):
+        with SyncRuntime.open(here, model=Priced([go("b"), finish()]), clock=clock) as rt:
+            assert rt.run("s", {"text": "in"}, run_id=f"day-{number}").ok
+        clock.time += DAY
+    with SyncRuntime.open(here, model=Unpriced([finish()], name="mystery"), clock=clock, **NO_COST) as rt:
+        assert rt.run("other", {"text": "in"}, run_id="day-3").ok
+    return here
+
+
+COST = "0.0048 USD"
+"""Twice 600 tokens at 2, 400 at 1 and 100 at 8 dollars a million."""
+
+
+def test_spending_is_shown_by_day_skill_model_and_run(spent: Path, reyn):
+    days = reyn("usage").out.splitlines()
+    assert days[0].split() == ["DAY", "CALLS", "INPUT", "CACHED", "OUTPUT", "COST"]
+    assert days[1].split() == ["2026-11-16", "2", "2,000", "800", "200", *COST.split()]
+    assert days[3].split() == ["2026-11-18", "1", "10", "0", "5", "unknown"]
+    assert days[4].split() == ["total", "5", "4,010", "1,600", "405", "0.0096", "USD", "+", "1", "unpriced"]
+    skills = reyn("usage", "--by", "skill").out.splitlines()
+    assert [line.split()[0] for line in skills[1:4]] == ["s", "other", "total"]
+    assert "mystery" in reyn("usage", "--by", "model").out
+    assert "day-2" in reyn("usage", "--by", "run").out
+    assert "2026-11-16" not in reyn("usage", "--since", "2026-11-17").out
+    assert "nothing was charged since then" in reyn("usage", "--since", "2030-01-01").out
+
+
+def test_usage_as_json_has_exact_amounts(spent: Path, reyn):
+    found = json.loads(reyn("usage", "--by", "run", "--json").out)
+    assert [row["name"] for row in found["rows"]] == ["day-1", "day-2", "day-3"]
+    assert found["rows"][0]["costs"] == {"USD": "0.0048"}
+    assert found["total"] == {
+        "name": "total", "calls": 5, "input_tokens": 4010, "cached_tokens": 1600, "output_tokens": 405,
+        "costs": {"USD": "0.0096"}, "unpriced": 1, "assumed": 0,
+    }  # fmt: skip
+    assert {(one["limit"], one["skill"], one["cap"]) for one in found["budgets"]} == {
+        ("day_tokens", None, 50000), ("day_cost", None, "1"), ("skill_day_cost", "s", "0.5"),
+    }  # fmt: skip
+
+
+def test_usage_is_drawn_on_a_terminal_and_as_svg(spent: Path, reyn):
+    plot = reyn("usage", "--format", "plot").out
+    assert "cost in USD by day" in plot
+    assert plot.count("█" * 40) == 2
+    assert "budget of a day: 1.00 USD" in plot
+    root = ET.fromstring(reyn("usage", "--format", "svg", "--by", "skill").out)
+    texts = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[0] == "Cost in USD by skill"
+    assert "0.0096 USD" in texts
+    assert len(list(root.iter("{http://www.w3.org/2000/svg}rect"))) == 2
+
+
+def test_an_empty_project_has_no_spending(here: Path, reyn):
+    (here / "reyn.yaml").write_text("")
+    assert reyn("usage").out == "nothing was charged\n"
+    assert "nothing was charged" in reyn("usage", "--format", "svg").out
+
+
+def test_runs_and_show_have_the_cost(spent: Path, reyn):
+    lines = reyn("runs").out.splitlines()
+    assert lines[0].split()[:5] == ["RUN", "SKILL", "STATUS", "SINCE", "COST"]
+    assert "0.0048 USD" in next(line for line in lines if line.startswith("day-1"))
+    assert "unknown" in next(line for line in lines if line.startswith("day-3"))
+    [run] = [row for row in json.loads(reyn("runs", "--json").out) if row["run_id"] == "day-1"]
+    assert (run["cost"]["amount"], run["cost"]["currency"]) == ("0.0048", "USD")
+    shown = reyn("show", "day-1").out
+    assert shown.count("cost 0.0024 USD · 1,100 tokens · 1 call") == 2, "one line for each visit"
+    assert "used: 2,200 tokens (2,000 in, 800 cached, 200 out), 0.0048 USD" in shown
+    costs = [step for step in json.loads(reyn("show", "day-1", "--json").out)["steps"] if step["type"] == "visit_cost"]
+    assert [(step["cost"], step["currency"]) for step in costs] == [("0.0024", "USD")] * 2
+
+
+def test_a_budget_in_money_is_raised_in_units_of_its_currency(here: Path, reyn):
+    write_skill(here, "s", {"a": ["b"], "b": ["end"]})
+    (here / "answers.jsonl").write_text("\n".join(map(json.dumps, (go("b"), finish()))))
+    (here / "reyn.yaml").write_text(
+        "model: m\nmodels: {m: {model: 'scripted:answers.jsonl', price: {input: 1, output: 1}}}\n"
+        "budgets: {run: {cost: 0.00001}}\n"
+    )
+    stopped = reyn("run", "s", '{"text": "in"}', "--run-id", "k")
+    assert stopped.code == 3
+    assert "`run_cost` is 0.00001 USD" in stopped.out
+    assert "next: reyn resume k --raise run_cost=0.00" in stopped.out
+    refused = reyn("resume", "k", "--raise", "run_cost=many")
+    assert refused.code != 0
+    assert reyn("resume", "k", "--raise", "run_cost=1.50").code == 0
+    assert "limit `run_cost` raised to 1.5" in reyn("show", "k").out
+
+
+@pytest.mark.parametrize(
+    ("nano", "text", "plain"),
+    [
+        (0, "0.00 USD", "0"),
+        (1, "0.000000001 USD", "0.000000001"),
+        (1_500_000_000, "1.50 USD", "1.5"),
+        (1_234_567_000_000_000, "1,234,567.00 USD", "1234567"),
+    ],
+)
+def test_amounts_are_written_exactly(nano: int, text: str, plain: str):
+    assert money_text(nano, "USD") == text
+    assert amount_text(nano) == plain
