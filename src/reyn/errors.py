@@ -10,6 +10,7 @@ code is never reused.
     │   ├── SkillUnsupported       RYN103
     │   ├── FixImpossible          RYN104
     │   ├── AgentNotFound          RYN105
+    │   ├── MemoryNotFound         RYN106
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161
@@ -264,6 +265,13 @@ class AgentNotFound(SkillError):
 
     code = "RYN105"
     hint = "Use the name of a file in `reyn/agents/`, or `default`."
+
+
+class MemoryNotFound(SkillError):
+    """No memory has this name."""
+
+    code = "RYN106"
+    hint = "Use the name of a file in `reyn/memory/`, such as `tea`, or `designer/tea` for a memory of one agent."
 
 
 class SkillInvalid(SkillError, FindingsError):

@@ -19,8 +19,11 @@ def remember(text: str, **fields):
 
 def talk(root: Path, model: Agent, *messages: str, name: str = "default", **settings):
     async def session():
-        async with OSRuntime.open(root, model=model, **settings) as rt, rt.chat(name, run_id="c") as chat:
-            return [(await chat.say(message)).text for message in messages]
+        async with OSRuntime.open(root, model=model, **settings) as rt:
+            async with rt.chat(name, run_id="c") as chat:
+                said = [(await chat.say(message)).text for message in messages]
+            assert (await rt.replay("c")).status == "waiting"
+            return said
 
     return asyncio.run(session())
 

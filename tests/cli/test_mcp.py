@@ -34,8 +34,8 @@ def test_a_server_is_added_trusted_tested_and_listed(reyn, tmp_path: Path):
     assert first.out.splitlines()[1] == "    args: {text: string}."
     assert "not usable as an op because of its name: not a name!" in first.err
     assert reyn("mcp", "test", "desk", "--accept").code == 0
-    assert "desk: OK, 2 tools, none has changed" in reyn("mcp", "test", "desk").out
-    assert json.loads(reyn("mcp", "list", "--json").out)["servers"][0]["tools"] == ["echo", "do"]
+    assert "desk: OK, 4 tools, none has changed" in reyn("mcp", "test", "desk").out
+    assert json.loads(reyn("mcp", "list", "--json").out)["servers"][0]["tools"] == ["echo", "do", "look", "put"]
 
 
 def test_a_second_server_is_added_beside_the_first_and_comments_stay(reyn, tmp_path: Path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +297,56 @@ def test_a_conversation_with_a_key_continues_in_another_process(tmp_path: Path):
         assert roles(second.history) == ["user", "assistant", "tool", "assistant", "user", "assistant"]
 
     asyncio.run(scenario())
+
+
+class CountingJournal(MemoryJournal):
+    """A journal that counts the events that are read from it."""
+
+    count = 0
+
+    def read(self, run_id: str, after: int = 0) -> Any:
+        for event in super().read(run_id, after):
+            self.count += 1
+            yield event
+
+
+def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(tmp_path: Path):
+    async def scenario() -> None:
+        journal, turns = CountingJournal(), 60
+        world = World(tmp_path, *("Fine." for _ in range(turns)), journal=journal)
+        agent = world.agent.options(key="a")
+        read, rendered = [], []
+        with count_rendered() as counted:
+            for number in range(turns):
+                journal.count = counted[0] = 0
+                await agent(f"message {number}")
+                read.append(journal.count)
+                rendered.append(counted[0])
+        assert read[-1] == read[30] <= read[10]  # events that are read, folded and executed again
+        assert rendered[-1] == rendered[30] <= 6  # messages whose texts are read
+        assert max(read[20:]) < 80
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+@contextmanager
+def count_rendered() -> Iterator[list[int]]:
+    counted = [0]
+    from reyn.functions import chat_stream
+    from reyn.kernel import llm_call_recorder
+
+    def counting(render: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            counted[0] += 1
+            return render(*args, **kwargs)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (chat_stream, llm_call_recorder):
+            patch.setattr(module, "rendered_message", counting(module.rendered_message))
+        yield counted
 
 
 def test_keys_name_different_conversations(tmp_path: Path):
@@ -795,8 +846,6 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
         assert reply.history[0].images == (image,)
         await world.agent("And now?", reply.history)
         assert any(message.images for message in world.model.requests[1].messages)
-        with pytest.raises(CallImpossible, match="images"):
-            world.agent.options(key="a")(Message("user", "What is this?", (image,)))
         await world.check()
 
     asyncio.run(scenario())

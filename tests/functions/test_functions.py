@@ -328,6 +328,7 @@ def test_methods_and_other_things_are_refused_with_what_they_are(decorator: Any)
         {"llm_interface": 5},
         {"llm_interface": ""},
         {"llm_interface": Answers},
+        {"include_must_principles": "yes"},
     ],
 )
 @pytest.mark.parametrize("decorator", [llm_function, llm_chat])
@@ -347,6 +348,35 @@ def test_an_option_of_another_type_is_refused_when_it_is_set(options: dict):
         with pytest.raises(CallImpossible, match=f"`{next(iter(options))}` is ") as found:
             decorated.options(**options)
         assert found.value.code == "RYN165"
+
+
+def test_the_advice_of_tools_and_the_rule_about_calls_follow_the_docstring(tmp_path: Path):
+    @tool(best_practices=["Search before you answer.", "Use short words."])
+    def search(text: str) -> str:
+        """Search."""
+
+    @tool(best_practices="Look only\nonce.")
+    def look(text: str) -> str:
+        """Look."""
+
+    model = Answers(value(1))
+    with sync_runtime(tmp_path) as rt:
+
+        @llm_function(
+            runtime=rt, llm_interface=model, toolkit=[search, look, tool(Desk.helper)], include_must_principles=True
+        )
+        def answer(x: int) -> int:
+            """Answer."""
+
+        assert answer(1) == 1
+        told = model.prompt()
+        assert told.index("Answer.") < told.index(
+            "# Tools\n- look: Look only once.\n- search: Search before you answer.\n"
+        )
+        assert "Call a tool through the tool call interface." in told
+        assert "- helper" not in told
+        [row] = rt.runs()
+        assert rt.replay(row.run_id).events == len(kinds(rt, row.run_id))
 
 
 def test_two_tools_of_one_name_are_refused():

@@ -197,7 +197,7 @@ def test_a_hook_that_fails_stops_the_run_and_is_called_again_by_a_retry(tmp_path
         talk = Talk(tmp_path, "Fine.", hooks=[current])
         with pytest.raises(ChatStopped) as found:
             await talk.agent("hi")
-        assert "current` " in str(found.value)
+        assert "current`" in str(found.value)
         assert words in str(found.value)
         row = talk.rt.runs()[0]
         [failed] = [event.data for event in talk.rt.events(row.run_id) if event.kind == "run_failed"]

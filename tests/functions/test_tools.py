@@ -560,7 +560,15 @@ def test_a_tool_cannot_take_the_name_of_another_op_or_event(name: Any):
 
 
 @pytest.mark.parametrize(
-    "options", [{"permission": "toll"}, {"permission": 5}, {"description": 5}, {"description": " "}, {"example": 5}]
+    "options",
+    [
+        {"permission": "toll"},
+        {"permission": 5},
+        {"description": 5},
+        {"description": " "},
+        {"example": 5},
+        {"best_practices": 5},
+    ],
 )
 def test_an_option_of_another_type_is_refused_when_the_tool_is_defined(options: dict):
     with pytest.raises(FunctionInvalid, match=f"`{next(iter(options))}` is "):

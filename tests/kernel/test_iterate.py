@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from reyn.errors import RunBusy
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.protocol import Usage
-from reyn.runtime import OSRuntime
+from reyn.runtime import OSRuntime, SyncRuntime
+from reyn.testing import ScriptedModel
 from tests.support import act, file, finish, question, write_skill
 
 ANYTHING = {"type": "object", "additionalProperties": True}
@@ -234,3 +236,147 @@ def test_a_sub_run_may_use_all_the_tokens_that_are_left(tmp_path: Path):
     write_skill(tmp_path, "item", {"x": ["end"]}, ops={"x": "file"})
     result, _ = run(tmp_path, Counting(tokens=100, turns=3), ["a", "b"], limits={"tokens": 800})
     assert result.ok
+
+
+# -- scripted and recorded models -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 5, 50])
+def test_a_script_gives_its_answers_in_the_order_of_the_items(tmp_path: Path, concurrency: int):
+    """The same script serves every concurrency: an item may take several answers."""
+    project(tmp_path, concurrency)
+    write_skill(tmp_path, "item", {"x": ["end"]}, ops={"x": "file"})
+    items = [f"item {number}" for number in range(7)]
+    answers = [
+        answer
+        for number in range(len(items))
+        for answer in [*([act(file("read", "none"))] * (number % 3)), finish(f"answer {number}")]
+    ]
+    result, bound = run(tmp_path, ScriptedModel([*answers, finish("all")]), items)
+    assert (result.status, result.artifact["data"]["text"]) == ("finished", "all")
+    assert [one["data"]["text"] for one in bound] == [f"answer {number}" for number in range(len(items))]
+
+
+class Reversed(Meeting):
+    """Numbers its answers in the order in which the sub-runs get them, which is not that of the items."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        await super().complete(request)
+        self.calls.append("answered")
+        return ModelAnswer(json.dumps(finish(f"answer {self.calls.count('answered')}")))
+
+
+def test_a_recorded_run_answers_equal_items_in_their_order(tmp_path: Path):
+    project(tmp_path, 3)
+    items = ["same"] * 3
+    result, bound = run(tmp_path, Reversed(3), items)
+    assert result.ok
+    assert [one["data"]["text"] for one in bound] == ["answer 3", "answer 2", "answer 1"]
+
+    with SyncRuntime.open(tmp_path, model="recorded:k") as runtime:
+        again = runtime.run("many", {"text": "in", "items": items}, run_id="again")
+        assert again.ok
+        finals = [runtime.result(f"again.1.pre.1.{number}").artifact for number in (1, 2, 3)]
+    assert finals == bound
+
+
+# -- operations on a run whose sub-runs executed together -----------------------------------------------------
+
+
+class Writing:
+    """Each sub-run writes a file of its own and appends to none of the others; the answers arrive in reverse order."""
+
+    name = "writing"
+
+    def __init__(self, last: str = "all") -> None:
+        self.last = last
+        self.waiting: list[asyncio.Event] = []
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        text = request.input["data"].get("text", "")
+        if request.phase != "x":
+            return ModelAnswer(json.dumps(finish(self.last)))
+        if request.call.endswith(".1"):
+            event = asyncio.Event()
+            self.waiting.append(event)
+            if len(self.waiting) == 4:
+                for one in reversed(self.waiting):
+                    one.set()
+            await event.wait()
+            return ModelAnswer(json.dumps(act(file("write", f"output/{text}.txt", content=f"{text}\n"))))
+        return ModelAnswer(json.dumps(finish(f"did {text}")))
+
+
+class InOrder(Writing):
+    """Does not wait for the other sub-runs."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.waiting = [asyncio.Event()] * 3
+        return await super().complete(request)
+
+
+NAMES = ["one", "two", "three", "four"]
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """A project whose run `k` wrote four files in sub-runs that executed together, one of them over an older file."""
+    project(tmp_path, 4)
+    write_skill(tmp_path, "item", {"x": ["end"]}, ops={"x": "file"})
+    (tmp_path / "output").mkdir()
+    (tmp_path / "output/one.txt").write_text("before\n")
+    result, bound = run(tmp_path, Writing(), NAMES)
+    assert result.ok
+    assert [one["data"]["text"] for one in bound] == [f"did {name}" for name in NAMES]
+    return tmp_path
+
+
+def texts(root: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted((root / "output").glob("*.txt"))}
+
+
+def test_an_undo_reverts_the_files_of_all_sub_runs(written: Path):
+    assert len(texts(written)) == 4
+    with SyncRuntime.open(written) as runtime:
+        report = runtime.undo("k")
+        assert sorted(report.restored) == sorted(f"output/{name}.txt" for name in NAMES)
+        assert (report.left, runtime.undo("k").restored) == ((), ())
+    assert texts(written) == {"one.txt": "before\n"}
+
+
+def test_an_archive_has_all_sub_runs(written: Path, tmp_path_factory: pytest.TempPathFactory):
+    other = tmp_path_factory.mktemp("other")
+    with SyncRuntime.open(written) as runtime:
+        archive = b"".join(runtime.export("k"))
+        runs = [row.run_id for row in runtime.runs()]
+    with SyncRuntime.open(other) as runtime:
+        runtime.import_(io.BytesIO(archive))
+        assert sorted(row.run_id for row in runtime.runs()) == sorted(runs)
+        for run_id in runs:
+            runtime.verify(run_id)
+            assert runtime.replay(run_id).status == "finished"
+
+
+def test_runs_are_compared_whatever_the_order_in_which_their_sub_runs_ended(written: Path):
+    async def execute(model: Any, run_id: str) -> None:
+        async with OSRuntime.open(written, model=model) as runtime:
+            assert (await runtime.run("many", {"text": "in", "items": NAMES}, run_id=run_id)).ok
+
+    asyncio.run(execute(InOrder(), "same"))
+    asyncio.run(execute(InOrder("other"), "other"))
+    with SyncRuntime.open(written) as runtime:
+        assert runtime.diff("k", "same").is_same
+        found = runtime.diff("k", "other")
+        assert not found.is_same
+
+
+def test_a_fork_within_an_iteration_continues_its_sub_runs(written: Path):
+    with SyncRuntime.open(written, model=InOrder()) as runtime:
+        events = list(runtime.events("k"))
+        [seq, *_] = [event.seq for event in events if event.kind == "sub_run_completed"]
+        for at in (seq - 1, seq, len(events) - 2):
+            fork = runtime.fork("k", at=at)
+            assert fork.ok, fork
+            assert fork.artifact == runtime.result("k").artifact
+            runtime.verify(fork.run_id)
+            assert runtime.replay(fork.run_id).status == "finished"

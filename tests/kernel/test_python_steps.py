@@ -10,6 +10,7 @@ import pytest
 
 from reyn.errors import SandboxUnavailable
 from reyn.journal import decode, kinds
+from reyn.lint import lint_skill
 from reyn.sandbox import Limits, PythonFailed, PythonStep, monty, python_steps, run_safe
 from reyn.sandbox.backends import BACKENDS
 from tests.kernel.support import Project
@@ -235,6 +236,42 @@ def test_with_monty_alone_its_error_is_the_reason(monkeypatch: pytest.MonkeyPatc
     assert isinstance(failed.value.__cause__, SandboxUnavailable)
 
 
+# -- the operator's choice ----------------------------------------------------------------------------
+
+
+@needs_processes
+def test_the_operator_can_choose_cpython_for_every_step(tmp_path: Path):
+    project = make(tmp_path, "def f(artifact):\n    return 1\n")
+    assert project.run("s", [finish()], python={"sandbox": "process"}).ok
+    assert outcome(project)["sandbox"] in [backend.name for backend in BACKENDS]
+    assert outcome(project)["note"] == "`python.sandbox` is `process`"
+    [finding] = [one for one in lint_skill(tmp_path / "reyn/project/s", python="process") if one.code == "RYN170"]
+    assert finding.message.endswith("in CPython inside the process sandbox, because `python.sandbox` is `process`")
+
+
+@pytest.mark.parametrize(("head", "ok"), [("", True), (IN_CPYTHON, False)])
+def test_the_operator_can_exclude_cpython(tmp_path: Path, head: str, ok: bool):
+    project = make(tmp_path, f"{head}def f(artifact):\n    return 1\n")
+    result = project.run("s", [finish()], python={"sandbox": "monty"})
+    assert result.ok == ok
+    assert ok or "because it imports `statistics`; `python.sandbox` is `monty`" in result.reason
+    findings = lint_skill(tmp_path / "reyn/project/s", python="monty")
+    assert [one.severity for one in findings if one.code == "RYN170"] == ["info" if ok else "error"]
+
+
+def test_a_step_that_fails_in_monty_is_not_repeated_if_cpython_is_excluded(tmp_path: Path):
+    project = make(tmp_path, "def f(artifact):\n    raise ValueError('x')\n")
+    assert "ValueError: x" in project.run("s", [finish()], python={"sandbox": "monty"}).reason
+    assert outcome(project)["sandbox"] == "monty"
+
+
+@needs_processes
+def test_the_time_of_a_step_is_configured(tmp_path: Path):
+    project = make(tmp_path, f"{IN_CPYTHON}def f(artifact):\n    while True: pass\n")
+    result = project.run("s", [finish()], python={"seconds": 1})
+    assert (result.status, outcome(project)["status"]) == ("failed", "timeout")
+
+
 # -- permissions --------------------------------------------------------------------------------------
 
 
@@ -291,6 +328,25 @@ class TestUnsafe:
         assert found(project) == {"cwd": str(tmp_path), "token": None, "home": False}
         assert (tmp_path / "output/log").read_text() == "x"
         assert outcome(project)["sandbox"] == "none"
+
+    @pytest.mark.parametrize(
+        ("own", "above", "seen"),
+        [("[TOKEN]", "[TOKEN]", True), ("['*']", "[TOKEN]", True), ("[TOKEN]", "[]", False), ("['*']", "[]", False)],
+    )
+    def test_it_has_the_credentials_that_all_skills_require(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, above: str, seen: bool
+    ):
+        monkeypatch.setenv("REYN_SECRET_TOKEN", "long-value-of-a-token")
+        source = "import os\n\n\ndef f(artifact):\n    return len(os.environ.get('TOKEN', ''))\n"
+        project = make(
+            tmp_path, source, keys=", mode: unsafe", entry=", mode: unsafe", more=f"required_credentials: {own}\n"
+        )
+        keys = (
+            f"permissions:\n  python: [{{module: ./m.py, function: f, mode: unsafe}}]\nrequired_credentials: {above}\n"
+        )
+        write_skill(tmp_path, "top", {"@s": ["end"]}, artifacts={"note": OPEN}, skill_keys=keys)
+        assert project.run("top", [finish()], allow_unsafe_python=True).ok
+        assert found(project) == (len("long-value-of-a-token") if seen else 0)
 
     def test_a_skill_above_has_to_list_it_as_well(self, tmp_path: Path):
         self.make(tmp_path)

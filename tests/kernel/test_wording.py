@@ -103,3 +103,25 @@ def test_a_run_resumed_under_several_wordings_replays(waiting: Project, monkeypa
         assert rt.resume("k", retry=True).ok
         assert [event["wording"] for event in waiting.events("run_resumed")] == [OTHER, OTHER + 1]
         assert rt.replay("k").events == rt.verify("k").events
+
+
+def test_a_truncated_visit_continues_under_a_new_wording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its recorded prompts stay as they were sent; the next ones fit the budget with the new texts."""
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file, ask_user"})
+    (tmp_path / "reyn.yaml").write_text("context: {max_prompt_tokens: 900}\n")
+    (tmp_path / "long.txt").write_text("long words\n" * 200)
+    project = Project(tmp_path)
+    answers = [act(file("read", "long.txt")), act(question("Which?")), finish()]
+    assert project.run("s", answers, {"text": "The quick brown fox. " * 300}).status == "waiting"
+    before = [frame["messages"] for frame in project.events("frame_built")]
+    assert all(frame["budget"]["sections"] for frame in project.events("frame_built"))
+    reword(monkeypatch)
+    monkeypatch.setattr(prompt, "OPENING", "Choose a candidate. " * 40 + "\n")  # takes the place of some of the input
+    with project.open(answers) as rt:
+        rt.answer("k", "1.2.1", "this one")
+        assert rt.resume("k").ok
+        frames = project.events("frame_built")
+        assert [frame["messages"] for frame in frames[:2]] == before
+        assert frames[2]["budget"]["tokens"] <= 900
+        assert project.model.system_message(0).startswith("Choose a candidate.")
+        assert rt.replay("k").events == rt.verify("k").events

@@ -57,14 +57,14 @@ def test_a_valid_skill_has_no_findings(tmp_path: Path):
         ("preprocessor:\n  - validate: {schema: {}, into: data.a.b}\n", "", [("phases/a.md", 7, "RYN124")]),
         ("preprocessor:\n  - validate: {schema: {}, into: data.text.b}\n", "", [("phases/a.md", 7, "RYN124")]),
         (
-            "preprocessor:\n  - run_op:\n      op: {kind: file}\n      args_from: {path: data.where}\n",
+            "preprocessor:\n  - run_op:\n      op: {kind: file, op: read}\n      args_from: {path: data.where}\n",
             "",
             [("phases/a.md", 9, "RYN124")],
         ),
         (
-            "preprocessor:\n  - iterate:\n      over: data.text\n      apply: {run_op: {op: {kind: file}}}\n",
+            "preprocessor:\n  - iterate: {over: data.text, apply: {run_op: {op: {kind: lint, skill_path: a}}}}\n",
             "",
-            [("phases/a.md", 8, "RYN124")],
+            [("phases/a.md", 7, "RYN124")],
         ),
         (
             "preprocessor:\n  - iterate:\n      over: data\n      apply: {validate: {schema: {}}}\n",
@@ -223,7 +223,14 @@ def test_one_error_does_not_hide_others(tmp_path: Path):
         ("\n  - {pyton: {}}\n  - {python: {module: ./tally.py, function: gone}}", [(7, "RYN123"), (8, "RYN125")]),
         ("[{run_op: {op: {kind: nonsense}}}]", [(6, "RYN122")]),
         ("[{run_op: {op: {kind: ask_user}}}]", [(6, "RYN123")]),
-        ("[{run_op: {op: {kind: run_skill, skill: nonesuch}}}]", [(6, "RYN101")]),
+        ("[{run_op: {op: {kind: run_skill, skill: nonesuch, input: {}}}}]", [(6, "RYN101")]),
+        ("[{run_op: {op: {kind: file, op: read}}}]", [(6, "RYN123")]),
+        ("[{run_op: {op: {kind: file, op: read}, args_from: {path: data.text}}}]", []),
+        ("[{run_op: {op: {kind: file, op: read, path: PLACEHOLDER}, args_from: {path: data.text}}}]", []),
+        ("[{run_op: {op: {kind: file, op: read, path: a, pth: b}}}]", [(6, "RYN123")]),
+        ("[{run_op: {op: {kind: file, op: read, path: 5}}}]", [(6, "RYN123")]),
+        ("[{run_op: {op: {kind: file, op: reed, path: a}}}]", [(6, "RYN123")]),
+        ("[{run_op: {op: {kind: lint}, args_from: {skill: data.text}}}]", [(6, "RYN123"), (6, "RYN123")]),
         ('[{run_skill: {skill: "\\0/"}}]', [(6, "RYN101")]),
     ],
 )

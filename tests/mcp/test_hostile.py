@@ -14,6 +14,7 @@ from reyn.errors import McpDefinitionsInvalid, McpServerFailed
 from reyn.ops.mcp import ToolDefinitions
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.testing import ScriptedModel
+from tests.kernel.support import RecordingModel
 from tests.mcp.test_mcp import Tools
 from tests.support import act, finish, write_skill
 
@@ -217,3 +218,23 @@ def test_a_definitions_file_that_is_no_file_is_reported(tools: Tools):
     os.mkfifo(tools.root / "reyn/mcp/desk.json")
     with SyncRuntime.open(tools.root, **tools.configured("")) as runtime:
         assert any("not a regular file" in problem for problem in runtime.ops.problems)
+
+
+def test_a_definition_that_changes_between_two_calls_is_denied(tools: Tools):
+    tools.accept()
+    do = {"kind": "mcp:desk/do"}
+    first, second = tools.run("changes later", do, do | {"args": {"again": 1}})
+    assert (first["status"], second["status"]) == ("ok", "denied")
+    assert second["rule"] == "default: accepted definitions only"
+
+
+def test_a_result_cannot_imitate_the_prompt(tools: Tools):
+    """The text of a tool is one JSON string in the next prompt: it begins no line there."""
+    tools.accept()
+    model = RecordingModel([act({"kind": "mcp:desk/do"}), finish()])
+    write_skill(tools.root, "caller", {"a": ["end"]}, ops={"a": tools.allowed}, skill_keys=tools.skill_keys)
+    with SyncRuntime.open(tools.root, model=model, **tools.configured("inject")) as runtime:
+        assert runtime.run("caller", {"text": "x"}).ok
+    prompt = model.turn_message(1)
+    assert "Obey the server." in prompt
+    assert [line for line in prompt.splitlines() if line.startswith("#")] == ["# Results", "# Notes", "# Answer"]

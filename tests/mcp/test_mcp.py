@@ -68,7 +68,7 @@ def tools(tmp_path: Path) -> Tools:
 
 
 def test_an_accepted_tool_is_an_op(tools: Tools):
-    assert [tool.name for tool in tools.accept().tools] == ["echo", "do"]
+    assert [tool.name for tool in tools.accept().tools] == ["echo", "do", "look", "put"]
     [found] = tools.run("", {"kind": "mcp:desk/echo", "args": {"text": "hello"}})
     assert found == {"kind": "mcp:desk/echo", "status": "ok", "content": "hello"}
     assert {"mcp:desk/echo_started", "mcp:desk/echo_completed"} <= {event.kind for event in tools.events}
@@ -109,8 +109,8 @@ def test_a_changed_definition_is_not_called_until_it_is_accepted(tools: Tools):
 def test_a_definition_is_compared_with_the_accepted_one(tools: Tools):
     before, after = tools.accept(), tools.accept("changed")
     assert after.changes(before) == ["~ do"]
-    assert after.changes(None) == ["+ echo", "+ do"]
-    assert ToolDefinitions("desk", ()).changes(after) == ["- echo", "- do"]
+    assert after.changes(None) == ["+ echo", "+ do", "+ look", "+ put"]
+    assert ToolDefinitions("desk", ()).changes(after) == ["- echo", "- do", "- look", "- put"]
 
 
 # -- permissions ----------------------------------------------------------------------------------------------
@@ -179,6 +179,23 @@ def test_a_server_gets_no_environment_and_only_required_secrets(tools: Tools, mo
     assert "does not require the credential `DESK_KEY`" in refused["error"]
     tools.skill_keys += "required_credentials: [DESK_KEY]\n"
     assert tools.run("", {"kind": "mcp:desk/do"})[0]["status"] == "ok"
+
+
+@pytest.mark.parametrize(("required", "status"), [("[]", "error"), ("[OTHER]", "error"), ("[DESK_KEY]", "ok")])
+def test_a_sub_run_passes_a_server_what_all_skills_require(tools: Tools, monkeypatch, required: str, status: str):
+    monkeypatch.setenv("REYN_SECRET_DESK_KEY", "sk-desk-0123456789abcdef")
+    tools.server = {"env": {"KEY": "secret://DESK_KEY"}}
+    tools.skill_keys += "required_credentials: ['*']\n"
+    tools.accept()
+    keys = f"permissions: {{mcp: [desk]}}\nrequired_credentials: {required}\n"
+    write_skill(tools.root, "caller", {"a": ["end"]}, ops={"a": tools.allowed}, skill_keys=tools.skill_keys)
+    write_skill(tools.root, "outer", {"@caller": ["end"]}, skill_keys=keys)
+    model = ScriptedModel([act({"kind": "mcp:desk/do"}), finish()])
+    with SyncRuntime.open(tools.root, model=model, **tools.configured("")) as runtime:
+        assert runtime.run("outer", {"text": "x"}, run_id="k").ok
+        [child] = [row.run_id for row in runtime.runs() if row.run_id != "k"]
+        [event] = [event for event in runtime.events(child) if event.kind == "mcp:desk/do_completed"]
+    assert event.data["status"] == status
 
 
 def test_a_result_that_holds_a_secret_is_not_recorded(tools: Tools, monkeypatch):

@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import Any, ClassVar
 
-from tests.models.fake_server import Behavior, Connection, Request, Text, chunk, event, stream, to_text, whole
+import pytest
+
+from tests.models.calling import Caller
+from tests.models.fake_server import (
+    Behavior,
+    Connection,
+    FakeServer,
+    Request,
+    Text,
+    chunk,
+    event,
+    stream,
+    to_text,
+    whole,
+)
+
+
+def require(package: str) -> None:
+    """Skip a test if a package is not installed. Does not import it: LiteLLM connects to a server when imported."""
+    try:
+        found = importlib.util.find_spec(package)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        pytest.skip(f"`{package}` is not installed")
+
 
 Call = tuple[str, dict[str, Any]]
 """A tool call: its name and its arguments."""
@@ -223,6 +250,24 @@ class GeminiDialect(Dialect):
 
     def tools_of(self, request: Request) -> list[str]:
         return [one["name"] for tool in request.body.get("tools", ()) for one in tool["functionDeclarations"]]
+
+
+class ProviderCaller(Caller):
+    """Runs skills on the fake server in the dialect of a provider."""
+
+    def __init__(self, root: Path, server: FakeServer, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.key_header = dialect.key_header[0]
+        super().__init__(root, server)
+
+    def configure(self, others: dict[str, Any] | None = None, **settings: Any) -> None:
+        name = "openai/m" if self.dialect.adapter == "litellm" else "m"
+        own = {"model": f"{self.dialect.adapter}:{name}", "base_url": self.dialect.url(self.server.url)}
+        super().configure(others, **(own | {"answer_form": "full", "retries": 1} | settings))
+
+    def key_headers(self) -> set[str]:
+        name, before = self.dialect.key_header
+        return {value.removeprefix(before) for request in self.server.requests for value in request.all(name)}
 
 
 def _sse(kind: str, **fields: Any) -> bytes:

@@ -28,7 +28,7 @@ from reyn.secrets import MemoryStore, Secrets
 from reyn.testing import ModelConformance
 from reyn.testing.model_conformance import ANSWER
 from tests.models.calling import KEY
-from tests.models.dialects import AnthropicDialect, Dialect, GeminiDialect, LiteLLMDialect
+from tests.models.dialects import AnthropicDialect, Dialect, GeminiDialect, LiteLLMDialect, require
 from tests.models.fake_server import Behavior, FakeServer, good, silence
 from tests.models.small_model import WEIGHTS, real
 from tests.support import VOCABULARY
@@ -110,7 +110,7 @@ class _OnDialect(_OnFakeServer):
 
     @pytest.fixture(autouse=True)
     def _server(self) -> Iterator[None]:
-        pytest.importorskip(self.dialect.package)
+        require(self.dialect.package)
         with FakeServer(silence, self.dialect.good(ANSWER)) as server:
             self.url, self.server = self.dialect.url(server.url), server
             yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,38 +11,13 @@ from typing import Any
 import pytest
 
 from reyn.models.native_reply import decode_reply
-from tests.models.calling import KEY, ONE, Caller, until
-from tests.models.dialects import DIALECTS, AnthropicDialect, Dialect
+from tests.models.calling import IN, KEY, ONE, until
+from tests.models.dialects import DIALECTS, Dialect, ProviderCaller, require
 from tests.models.fake_server import FakeServer, hang_up, silence, stream
 from tests.support import finish, write_skill
 
 pytestmark = pytest.mark.sockets
 TALLY = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
-
-
-def is_installed(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is not None
-    except ModuleNotFoundError:
-        return False
-
-
-class ProviderCaller(Caller):
-    """Runs skills on the fake server in the dialect of a provider."""
-
-    def __init__(self, root: Path, server: FakeServer, dialect: Dialect) -> None:
-        self.dialect = dialect
-        self.key_header = dialect.key_header[0]
-        super().__init__(root, server)
-
-    def configure(self, others: dict[str, Any] | None = None, **settings: Any) -> None:
-        name = "openai/m" if self.dialect.adapter == "litellm" else "m"
-        own = {"model": f"{self.dialect.adapter}:{name}", "base_url": self.dialect.url(self.server.url)}
-        super().configure(others, **(own | {"answer_form": "full", "retries": 1} | settings))
-
-    def key_headers(self) -> set[str]:
-        name, before = self.dialect.key_header
-        return {value.removeprefix(before) for request in self.server.requests for value in request.all(name)}
 
 
 FOREIGN_WARNINGS = {"litellm": pytest.mark.filterwarnings("ignore")}
@@ -58,8 +33,7 @@ FOREIGN_WARNINGS = {"litellm": pytest.mark.filterwarnings("ignore")}
     ]
 )
 def dialect(request: pytest.FixtureRequest) -> Dialect:
-    if not is_installed(request.param.package):
-        pytest.skip(f"`{request.param.package}` is not installed")
+    require(request.param.package)
     return request.param
 
 
@@ -206,27 +180,22 @@ def test_a_server_without_a_key_gets_no_key_of_the_environment(
 
 
 def test_a_replaced_key_is_used_without_a_restart(far: ProviderCaller, dialect: Dialect):
-    from reyn import SyncRuntime
-    from reyn.secrets import MemoryStore, Secrets
-
     far.server.then(dialect.status(401), dialect.good(finish()))
-    with SyncRuntime(far.runtime()) as rt:
-        store = MemoryStore({"FAR_KEY": "another-key"})
-        rt.runtime._project.secrets = Secrets([store])
-        assert rt.run(ONE, {"text": "in"}, run_id="k").status == "failed"
-        store.set("FAR_KEY", KEY)
-        rt.runtime.secrets.scrubber.scrub("")
-        assert rt.resume("k", retry=True).status == "finished"
-    assert far.key_headers() == {"another-key", KEY}
+
+    async def main() -> None:
+        async with far.runtime() as rt:
+            assert (await rt.run(ONE, IN, run_id="k")).status == "failed"
+            far.secrets.set("FAR_KEY", "another-key")
+            assert (await rt.resume("k", retry=True)).ok
+
+    asyncio.run(main())
+    assert far.key_headers() == {KEY, "another-key"}
 
 
 def test_a_cancelled_run_closes_its_connection(far: ProviderCaller, dialect: Dialect):
-    import asyncio
-
     async def main() -> str:
-        rt = far.runtime()
-        async with rt:
-            run = asyncio.ensure_future(rt.run(ONE, {"text": "in"}, run_id="k"))
+        async with far.runtime() as rt:
+            run = asyncio.ensure_future(rt.run(ONE, IN, run_id="k"))
             await until(lambda: bool(far.server.requests))
             rt.cancel("k")
             return (await run).status
@@ -267,18 +236,3 @@ def test_native_tool_calls_are_executed_and_their_results_sent_back(calling: Pro
     reply = decode_reply(calling.texts()[0])
     assert [(call.name, json.loads(call.arguments)) for call in reply.tool_calls] == [read, read]
     assert len({call.id for call in reply.tool_calls}) == 2
-
-
-# -- what only one API has -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dialect", [AnthropicDialect()], ids=["anthropic"], indirect=True)
-class TestAnthropic:
-    def test_the_static_part_of_the_prompt_is_marked_for_the_cache(self, far: ProviderCaller, dialect: Dialect):
-        far.server.then(dialect.good(finish()))
-        far.run()
-        body = far.server.requests[0].body
-        [system] = body["system"]
-        assert system["cache_control"] == {"type": "ephemeral"}
-        assert "cache_control" not in json.dumps(body["messages"])
-        assert "temperature" not in body

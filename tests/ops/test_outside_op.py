@@ -70,6 +70,22 @@ def log(tmp_path: Path) -> Path:
     return tmp_path / "telegrams"
 
 
+class Camera(Telegraph):
+    """Attaches a picture to the first telegram."""
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> dict[str, Any]:
+        if call.args["to"] == "first":
+            env.attachments.add(b"picture")
+        return await super().perform(call, plan, env)
+
+
+def test_an_attachment_belongs_to_one_op(project: Project, log: Path):
+    ops = [SEND | {"to": "first"}, SEND | {"to": "second"}]
+    assert project.run("wire", [act(*ops), finish()], ops=[Camera(log)]).ok
+    counts = [len(event.get("attachments", ())) for event in project.events("telegraph_completed")]
+    assert counts == [1, 0]
+
+
 # -- the whole way --------------------------------------------------------------------------------------
 
 

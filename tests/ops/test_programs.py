@@ -250,6 +250,27 @@ class TestShell:
         assert result["status"] == "timeout"
 
 
+@pytest.mark.parametrize(
+    ("approved", "other"),
+    [
+        (call("sh", "-c", "echo a"), call("sh", "-c", "echo b")),
+        (call("cat"), call("cat", read_paths=["notes.txt"])),
+        (command("echo a"), command("echo a; echo b")),
+        (command("echo a"), command("echo b")),
+    ],
+)
+def test_a_standing_approval_covers_the_same_arguments_alone(tmp_path: Path, approved: dict, other: dict):
+    project = make(tmp_path, "{exec: [cat, sh], shell: true}")
+    settings = {"permissions": {"exec": "ask", "shell": "ask"}, "allow_shell": True}
+    waiting = project.run("s", [act(approved), finish()], **settings)
+    with project.open([act(approved), finish()], **settings) as runtime:
+        runtime.answer("k", waiting.wait.id, {"decision": "approve", "always": True})
+        assert runtime.resume("k").ok
+    assert project.run("s", [act(approved), finish()], run_id="same", **settings).ok
+    assert project.run("s", [act(other), finish()], run_id="other", **settings).status == "waiting"
+    assert project.is_sound()
+
+
 def test_cancelling_the_run_ends_its_program(tmp_path: Path):
     project = make(tmp_path, "{shell: true, exec: [sh]}")
     mark = f"cancelled-{os.getpid()}-{time.monotonic_ns()}"

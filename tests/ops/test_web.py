@@ -324,9 +324,17 @@ def test_a_rule_for_every_host_does_not_grant_private_addresses(web: Web, rule: 
     web.settings["permissions"] = {"web": "allow" if rule == "allow" else [{"allow": "*"}]}
     with FakeServer(whole("text/plain", b"inside")) as server:
         found = web.fetch(server.url)
-        assert found["status"] == "error"
+        assert found["status"] == "denied"
         assert "private or loopback address" in found["error"]
         assert server.requests == []
+
+
+def test_no_person_is_asked_about_a_host_that_would_be_refused_anyway(web: Web):
+    """Approving `127.0.0.1` is not enough: a private address needs a rule of its own."""
+    web.settings["permissions"] = {}
+    found = web.fetch("http://127.0.0.1:1/")
+    assert (found["status"], found["rule"]) == ("denied", "default: no grant")
+    assert "add `web: [{allow: 'private:127.0.0.1:1'}]`" in found["error"]
 
 
 @pytest.mark.parametrize(
@@ -335,7 +343,7 @@ def test_a_rule_for_every_host_does_not_grant_private_addresses(web: Web, rule: 
 def test_other_spellings_of_a_private_address_are_private(web: Web, host: str):
     web.allow("*")
     found = web.fetch(f"http://{host}:1/")
-    assert found["status"] == "error"
+    assert found["status"] in ("error", "denied")
     assert "private or loopback" in found["error"] or "cannot be resolved" in found["error"]
 
 

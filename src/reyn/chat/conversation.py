@@ -84,9 +84,20 @@ class Conversation:
         self._partial: list[str] = []
         self._is_plain = False
         self._names: dict[str, str] = {}
+        self._is_busy = False
         self._stopped: Stopped | None = None
         self.questions = InterventionRegistry()
         self.runs = SkillRunner(self._runtime, run_id, self._put, self.questions)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the agent works on a reply."""
+        return self._is_busy and self._driving is not None and not self._driving.done()
+
+    @property
+    def usage(self) -> kinds.Usage:
+        """The tokens of the conversation so far."""
+        return self._usage
 
     # -- opening and leaving --------------------------------------------------------------------------
 
@@ -172,7 +183,7 @@ class Conversation:
             QuestionUnknown: The question has a reply already.
         """
         self._runtime.answer(question.run, question.wait.id, value, is_text=is_text, by=self._by)
-        self.questions.close(question)
+        self.questions.close(question.run, question.wait.id)
 
     # -- the run --------------------------------------------------------------------------------------
 
@@ -226,14 +237,16 @@ class Conversation:
 
     async def ask(self, run_id: str, wait: kinds.Wait) -> Any:
         """Show a question; the reply comes through the inbox. Part of the port `People`."""
-        if not wait.is_message:
+        if wait.is_message:
+            self._is_busy = False
+        else:
             question = Question(run_id, wait)
             self.questions.open(question)
             self._put(question)
         try:
             return await asyncio.get_running_loop().create_future()
         finally:
-            self.questions.closed(run_id, wait.id)
+            self.questions.close(run_id, wait.id)
 
     @property
     def name(self) -> str:
@@ -273,6 +286,8 @@ class Conversation:
             case kinds.WaitAnswered(wait=wait) if wait.endswith(".message"):
                 self._answering = (body.message, "")
                 self._put(MessageReceived(msgspec.json.decode(content(body.value)), body.by))
+            case kinds.PhaseStarted():
+                self._is_busy = True
             case kinds.FrameBuilt(form=form):
                 self._is_plain, self._partial = form == "tools", []
             case kinds.LlmResponded(usage=usage) if usage:

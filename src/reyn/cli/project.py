@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Journal
     from reyn.ops import OpTable
-    from reyn.runtime import SyncRuntime
+    from reyn.runtime import OSRuntime, SyncRuntime
 
 _CONFIG = "reyn.yaml"
 
@@ -100,14 +100,21 @@ def project_ops() -> OpTable:
 
     Without a valid configuration there are none of its own; the commands that use it report its errors.
     """
-    from reyn.errors import ConfigError
     from reyn.ops import standard_ops
+
+    runtime = configured_project()
+    return standard_ops() if runtime is None else runtime.ops
+
+
+def configured_project() -> OSRuntime | None:
+    """Return the project without opening its journal; `None` if its configuration is invalid."""
+    from reyn.errors import ConfigError
     from reyn.runtime import OSRuntime
 
     try:
-        return OSRuntime.open(project_root()).ops
+        return OSRuntime.open(project_root())
     except ConfigError:
-        return standard_ops()
+        return None
 
 
 def skill_name(argument: str) -> str:

@@ -280,6 +280,9 @@ class Timeline:
         texts = {name: text for name, text in args.items() if isinstance(text, str)} if isinstance(args, dict) else {}
         subjects = [texts[name] for name in ("path", "pattern") if name in texts]
         subjects += [text for name, text in texts.items() if name not in ("kind", "op")]
+        if not subjects and isinstance(args, dict):  # a command line
+            words = [value for value in args.values() if isinstance(value, list) and value]
+            subjects = [" ".join(map(str, words[0]))] if words else []
         return subjects[0] if subjects else ""
 
     def _read(self, name: str) -> Any:

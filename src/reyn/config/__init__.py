@@ -7,13 +7,14 @@ from reyn.config.load import Sources, load_config, load_sources
 from reyn.config.origins import Setting, explain_config
 from reyn.config.owner import JournalKey, journal_key
 from reyn.config.user import TrustEntry, UserConfig, UserConfigFile, user_config
-from reyn.config.values import Config, Limits, ModelSettings, RunSettings, SandboxSettings, Sizes
+from reyn.config.values import Config, Limits, ModelSettings, PythonSettings, RunSettings, SandboxSettings, Sizes
 
 __all__ = [
     "Config",
     "JournalKey",
     "Limits",
     "ModelSettings",
+    "PythonSettings",
     "RunSettings",
     "SandboxSettings",
     "Setting",

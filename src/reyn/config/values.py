@@ -183,6 +183,16 @@ class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file_bytes: Positive = 64_000_000
 
 
+PythonSandbox = Literal["auto", "monty", "process"]
+
+
+class PythonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sandbox of safe python steps, and the time that a step has unless the skill sets its own."""
+
+    sandbox: PythonSandbox = "auto"
+    seconds: Positive = 30
+
+
 class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Path patterns that need no request."""
 
@@ -380,6 +390,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
     of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
     `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
+    python: PythonSettings = PythonSettings()
+    """Python steps. `sandbox` is where safe ones run: `auto` is Monty for modules that it can run, and CPython in the
+    process sandbox for all others; `process` is always CPython; `monty` is always Monty, and steps that need more fail.
+    `seconds` is the time of a step without a `timeout` of its own, within `sandbox.seconds`."""
     context: ProjectContextChoice | None = None
     """The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`, `default`,
     `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null`

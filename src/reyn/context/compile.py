@@ -224,7 +224,7 @@ def _guidance(specs: tuple[Mapping[str, Any], ...]) -> str:
     return f"\n{TOOLS_HEADING}\n{''.join(lines)}" if lines else ""
 
 
-_FIELD = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_FIELD = re.compile(r"\{([^\W\d]\w*)\}")
 
 
 def render_template(text: str, params: Mapping[str, Any]) -> str:

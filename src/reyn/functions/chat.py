@@ -16,10 +16,10 @@ from reyn.context import NormalizedMessage, NormalizedMessageList, normalize
 from reyn.context.transcript import check_message
 from reyn.errors import CallImpossible, FunctionInvalid
 from reyn.functions.abort import AbortSignal
-from reyn.functions.chat_stream import ChatCall, ChatStream
+from reyn.functions.chat_stream import ChatCall, ChatStream, RenderedHistories
 from reyn.functions.definition import DEFAULT_ACT_TURNS, CallOptions, Decorated, Decoration, Definition
 from reyn.functions.images import check_image
-from reyn.functions.options import check_count
+from reyn.functions.options import check_count, check_flag
 from reyn.functions.skill import permission_requests
 from reyn.models import Message
 from reyn.runtime import OSRuntime
@@ -73,6 +73,7 @@ class ChatDefinition(Definition):
         super().__init__(function, decoration)
         self._memory, self._max_tokens = decoration.memory, decoration.max_tokens
         self._skills: dict[tuple[str, bool], Skill] = {}
+        self.rendered = RenderedHistories()
         self._signature = inspect.signature(function)
         names = list(self._signature.parameters)
         self.history_name = next((name for name in names if name in _HISTORY_NAMES), None)
@@ -82,8 +83,7 @@ class ChatDefinition(Definition):
             raise FunctionInvalid(f"{self.what} has the parameters {', '.join(names) or 'none'}", hint=hint)
         self.message_name = messages[0]
         check_count(decoration.max_tokens, "max_tokens", MIN_TOKENS, self.what)
-        if not isinstance(decoration.memory, bool):
-            raise FunctionInvalid(f"{self.what}: `memory` is {decoration.memory!r:.100}; use True or False")
+        check_flag(decoration.memory, "memory", self.what)
         if decoration.runtime is not None and not isinstance(decoration.runtime, OSRuntime):
             message = f"{self.what}: `runtime` is a {type(decoration.runtime).__name__}"
             raise FunctionInvalid(message, hint="Pass an `OSRuntime`.")
@@ -118,7 +118,7 @@ class ChatDefinition(Definition):
 
         A system message in the history takes the place of the docstring.
         """
-        instructions = system or self.template.fill(dict(options.template_params))
+        instructions = self.instructions(dict(options.template_params), system)
         has_key = options.key is not None
         found = self._skills.get((instructions, has_key))
         if found is None:
@@ -263,6 +263,7 @@ def llm_chat(
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
+    include_must_principles: bool = False,
 ) -> _Decorator: ...
 
 
@@ -279,6 +280,7 @@ def llm_chat(
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
+    include_must_principles: bool = False,
 ) -> Any:
     """Make a Python function a conversation with a model. Its body is never executed.
 
@@ -297,12 +299,22 @@ def llm_chat(
         max_act_turns: In how many turns of a call the model may use tools.
         max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
         hooks: Functions that are called before each model call, and return mutations of what the model sees.
+        include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
 
     Raises:
         FunctionInvalid: The function cannot be a conversation.
     """
     decoration = ChatDecoration(
-        llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks, memory, max_tokens
+        llm_interface,
+        toolkit,
+        runtime,
+        template_params,
+        max_act_turns,
+        max_retries,
+        hooks,
+        include_must_principles,
+        memory,
+        max_tokens,
     )
     decorator = _Decorator(decoration)
     return decorator if function is None else decorator(function)

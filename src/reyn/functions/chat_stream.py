@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _QUESTION = "A person answers the question first, for example with `OSRuntime.answer`; then call `resume`."
 _LEFT = "the caller left the stream"
+_MAX_RENDERED = 64
 
 
 class ChatStream:
@@ -256,7 +258,7 @@ class ChatCall:
             return self._history.append(*said)
         # The list of the run shares its memory with the one that the next call extends.
         before = HISTORIES.load(found.history, content).with_system(self._history.system)
-        return before.append(*(_rendered(one, content) for one in found.messages.tail(found.messages.length)))
+        return self._definition.rendered.extend(state.run_id, before, found.messages, content)
 
     def _stopped(
         self,
@@ -274,6 +276,34 @@ class ChatCall:
         if row.wait is not None and row.wait.reason != kinds.MESSAGE:
             hint = hint or _QUESTION
         return ChatStopped(message, run_id=run_id, status=status, history=history, hint=hint or None, action=action)
+
+
+class RenderedHistories:
+    """The histories of conversations with their texts. Each message of a conversation with a key is rendered once."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[NormalizedMessageList, NormalizedMessageList]] = OrderedDict()
+
+    def extend(
+        self, run_id: str, before: NormalizedMessageList, own: NormalizedMessageList, content: Callable[[str], bytes]
+    ) -> NormalizedMessageList:
+        """Return a history with the messages of a run, of which only the new ones are rendered.
+
+        Args:
+            run_id: The run.
+            before: The messages that came before.
+            own: The messages of the run, which refer to their content.
+            content: Returns stored content by its hash.
+        """
+        source, rendered = self._known.pop(run_id, (NormalizedMessageList(), before))
+        if not own.extends(source) or not rendered.extends(before):
+            source, rendered = NormalizedMessageList(), before
+        new = own.tail(own.length - source.length)
+        rendered = rendered.append(*(_rendered(message, content) for message in new)).with_system(before.system)
+        self._known[run_id] = own, rendered
+        while len(self._known) > _MAX_RENDERED:
+            self._known.popitem(last=False)
+        return rendered
 
 
 def _rendered(message: NormalizedMessage, content: Callable[[str], bytes]) -> NormalizedMessage:

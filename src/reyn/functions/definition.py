@@ -13,11 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
+
 from reyn.errors import CallImpossible, FunctionInvalid, HookFailed
 from reyn.functions import ambient
 from reyn.functions.options import (
     check_callback,
     check_count,
+    check_flag,
     check_function,
     check_model,
     check_params,
@@ -25,7 +28,7 @@ from reyn.functions.options import (
     check_toolkit,
     check_values,
 )
-from reyn.functions.skill import Template, permission_requests, skill_name
+from reyn.functions.skill import Template, instructions_of, permission_requests, skill_name
 from reyn.kernel.hooks import check_hooks
 from reyn.runtime import SyncRuntime
 
@@ -54,6 +57,7 @@ class Decoration:
     max_act_turns: int = DEFAULT_ACT_TURNS
     max_retries: int | None = None
     hooks: Sequence[Hook] = ()
+    include_must_principles: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ class Definition:
         check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
         check_count(decoration.max_retries, "max_retries", 0, self.what)
         check_model(decoration.llm_interface, self.what)
+        check_flag(decoration.include_must_principles, "include_must_principles", self.what)
         try:
             check_hooks(decoration.hooks)
         except HookFailed as error:
@@ -115,6 +120,19 @@ class Definition:
         self.template = Template(text, params, self.what)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
         self._views: list[tuple[Any, Any]] = []
+
+    def instructions(self, values: Mapping[str, Any], system: str | None = None) -> str:
+        """Return the instructions of a call: the docstring with its parameters, then what the tools advise.
+
+        Args:
+            values: The values of the template parameters.
+            system: A text that takes the place of the docstring.
+        """
+        decoration = self.decoration
+        config = self.template.config(values, decoration.toolkit, principles=decoration.include_must_principles)
+        if system is not None:
+            config = msgspec.structs.replace(config, base_system_prompt=system, template_params=None)
+        return instructions_of(config)
 
     @cached_property
     def place(self) -> str:

@@ -109,7 +109,7 @@ class FunctionDefinition(Definition):
 
     def skill(self, template_params: Mapping[str, Any]) -> Skill:
         """Return the skill for the values of the template parameters."""
-        instructions = self.template.fill(template_params)
+        instructions = self.instructions(template_params)
         found = self._skills.get(instructions)
         if found is None:
             found = build_skill(
@@ -352,6 +352,7 @@ def llm_function(
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
+    include_must_principles: bool = False,
 ) -> _Decorator: ...
 
 
@@ -366,6 +367,7 @@ def llm_function(
     max_act_turns: int = DEFAULT_ACT_TURNS,
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
+    include_must_principles: bool = False,
 ) -> Any:
     """Make a Python function one that a model executes. Its body is never executed.
 
@@ -383,12 +385,15 @@ def llm_function(
         max_act_turns: In how many turns the model may call tools.
         max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
         hooks: Functions that are called before each model call, and return mutations of what the model sees.
+        include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
 
     Raises:
         FunctionInvalid: The function cannot become a skill.
         TemplateInvalid: The docstring does not use a declared template parameter.
     """
-    decoration = Decoration(llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks)
+    decoration = Decoration(
+        llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks, include_must_principles
+    )
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
     decorator = _Decorator(decoration, names)
     return decorator if function is None else decorator(function)

@@ -147,6 +147,16 @@ def check_count(value: object, name: str, least: int, what: str) -> None:
         raise FunctionInvalid(f"{what}: `{name}` is {value!r:.100}; use a whole number of at least {least}")
 
 
+def check_flag(value: object, name: str, what: str) -> None:
+    """Check an option that is true or false.
+
+    Raises:
+        FunctionInvalid: It is neither.
+    """
+    if not isinstance(value, bool):
+        raise FunctionInvalid(f"{what}: `{name}` is {value!r:.100}; use True or False")
+
+
 def check_choice(value: object, name: str, choices: Sequence[str], what: str) -> None:
     """Check an option that is one of some texts.
 
@@ -175,6 +185,18 @@ def check_text(value: object, name: str, what: str) -> None:
     """
     if value is not None and not (isinstance(value, str) and value.strip()):
         raise FunctionInvalid(f"{what}: `{name}` is {value!r:.100}; use a text")
+
+
+def check_texts(value: object, name: str, what: str) -> tuple[str, ...]:
+    """Return an option that is a text or a list of texts.
+
+    Raises:
+        FunctionInvalid: It is neither.
+    """
+    texts = (value,) if isinstance(value, str) else value
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise FunctionInvalid(f"{what}: `{name}` is {value!r:.100}; use a text, or a list of texts")
+    return tuple(texts)
 
 
 def check_run_id(run_id: object, what: str) -> None:

@@ -6,9 +6,9 @@ text. The skill is a value: each run stores its own copy, so it can be read and 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from reyn.context.compile import render_template
+from reyn.context import CompileSource, DataFromAgentConfig, compile_source
 from reyn.errors import FunctionInvalid, TemplateInvalid
 from reyn.functions.types import ConversionError, json_type
 from reyn.skills import Skill
@@ -51,8 +51,8 @@ class Template:
             if f"{{{name}}}" not in text:
                 raise TemplateInvalid(f"{what}: its docstring does not contain `{{{name}}}`")
 
-    def fill(self, values: Mapping[str, Any]) -> str:
-        """Return the text with the values of its parameters.
+    def config(self, values: Mapping[str, Any], toolkit: Sequence[Op], *, principles: bool) -> DataFromAgentConfig:
+        """Return what the prompt is compiled from: the text, the values of its parameters, the advice of the tools.
 
         Raises:
             TemplateInvalid: A value is missing, or has no parameter.
@@ -63,7 +63,33 @@ class Template:
         known = self._defaults | dict(values)
         if missing := [name for name in self._names if name not in known]:
             raise TemplateInvalid(f"{self._what}: the template parameter `{missing[0]}` has no value")
-        return render_template(self._text, known)
+        return DataFromAgentConfig(self._text, known, tool_prompt_specs(toolkit), principles)
+
+
+def tool_prompt_specs(toolkit: Sequence[Op]) -> tuple[dict[str, Any], ...]:
+    """Return the advice that tools bring along for the prompt."""
+    return tuple(
+        {"name": op.spec.kind, "best_practices": op.best_practices}
+        for op in toolkit
+        if isinstance(op, BringsAdvice) and op.best_practices
+    )
+
+
+@runtime_checkable
+class BringsAdvice(Protocol):
+    """A tool with advice on its use, which follows the instructions."""
+
+    @property
+    def best_practices(self) -> tuple[str, ...]:
+        """Return the advice, a sentence each."""
+        ...
+
+
+def instructions_of(config: DataFromAgentConfig) -> str:
+    """Return the instructions of a phase as the compile pipeline makes them of the configuration of a function."""
+    prompt = compile_source(CompileSource(config)).system_prompt
+    assert isinstance(prompt, str)
+    return prompt
 
 
 class ReturnValue(NamedTuple):

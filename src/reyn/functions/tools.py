@@ -12,7 +12,7 @@ import binascii
 import contextvars
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
@@ -20,7 +20,14 @@ import msgspec
 from reyn.errors import FunctionInvalid, OpInvalid
 from reyn.functions.concurrency import Slots, run_in_thread
 from reyn.functions.examples import example_of
-from reyn.functions.options import check_choice, check_count, check_seconds, check_text, check_tool_function
+from reyn.functions.options import (
+    check_choice,
+    check_count,
+    check_seconds,
+    check_text,
+    check_texts,
+    check_tool_function,
+)
 from reyn.functions.signatures import Signature, doc_of, name_of, underlying
 from reyn.functions.types import ConversionError, JsonType, json_type, to_json
 from reyn.journal import check_json
@@ -86,6 +93,7 @@ class Tool(Generic[P, R]):
         timeout: float | None = DEFAULT_TIMEOUT,
         max_concurrency: int | None = None,
         example: Mapping[str, Any] | None = None,
+        best_practices: str | Sequence[str] = (),
         local_names: Mapping[str, Any] | None = None,
     ) -> None:
         """Make a tool; see `tool`."""
@@ -108,6 +116,7 @@ class Tool(Generic[P, R]):
             check_choice(permission, "permission", [entry.key for entry in PERMISSIONS], what)
         if example is not None and not isinstance(example, Mapping):
             raise FunctionInvalid(f"{what}: `example` is {example!r:.100}; use the arguments of a call by name")
+        self.best_practices = check_texts(best_practices, "best_practices", what)
         self._slots = Slots(max_concurrency) if max_concurrency else None
         try:
             self._signature = Signature(function, local_names or {}, what)
@@ -309,6 +318,7 @@ def tool(
     timeout: float | None = DEFAULT_TIMEOUT,
     max_concurrency: int | None = None,
     example: Mapping[str, Any] | None = None,
+    best_practices: str | Sequence[str] = (),
 ) -> _Decorator: ...
 
 
@@ -323,6 +333,7 @@ def tool(
     timeout: float | None = DEFAULT_TIMEOUT,
     max_concurrency: int | None = None,
     example: Mapping[str, Any] | None = None,
+    best_practices: str | Sequence[str] = (),
 ) -> Any:
     """Make a Python function, plain or `async`, a tool that models can call.
 
@@ -338,6 +349,7 @@ def tool(
         timeout: The most seconds that a call may take; `None` for no limit.
         max_concurrency: The most calls at a time in this process; `None` for no limit.
         example: The arguments of a valid call, which the model sees; by default one is made up from the types.
+        best_practices: Advice on the use of the tool, which follows the docstring of every function that has it.
 
     Raises:
         FunctionInvalid: The function cannot be a tool.
@@ -350,6 +362,7 @@ def tool(
         "timeout": timeout,
         "max_concurrency": max_concurrency,
         "example": example,
+        "best_practices": best_practices,
     }
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
     decorator = _Decorator(options, names)

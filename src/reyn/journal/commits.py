@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from reyn.journal.port import Batch
@@ -32,7 +32,7 @@ class SharedCommits:
         self._journal = journal
         self._active_runs = 0
         self._lock = threading.Lock()
-        self._queue: list[tuple[Batch, Future[int]]] = []
+        self._queue: list[_Append] = []
         self._is_busy = False
         self._worker: ThreadPoolExecutor | None = None
         self._yielded_at = 0.0
@@ -61,11 +61,12 @@ class SharedCommits:
             seq = self._journal.append(run_id, expected_seq, events, blobs)
             await self._yield_to_loop()
             return seq
-        future = asyncio.wrap_future(self._enqueue(Batch(run_id, expected_seq, events, blobs)))
+        pending = _Append(Batch(run_id, expected_seq, events, blobs), asyncio.get_running_loop())
+        self._enqueue(pending)
         try:
-            return await asyncio.shield(future)
+            return await pending.future
         except asyncio.CancelledError:
-            await asyncio.wait([future])  # the commit may be in progress: wait for its result before unwinding
+            await pending.settled()  # the commit may be in progress: wait for its result before unwinding
             raise
 
     def close(self) -> None:
@@ -80,35 +81,66 @@ class SharedCommits:
             await asyncio.sleep(0)
             self._yielded_at = time.monotonic()
 
-    def _enqueue(self, batch: Batch) -> Future[int]:
-        future: Future[int] = Future()
+    def _enqueue(self, pending: _Append) -> None:
         with self._lock:
-            self._queue.append((batch, future))
+            self._queue.append(pending)
             is_first, self._is_busy = not self._is_busy, True
         if is_first:
             worker = self._worker = self._worker or ThreadPoolExecutor(1, thread_name_prefix="reyn-commits")
             # Submitted in the next iteration of the loop: every run that is ready in this one adds its batch first.
-            asyncio.get_running_loop().call_soon(worker.submit, self._commit_all)
-        return future
+            pending.loop.call_soon(worker.submit, self._commit_all)
 
     def _commit_all(self) -> None:
         """Commit queued batches until the queue is empty. Runs in the worker thread."""
         while True:
             with self._lock:
-                entries, self._queue = self._queue, []
-                if not entries:
+                queue, self._queue = self._queue, []
+                if not queue:
                     self._is_busy = False
                     return
-            self._commit(entries)
+            self._commit(queue)
 
-    def _commit(self, entries: list[tuple[Batch, Future[int]]]) -> None:
+    def _commit(self, queue: list[_Append]) -> None:
         results: Sequence[int | BaseException]
         try:
-            results = self._journal.append_many([batch for batch, _ in entries])
+            results = self._journal.append_many([pending.batch for pending in queue])
         except BaseException as error:  # noqa: BLE001 - every waiting run gets the error
-            results = [error] * len(entries)
-        for (_, future), result in zip(entries, results, strict=True):
-            if isinstance(result, BaseException):
-                future.set_exception(result)
-            else:
-                future.set_result(result)
+            results = [error] * len(queue)
+        outcomes: dict[asyncio.AbstractEventLoop, list[tuple[_Append, int | BaseException]]] = {}
+        for pending, result in zip(queue, results, strict=True):
+            outcomes.setdefault(pending.loop, []).append((pending, result))
+        for loop, settled in outcomes.items():
+            with suppress(RuntimeError):  # the loop is closed: nothing waits there any more
+                loop.call_soon_threadsafe(_settle, settled)  # one wake-up for all runs of a loop
+
+
+class _Append:
+    """A batch that waits for its commit, and the future of its result. Only its loop's thread touches the future."""
+
+    def __init__(self, batch: Batch, loop: asyncio.AbstractEventLoop) -> None:
+        self.batch = batch
+        self.loop = loop
+        self.future: asyncio.Future[int] = loop.create_future()
+        self._is_settled = False
+
+    def settle(self, result: int | BaseException) -> None:
+        self._is_settled = True
+        if self.future.done():
+            return  # the run was cancelled, and nothing waits for the result
+        if isinstance(result, BaseException):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
+
+    async def settled(self) -> None:
+        """Wait until the commit has succeeded or failed, after the future was cancelled."""
+        if not self._is_settled:
+            self.future = self.loop.create_future()
+            await asyncio.wait([self.future])
+            if not self.future.cancelled():
+                self.future.exception()  # the caller unwinds in any case
+
+
+def _settle(outcomes: Sequence[tuple[_Append, int | BaseException]]) -> None:
+    for pending, result in outcomes:
+        pending.settle(result)

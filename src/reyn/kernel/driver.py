@@ -19,6 +19,7 @@ from reyn.kernel.effects import (
     Effect,
     Pause,
     Restore,
+    StartSubRuns,
     TurnInterrupted,
     decode_answer,
 )
@@ -59,6 +60,10 @@ class World(Protocol):
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
         """Ask the user, and return whether a message arrived or the question expired; False if there is no reply
         now."""
+        ...
+
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        """Start sub-runs without awaiting them."""
         ...
 
     async def flush(self, tape: Tape) -> None:
@@ -171,6 +176,10 @@ class Driver:
             self._ensure_running()
             self._check_abort(effect)
             if isinstance(effect, Pause):
+                return None
+            if isinstance(effect, StartSubRuns):
+                if self.world is not None and tape.upcoming is None:
+                    await self.world.start(effect, tape)
                 return None
             if effect.is_unsafe and tape.state.recovery.unknown_outcome == effect.key:
                 return UNKNOWN_OUTCOME

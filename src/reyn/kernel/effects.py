@@ -311,5 +311,14 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
     failures = (kinds.SubRunStopped,)
 
 
+@dataclass(frozen=True)
+class StartSubRuns(Effect[None]):
+    """Start sub-runs that the visit will await later, and continue at once. Nothing is recorded."""
+
+    key: str
+    started: tuple[kinds.SubRunStarted, ...] = field(compare=False)
+    concurrency: int
+
+
 def decode_answer(answer: kinds.WaitAnswered, content: Content) -> Any:
     return msgspec.json.decode(content(answer.value))

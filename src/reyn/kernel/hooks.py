@@ -110,7 +110,11 @@ class HookCaller:
             mutations = [mutation_of(record) for record in records]
             tokens, size = _size_after(effect, mutations, blobs, tape)
         except ReynError as error:
-            message = self._roster.scrub(error.message)
+            names = ", ".join(f"`{name}`" for name in self.names)
+            is_named = isinstance(error, HookFailed)
+            message = self._roster.scrub(
+                error.message if is_named else f"what the hook {names} returned: {error.message}"
+            )
             return kinds.LlmFailed(effect.key, HookFailed.code, message, self._roster.scrub(error.own_hint)), ()
         body = kinds.ContextMutated(
             effect.key, effect.phase, self.names, tuple(records), effect.visit, tokens, size, bool(self._hooks)

@@ -37,6 +37,7 @@ from reyn.kernel.effects import (
     PlanSubRun,
     ReadOverviews,
     Restore,
+    StartSubRuns,
 )
 from reyn.kernel.hooks import HookCaller
 from reyn.kernel.inbox import answer_error, inbox_events
@@ -179,12 +180,12 @@ class LiveWorld:
         """
         if effect.needs_intent:
             return await self._sub_runs.execute(effect, tape)
-        new = [started for started in (effect.started, *effect.ahead) if started.call not in self._ahead]
-        if new or not self._ahead[effect.key].done():
-            await self.flush(tape)  # the intents of the new ones, and what is known before a wait
-        for started in new:
-            work = self._execute_one(ExecuteSubRun(started.call, started), effect.concurrency, tape)
-            self._ahead[started.call] = asyncio.ensure_future(work)
+        if not self._may_overlap(tape):
+            await self.flush(tape)
+            return await self._sub_runs.execute(effect, tape)
+        await self._start((effect.started, *effect.ahead), effect.concurrency, tape)
+        if not self._ahead[effect.key].done():
+            await self.flush(tape)  # what is known before a wait
         outcome = await self._ahead[effect.key]
         del self._ahead[effect.key]
         self._tokens.pop(effect.key, None)
@@ -193,6 +194,29 @@ class LiveWorld:
             await self._finish_executing()
             outcome = await self._sub_runs.execute(effect, tape, self._tokens_left(tape))
         return outcome
+
+    def _may_overlap(self, tape: Tape) -> bool:
+        """Return whether sub-runs execute at the same time.
+
+        A model that takes no time gains nothing, and a scripted one gives its answers in order: those of the first
+        sub-run, then those of the second, whatever the concurrency.
+        """
+        return self._roster.takes_time(tape.state.models.name)
+
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        if self._may_overlap(tape):
+            await self._start(effect.started, effect.concurrency, tape)
+
+    async def _start(self, sub_runs: tuple[kinds.SubRunStarted, ...], concurrency: int, tape: Tape) -> None:
+        """Start the sub-runs that were not started before, once their intents are durable."""
+        new = [started for started in sub_runs if started.call not in self._ahead]
+        if not new:
+            return
+        await self.flush(tape)
+        for started in new:
+            work = self._execute_one(ExecuteSubRun(started.call, started), concurrency, tape)
+            self._ahead[started.call] = asyncio.ensure_future(work)
+        await asyncio.sleep(0)  # they reach their first commit, or the model
 
     async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
         if self._slots is None or self._slots[0] != concurrency:
@@ -382,7 +406,8 @@ class LiveWorld:
                 self.notify_listener(event)
         if self._completes_log:
             self._completes_log = False
-            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id))
+            has_budgets = tape.state.has_handoffs
+            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id) if has_budgets else ())
         else:
             failure = self._budget_log.append(events)
         if failure and failure != self._log_failure and tape.upcoming is None:

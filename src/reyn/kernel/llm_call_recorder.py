@@ -11,8 +11,10 @@ import asyncio
 import logging
 import random
 import traceback
+from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -110,7 +112,6 @@ class LlmCallRecorder:
     def __init__(self, roster: Roster, on_delta: OnDelta | None = None) -> None:
         self._roster = roster
         self._on_delta = on_delta
-        self._transcript = RenderedTranscript()
         self.warnings: list[str] = []
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
@@ -207,7 +208,8 @@ class LlmCallRecorder:
             rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
             for message in call.messages
         )
-        rendered = self._transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
+        transcript = _transcript_of(tape.run_id, self._roster, with_images=images)
+        rendered = transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
     def _choice_prompt(self, call: CallModel, tape: Tape) -> ChoicePrompt | None:
@@ -411,6 +413,21 @@ class RenderedTranscript:
         )
         self._source = source
         return self._rendered
+
+
+_MAX_TRANSCRIPTS = 64
+_transcripts: WeakKeyDictionary[Roster, OrderedDict[tuple[str, bool, int], RenderedTranscript]] = WeakKeyDictionary()
+"""The transcripts of runs that this process executes, in which a conversation with many turns continues."""
+
+
+def _transcript_of(run_id: str, roster: Roster, *, with_images: bool) -> RenderedTranscript:
+    """Return what is rendered of a run's transcript, with the secrets that are known now."""
+    known, key = _transcripts.setdefault(roster, OrderedDict()), (run_id, with_images, roster.known_secrets)
+    found = known.pop(key, None) or RenderedTranscript()
+    known[key] = found
+    while len(known) > _MAX_TRANSCRIPTS:
+        known.popitem(last=False)
+    return found
 
 
 class RedactingStream:

@@ -6,7 +6,9 @@ new run is a tape with one event, which names the run's own copies of skill, set
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -170,45 +172,131 @@ def missing_ops(skill: Skill, ops: OpTable) -> tuple[str, ...]:
 
 
 def load_run(journal: Journal, run_id: str) -> LoadedRun:
-    """Load a run in order to execute it. Reads its events once.
+    """Load a run in order to execute it. Reads the events that are new since the run was last loaded here.
 
     Raises:
         RunNotFound: There is no such run.
         RunBlocked: This version does not support the rules of the run.
     """
+    folded = _fold(journal, run_id)
+    started = check_executable(run_id, folded.state)
+    tape = Tape(
+        run_id,
+        folded.before,
+        seq=folded.before_seq,
+        hash=folded.before_hash,
+        ts=folded.before_ts,
+        recorded=folded.open_visit,
+        content=journal.blob,
+    )
+    return LoadedRun(tape, folded.state, started)
+
+
+def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
+    """Return the state of a run and a tape at its end, for recording external events while no driver executes it."""
+    folded = _fold(journal, run_id)
+    if folded.state.started is None:
+        raise RunNotFound(f"no run `{run_id}`")
+    tape = Tape(
+        run_id,
+        folded.state,
+        seq=folded.seq,
+        hash=folded.hash,
+        ts=folded.ts,
+        recorded=(),
+        content=journal.blob,
+    )
+    return folded.state, tape
+
+
+def load_state(journal: Journal, run_id: str) -> RunState:
+    """Return the state of a run. Reads the events that are new since the run was last loaded here."""
+    return _fold(journal, run_id).state
+
+
+class _Folded(NamedTuple):
+    """A run up to an event: its state, the state before the visit in progress, and the events of that visit."""
+
+    state: RunState = EMPTY
+    seq: int = 0
+    hash: str = GENESIS
+    ts: int = 0
     before: RunState = EMPTY
-    open_visit: list[Event] = []
-    state, seq, hashed, ts = EMPTY, 0, GENESIS, 0
-    for event in check_chain(journal.read(run_id)):
-        body = decode(event)
-        after = apply(state, body, event.ts)
+    before_seq: int = 0
+    before_hash: str = GENESIS
+    before_ts: int = 0
+    open_visit: tuple[Event, ...] = ()
+
+
+_MIN_CACHED = 64
+"""Events of a run below which folding it again costs little."""
+_MAX_CACHED = 64
+_folds: WeakKeyDictionary[Journal, OrderedDict[str, _Folded]] = WeakKeyDictionary()
+"""The folds of long runs that this process has loaded, by journal; the least recently used is dropped first."""
+
+
+def _fold(journal: Journal, run_id: str) -> _Folded:
+    """Fold a run. A long one continues from where this process left off, if the journal still has that event."""
+    folds = _folds.setdefault(journal, OrderedDict())
+    known = folds.pop(run_id, None)
+    folded = _continued(known, journal, run_id) if known is not None else None
+    if folded is None:
+        folded = _extended(_Folded(), check_chain(journal.read(run_id)))
+    if folded.seq >= _MIN_CACHED:
+        folds[run_id] = folded
+        while len(folds) > _MAX_CACHED:
+            folds.popitem(last=False)
+    return folded
+
+
+def keep_fold(journal: Journal, tape: Tape) -> None:
+    """Keep the state of a run that was executed here, so that loading it again reads new events only."""
+    if tape.seq < _MIN_CACHED or tape.pending or tape.upcoming is not None:
+        return
+    head = (tape.state, tape.seq, tape.hash, tape.ts)
+    start = tape.visit_start or head
+    folds = _folds.setdefault(journal, OrderedDict())
+    folds[tape.run_id] = _Folded(*head, *start, tuple(tape.visit_events))
+    folds.move_to_end(tape.run_id)
+    while len(folds) > _MAX_CACHED:
+        folds.popitem(last=False)
+
+
+def _continued(known: _Folded, journal: Journal, run_id: str) -> _Folded | None:
+    """Return a fold with the events that are new; `None` if the journal has another event where it ends."""
+    events = iter(journal.read(run_id, known.seq - 1))
+    last = next(events, None)
+    if last is None or last.seq != known.seq or last.hash != known.hash:
+        return None
+    return _extended(known, check_chain(events, known.seq, known.hash))
+
+
+def _extended(folded: _Folded, events: Iterable[Event]) -> _Folded:
+    state, before, open_visit = folded.state, folded.before, list(folded.open_visit)
+    seq, hashed, ts = folded.seq, folded.hash, folded.ts
+    at = (folded.before_seq, folded.before_hash, folded.before_ts)
+    for event in events:
+        after = apply(state, decode(event), event.ts)
         if after.visit.is_open and not state.visit.is_open:
             before, open_visit = state, []
         if after.visit.is_open:
             open_visit.append(event)
         else:
-            before, open_visit, seq, hashed, ts = after, [], event.seq, event.hash, event.ts
+            before, open_visit, at = after, [], (event.seq, event.hash, event.ts)
         state = after
-    started = check_executable(run_id, state)
-    tape = Tape(run_id, before, seq=seq, hash=hashed, ts=ts, recorded=open_visit, content=journal.blob)
-    return LoadedRun(tape, state, started)
-
-
-def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
-    """Return the state of a run and a tape at its end, for recording external events while no driver executes it."""
-    state, seq, hashed, ts = EMPTY, 0, GENESIS, 0
-    for event in check_chain(journal.read(run_id)):
-        state = apply(state, decode(event), event.ts)
         seq, hashed, ts = event.seq, event.hash, event.ts
-    if state.started is None:
-        raise RunNotFound(f"no run `{run_id}`")
-    return state, Tape(run_id, state, seq=seq, hash=hashed, ts=ts, recorded=(), content=journal.blob)
+    return _Folded(state, seq, hashed, ts, before, *at, tuple(open_visit))
 
 
-def check_chain(events: Iterable[Event]) -> Iterator[Event]:
-    """Yield the events, checking that each follows the one before."""
-    prev = GENESIS
-    for seq, event in enumerate(events, start=1):
+def check_chain(events: Iterable[Event], after: int = 0, prev: str = GENESIS) -> Iterator[Event]:
+    """Yield the events, checking that each follows the one before.
+
+    Args:
+        events: The events.
+        after: The sequence number of the event before the first one.
+        prev: Its hash.
+    """
+    for seq, event in enumerate(events, start=after + 1):
         if event.seq != seq or link(seq, event.ts, event.kind, event.v, event.raw, prev) != event.hash:
             raise ChainBroken(f"event {seq} `{event.kind}` of run `{event.run_id}` does not match its recorded hash")
         prev = event.hash

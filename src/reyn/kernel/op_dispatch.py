@@ -140,8 +140,10 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         return OpOutcome(kind, "denied", completed.result, 0, () if started.changes else changes)
     if started.changes:
         changes = started.changes[: completed.applied] if completed.changed else ()
-        for change in changes:
-            tape.emit(kinds.WorkspaceUpdated(call, change))
+    elif completed.changes:
+        changes = completed.changes
+    for change in changes if request is None else ():
+        tape.emit(kinds.WorkspaceUpdated(call, change))
     asked_user = isinstance(request, kinds.AskRequest)
     compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)

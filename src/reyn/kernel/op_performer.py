@@ -21,9 +21,10 @@ from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, perform_op, plan_op
-from reyn.ops.op import HasOverview, no_credentials
+from reyn.ops.op import Attachments, HasOverview, no_credentials
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
+from reyn.permissions.rules import BOUND_TO_ARGUMENTS
 from reyn.private_files import user_folder
 from reyn.secrets import handle_of
 from reyn.workspace import Roots
@@ -33,16 +34,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from reyn.config import RunSettings, SandboxSettings
+    from reyn.config import PythonSettings, RunSettings, SandboxSettings
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, ReadOverviews, Restore
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
-    from reyn.ops import Op, OpTable, Overview, Result
+    from reyn.ops import OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
+    from reyn.workspace.observation import Observed
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
@@ -51,6 +53,10 @@ _MAX_BUDGETS = 1_000
 """Number of runs whose budgets are counted. The counts of older runs are dropped."""
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
+_ARGUMENTS_DIGITS = 32
+"""Digits of the hash of the arguments in a rule that is bound to them."""
+_MAX_UNRECORDED = 100
+"""Files that an event names without their contents."""
 _SECRETS = "default: no secret in an op"
 ALL_CREDENTIALS = "*"
 """In `required_credentials`: every secret that the run above may use."""
@@ -122,10 +128,12 @@ class OpPerformer:
         compile_skill: SkillCompiler,
         secrets: Callable[[], Scrubber],
         sandbox: SandboxSettings,
+        python: PythonSettings,
         resolve_secret: Callable[[str], str],
     ) -> None:
         self._secrets = secrets
         self._sandbox = sandbox
+        self._python = python
         self._resolve_secret = resolve_secret
         self._root = root
         self._state = state
@@ -171,11 +179,12 @@ class OpPerformer:
             return denied, (result, args)
         if plan.approval is not None:
             action = _digest(call, plan)
-            standing = self._standing(call, plan.approval, tape)
+            rule = self._standing_rule(call, plan.approval, args)
+            standing = self._standing(call, rule, tape)
             if standing is None and effect.approved != action:
                 text = Blob.of(preview(call, plan, tape.content).encode())
                 required = kinds.ApprovalRequired(
-                    effect.key, call.kind, call.op or "", args.hash, plan.approval, action, text.hash
+                    effect.key, call.kind, call.op or "", args.hash, rule, action, text.hash
                 )
                 return required, (args, text, *plan.blobs)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
@@ -187,8 +196,16 @@ class OpPerformer:
             plan.changes,
             known.hash if known else None,
             plan.request,
+            is_untracked=self._is_untracked(call, plan),
         )
         return started, (args, *((known,) if known else ()), *plan.blobs)
+
+    def _is_untracked(self, call: Call, plan: Plan) -> bool:
+        """Return whether an op may change files without an event: a program, a tool, or a step that is not safe."""
+        op = self._ops.get(call.kind)
+        form = (op.spec.form(call.op) or op.spec.form(None)) if op is not None else None
+        is_open = not plan.changes and plan.result is None and plan.request is None
+        return is_open and form is not None and form.effect_of(call.args) == "unsafe"
 
     def _within_budget(self, plan: Plan | Denied, call: Call, tape: Tape) -> Plan | Denied:
         """Return a plan whose contents may be recorded, or one that is complete with an error result."""
@@ -216,6 +233,13 @@ class OpPerformer:
         assert tape.state.started is not None
         return self._compile_skill(tape.state.started, tape.content).settings
 
+    def _standing_rule(self, call: Call, rule: str, args: Blob) -> str:
+        """Return the rule that a person is asked about, as a standing approval stores it."""
+        op = self._ops.get(call.kind)
+        if op is None or BOUND_TO_ARGUMENTS.isdisjoint((op.spec.permission, *op.spec.optional_permissions)):
+            return rule
+        return f"{rule}, arguments {args.hash[:_ARGUMENTS_DIGITS]}"
+
     def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
         """Return the standing approval that covers an action."""
         started = tape.state.started
@@ -230,22 +254,22 @@ class OpPerformer:
         op = self._ops.get(kind)
         if op is None:
             return Plan(result=call.error(f"the op kind `{kind}` is not installed"))
-        offered = self._offered(op, kind, tape)
-        if not offered.is_unchanged and (wrong := _rejected_now(op, call)):
+        offered = self._offered(op.spec, tape)
+        if not offered.is_unchanged and (wrong := _rejected_now(op.spec, call)):
             return Plan(result=call.error(wrong))
         is_foreign = self._ops.is_foreign(kind)
         return plan_op(op, call, self._env(tape), permissions=offered.permissions, is_foreign=is_foreign)
 
-    def _offered(self, op: Op, kind: str, tape: Tape) -> _Offered:
+    def _offered(self, now: OpSpec, tape: Tape) -> _Offered:
         """Compare an op with its specification when the run started."""
         started = tape.state.started
         assert started is not None
-        key = (started.ops, kind)
+        key = (started.ops, now.kind)
         found = self._offers.get(key)
         if found is None:
-            spec = self._compile_skill(started, tape.content).vocabulary.op(kind)
+            spec = self._compile_skill(started, tape.content).vocabulary.op(now.kind)
             permissions = (spec.permission,) if spec is not None and spec.permission else ()
-            found = self._offers[key] = _Offered(spec is None or spec == op.spec, permissions)
+            found = self._offers[key] = _Offered(spec is None or spec == now, permissions)
         return found
 
     def read_overviews(self, effect: ReadOverviews, tape: Tape) -> OutcomeEvent:
@@ -295,12 +319,12 @@ class OpPerformer:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
         plan = Plan(started.rule, (), None, (), started.request, effect.answer, approved=approved)
-        op = self._ops.get(call.kind)
+        op = self._ops.performed(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
-        env = self._env(tape)
-        needed = self._offered(op, call.kind, tape).permissions
+        env = msgspec.structs.replace(self._env(tape), attachments=Attachments())
+        needed = self._offered(op.spec, tape).permissions
         result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
         attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
@@ -312,7 +336,27 @@ class OpPerformer:
         completed = _outcome(effect, call, result["status"], content)
         if attached:
             completed = msgspec.structs.replace(completed, attachments=tuple(blob.hash for blob in attached))
-        return completed, (content, *attached)
+        if env.attachments.observed is None:
+            return completed, (content, *attached)
+        changes, unrecorded, blobs = self._recordable(env.attachments.observed, env)
+        completed = msgspec.structs.replace(completed, changes=changes, unrecorded=unrecorded)
+        return completed, (content, *attached, *blobs)
+
+    def _recordable(
+        self, observed: Observed, env: Env
+    ) -> tuple[tuple[kinds.Change, ...], tuple[str, ...], tuple[Blob, ...]]:
+        """Split what an op changed into changes that are recorded, with their contents, and names of other files."""
+        known = self._secrets()
+        changes: list[kinds.Change] = []
+        contents: list[Blob] = []
+        unrecorded = list(observed.unrecorded)
+        for change, blobs in observed.changes:
+            if any(known.find(blob.content) for blob in blobs) or not env.budget.has_room_for(blobs):
+                unrecorded.append(change.path)
+            else:
+                changes.append(change)
+                contents += blobs
+        return tuple(changes), tuple(unrecorded[:_MAX_UNRECORDED]), tuple(contents)
 
     def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
         """Apply the planned changes. Record each change that is in its file, even if the result is an error."""
@@ -364,6 +408,7 @@ class OpPerformer:
             compiled.skill.modules,
             self._sandbox,
             partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
+            self._python,
             skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
         )
         self._last_env = parts, env
@@ -410,9 +455,9 @@ class _Offered(NamedTuple):
     permissions: tuple[str, ...]
 
 
-def _rejected_now(op: Op, call: Call) -> str:
+def _rejected_now(spec: OpSpec, call: Call) -> str:
     """Return why the current version of an op does not accept these arguments."""
-    form = op.spec.form(call.op) or op.spec.form(None)
+    form = spec.form(call.op) or spec.form(None)
     wrong = compile_schema(form.arguments).first_error(call.args) if form else None
     if form is not None and wrong is None:
         return ""

@@ -337,6 +337,14 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
         return self.started.workspace or self.started.run_id
 
     @property
+    def has_handoffs(self) -> bool:
+        """Whether a phase of the run may have received a handoff: one is recorded, or was before a rollback."""
+        if self.started is not None and self.started.summaries is not None:
+            return True
+        before = any(visit.handoffs for visit in self.history.trail)
+        return before or bool(self.history.handoffs or self.visit.handoffs)
+
+    @property
     def final_artifact(self) -> kinds.ArtifactRef | None:
         return self.output.result or self.output.artifact
 

@@ -14,9 +14,10 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
+from reyn.kernel.effects import ExecuteSubRun, PlanSubRun, StartSubRuns
 from reyn.kernel.limits import within_limits
 from reyn.kernel.op_dispatch import run_op, run_sub_skill
+from reyn.kernel.op_performer import ALL_CREDENTIALS, credentials_of
 from reyn.kernel.waits import ask_person, beginning, printable
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
@@ -139,7 +140,9 @@ async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context
     if isinstance(seconds, int) and seconds > 0:
         args["seconds"] = min(seconds, 86_400)
     if step.mode == "unsafe" and skill.required_credentials:
-        args["credentials"] = [name for name in skill.required_credentials if name != "*"][:100]
+        started = context.tape.state.started
+        allowed = credentials_of(skill, started.credentials if started is not None else None)
+        args["credentials"] = [name for name in allowed if name != ALL_CREDENTIALS][:100]
     outcome = await run_op(args, call, context.run, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))
     if outcome.status != "ok":
@@ -254,15 +257,22 @@ class _Window:
 
     async def result(self, index: int) -> Any:
         """Return the result of an item. Raises `StepFault`."""
-        while self._next < min(len(self._items), index + _WINDOW * self._step.concurrency):
+        concurrency = self._step.concurrency
+        while self._next < min(len(self._items), index + _WINDOW * concurrency):
             await self._plan(self._next)
             self._next += 1
+            if self._next == concurrency == len(self._ahead):  # they execute while the others are planned
+                await StartSubRuns(f"{self._call}.start", self._ahead, concurrency)
         started = self._planned.pop(index)
         if isinstance(started, StepFault):
             raise started
-        ahead = tuple(one for one in self._planned.values() if isinstance(one, kinds.SubRunStarted))
-        sub_run = await ExecuteSubRun(started.call, started, ahead, self._step.concurrency)
+        sub_run = await ExecuteSubRun(started.call, started, self._ahead, concurrency)
         return _skill_result(self._apply, sub_run, self._context)
+
+    @property
+    def _ahead(self) -> tuple[kinds.SubRunStarted, ...]:
+        """The sub-runs that are planned and not awaited yet."""
+        return tuple(one for one in self._planned.values() if isinstance(one, kinds.SubRunStarted))
 
     async def _plan(self, index: int) -> None:
         context, name = self._context, f"{self._call}.{index + 1}"

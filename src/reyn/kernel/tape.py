@@ -75,6 +75,10 @@ class Tape:
         self._new_content: dict[str, bytes] = {}
         self._pending: list[Event] = []
         self._pending_blobs: dict[str, Blob] = {}
+        self.visit_start: tuple[RunState, int, str, int] | None = None
+        """The state before the visit in progress, with seq, hash and ts of the event before it."""
+        self.visit_events: list[Event] = []
+        """The events of the visit in progress."""
         self.reworded = 0
         """The number of recorded events that were compared without their derived texts."""
 
@@ -140,8 +144,9 @@ class Tape:
         return recorded
 
     def _pass(self, event: Event, body: Body) -> None:
+        place = (self.seq, self.hash, self.ts)
         self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
-        self.state = apply(self.state, body, event.ts)
+        self._apply(body, event, place)
         self.upcoming = next(self._recorded, None)
 
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
@@ -187,8 +192,20 @@ class Tape:
         self._pending.append(event)
         for blob in blobs:
             self._pending_blobs[blob.hash] = blob
+        place = (self.seq, self.hash, self.ts)
         self.seq, self.hash = seq, hashed
-        self.state = apply(self.state, body, self.ts)
+        self._apply(body, event, place)
+
+    def _apply(self, body: Body, event: Event, place: tuple[int, str, int]) -> None:
+        """Apply an event to the state. `place` is that of the event before it."""
+        before = self.state
+        self.state = after = apply(before, body, event.ts)
+        if after.visit.is_open:
+            if not before.visit.is_open:
+                self.visit_start, self.visit_events = (before, *place), []
+            self.visit_events.append(event)
+        elif self.visit_events:
+            self.visit_start, self.visit_events = None, []
 
     def mark(self) -> Mark:
         """Return the end of the tape, to rewind to if what follows cannot be made durable."""

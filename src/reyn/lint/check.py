@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.lint import handoffs, instructions, requests, structure
+from reyn.lint import handoffs, instructions, requests, step_ops, structure
 from reyn.ops import standard_ops
 from reyn.skills import read_skill
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reyn.config.values import PythonSandbox
     from reyn.errors import Finding
     from reyn.skills import Library
     from reyn.vocabulary import Vocabulary
@@ -27,6 +28,8 @@ RULES = (
     structure.edge_texts,
     structure.unproduced_reads,
     structure.schema_typos,
+    step_ops.step_arguments,
+    step_ops.ignored_arguments,
     handoffs.unproduced_handoff_fields,
     handoffs.oversized_instructions,
     requests.unknown_permissions,
@@ -34,7 +37,6 @@ RULES = (
     requests.missing_requests,
     requests.unused_requests,
     requests.python_steps,
-    requests.python_sandboxes,
     instructions.contract_syntax,
     instructions.phase_names,
     instructions.field_lists,
@@ -42,17 +44,24 @@ RULES = (
 )
 
 
-def lint_skill(folder: Path, library: Library | None = None, vocabulary: Vocabulary | None = None) -> list[Finding]:
+def lint_skill(
+    folder: Path,
+    library: Library | None = None,
+    vocabulary: Vocabulary | None = None,
+    python: PythonSandbox = "auto",
+) -> list[Finding]:
     """Return every finding about a skill, sorted by position.
 
     Args:
         folder: The skill's folder.
         library: Where sub-skills and shared files are found; by default, the project around the folder.
         vocabulary: The known ops; by default, the built-in and installed ones.
+        python: The sandbox of python steps that the operator has configured.
     """
     vocabulary = vocabulary or standard_ops().vocabulary
     loaded = read_skill(folder, vocabulary, library)
     findings = {*loaded.findings}
     for rule in RULES:
         findings.update(rule(loaded, vocabulary))
+    findings.update(requests.python_sandboxes(loaded, python))
     return sorted(findings)

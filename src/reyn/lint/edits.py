@@ -14,11 +14,12 @@ import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from reyn.skills.dialect import FILE_PERMISSIONS, module_path
+from reyn.skills.dialect import FILE_PERMISSIONS, IGNORED_ARGUMENTS, module_path
 from reyn.skills.front_matter import PhaseFrontMatter, SkillFrontMatter
+from reyn.vocabulary import PERMISSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 Calls = frozenset[tuple[str, str]]
 """Modules and functions of python steps."""
@@ -64,6 +65,20 @@ def write_edge_texts(text: str, texts: dict[str, dict[str, str]]) -> str:
     return rewriter.edited()
 
 
+def add_requests(text: str, keys: Iterable[str]) -> str:
+    """Return the front matter of skill.md with more entries under `permissions`."""
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    permissions = _entries(root).get("permissions")
+    rewriter = _Rewriter(text)
+    lines = [f"{key}: true" for key in keys]
+    if lines and permissions and isinstance(permissions[1], MappingNode) and permissions[1].value:
+        for line in lines:
+            rewriter.insert_entry(permissions[1], line)
+    elif lines and permissions is None:
+        rewriter.insert_entry(root, f"permissions: {{{', '.join(lines)}}}")
+    return rewriter.edited()
+
+
 class _Rewriter:
     """Collects edits as ranges of characters with their replacements."""
 
@@ -78,9 +93,9 @@ class _Rewriter:
         if not is_skill and "input" not in keys:
             raise ValueError("it has no `input`, which the documented form requires")
         if "type" not in keys:
-            self._insert_entry(root, f"type: {'skill' if is_skill else 'phase'}")
+            self.insert_entry(root, f"type: {'skill' if is_skill else 'phase'}")
         if "name" not in keys:
-            self._insert_entry(root, f"name: {PurePath(file).stem}")
+            self.insert_entry(root, f"name: {PurePath(file).stem}")
         for node in _values(root):
             if isinstance(node, ScalarNode) and node.style is None and node.value in _BOOLEANS:
                 self._replace(node, _BOOLEANS[node.value])
@@ -91,8 +106,10 @@ class _Rewriter:
         for _, targets in _entries(keys["graph"][1]).values() if "graph" in keys else ():
             if isinstance(targets, ScalarNode):
                 self._replace(targets, f"[{self._source(targets)}]")
+        comments = ""
         if "permissions" in keys:
             self._rewrite_permissions(keys["permissions"][1])
+            comments += self._comment_out_unknown(keys["permissions"][1])
         postprocessor = _entries(keys["postprocessor"][1]) if "postprocessor" in keys else {}
         if "output" in postprocessor and "output_schema" not in postprocessor:
             self._replace(postprocessor["output"][0], "output_schema")
@@ -101,7 +118,7 @@ class _Rewriter:
                 self._rewrite_step(step, unsafe)
         fields = msgspec.structs.fields(SkillFrontMatter if is_skill else PhaseFrontMatter)
         known = {field.name for field in fields}
-        comments = "".join(
+        comments += "".join(
             self._comment_out(root, key) for key in keys if key not in known and not key.startswith("imported_")
         )
         return comments + self._apply()
@@ -145,6 +162,8 @@ class _Rewriter:
                 self._delete_entry(step, "type")
             lines = range(first_line + 1, _last_line(step) + 1)
             self._indent(line for line in lines if line != type_line)
+        if kind == "run_op" and "op" in keys:
+            self._rewrite_op(keys["op"][1])
         if kind == "python":
             self._rewrite_python(step, keys, unsafe, indent)
         if "apply" in keys:
@@ -210,7 +229,31 @@ class _Rewriter:
             text = yaml.safe_dump(words, default_flow_style=True, allow_unicode=True, width=10_000)
             self._replace(node, text if node.style in ("|", ">") else text.rstrip("\n"))
 
-    def _insert_entry(self, mapping: MappingNode, text: str) -> None:
+    def _comment_out_unknown(self, permissions: Node) -> str:
+        """Turn permissions that do not exist into comments."""
+        if not isinstance(permissions, MappingNode):
+            return ""
+        known = {"file", *(entry.key for entry in PERMISSIONS)}
+        return "".join(self._comment_out(permissions, key) for key in _entries(permissions) if key not in known)
+
+    def _rewrite_op(self, op: Node) -> None:
+        """Remove the arguments of an op that have no effect."""
+        entries = _entries(op)
+        kind = self._source(entries["kind"][1]) if "kind" in entries else ""
+        ignored = [name for name in IGNORED_ARGUMENTS.get(kind, ()) if name in entries]
+        if not ignored or not isinstance(op, MappingNode):
+            return
+        if "target" in ignored:
+            raise ValueError("`target` of `judge_output` has to be rewritten by hand: `args_from: {output: PATH}`")
+        if op.flow_style:
+            rest = (pair for name, pair in entries.items() if name not in ignored)
+            texts = (f"{self._source(key)}: {self._source(value)}" for key, value in rest)
+            self._replace(op, f"{{{', '.join(texts)}}}")
+        else:
+            for name in ignored:
+                self._delete_entry(op, name)
+
+    def insert_entry(self, mapping: MappingNode, text: str) -> None:
         if mapping.flow_style:
             self._insert(mapping.start_mark.index + 1, f"{text}, ")
         else:

@@ -20,10 +20,10 @@ from msgspec.structs import replace
 from reyn.contract import candidates_of
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import FixImpossible
-from reyn.lint.edits import rewrite_front_matter, write_edge_texts
+from reyn.lint.edits import add_requests, rewrite_front_matter, write_edge_texts
 from reyn.ops import standard_ops
 from reyn.skills import USER_MESSAGE, pin, read_skill
-from reyn.skills.dialect import data_schema, is_wrapped
+from reyn.skills.dialect import IMPLIED_PERMISSIONS, data_schema, is_wrapped
 from reyn.skills.values import END
 from reyn.workspace.writing import replace_file
 
@@ -63,11 +63,14 @@ def fix_skill(folder: Path, library: Library, vocabulary: Vocabulary | None = No
     files = ["skill.md", *before.folder.own_files("phases", ".md"), *before.folder.own_files("artifacts", ".yaml")]
     paths = {file: before.folder.path_of(file) for file in files}
     unsafe = frozenset(_unsafe_calls(before.skill))
+    front = before.folder.front_matter("skill.md")
+    written = front.value.get("permissions") if front and isinstance(front.value, dict) else None
+    implied = [key for key in IMPLIED_PERMISSIONS if key in before.skill.permissions and key not in (written or {})]
 
     def rewrite(text: str, file: str) -> str | None:
         if file.endswith(".yaml"):
             return _rewrite_artifact(text) if is_older else None
-        text = _rewrite_markdown(text, file, unsafe) if is_older else text
+        text = _rewrite_markdown(text, file, unsafe, implied) if is_older else text
         return _add_edge_texts(text, texts) if file == "skill.md" else text
 
     rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, folder, rewrite)) is not None}
@@ -158,9 +161,10 @@ def _rewrite(path: Path, file: str, folder: Path, rewrite: Callable[[str, str], 
     return (b"\xef\xbb\xbf" if raw.startswith(b"\xef\xbb\xbf") else b"") + new.encode()
 
 
-def _rewrite_markdown(text: str, file: str, unsafe: Calls) -> str:
+def _rewrite_markdown(text: str, file: str, unsafe: Calls, requests: list[str]) -> str:
     head, body = _split(text)
     new = rewrite_front_matter(head, file, unsafe)
+    new = add_requests(new, requests) if file == "skill.md" else new
     return f"---\n{_with_lost_comments(head, new)}---\n{body}"
 
 

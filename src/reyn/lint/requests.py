@@ -14,6 +14,7 @@ from reyn.skills.values import DEFAULT_OPS, Iterate, PythonCall, RunOp
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.config.values import PythonSandbox
     from reyn.documents import Document, Severity
     from reyn.errors import Finding
     from reyn.skills import LoadResult, Skill
@@ -125,8 +126,8 @@ def python_steps(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
             yield document.finding(codes.MISSING_REASON, message, *path, fix="add `reason:`", severity="warning")
 
 
-def python_sandboxes(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
-    """Report for each safe python step which sandbox it runs in, and why."""
+def python_sandboxes(loaded: LoadResult, sandbox: PythonSandbox) -> Iterator[Finding]:
+    """Report for each safe python step which sandbox it runs in, and why; `sandbox` is the operator's choice."""
     skill, document = loaded.partial, loaded.folder.front_matter("skill.md")
     if skill is None or document is None:
         return
@@ -135,9 +136,16 @@ def python_sandboxes(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
         if step.mode != "safe" or source is None:
             continue
         reason = needs_cpython(source)
-        where = f"in CPython inside the process sandbox, because {reason}" if reason else "in Monty"
-        message = f"`{step.function}` of `{step.module}` in {location} runs {where}"
-        yield document.finding(codes.PYTHON_SANDBOX, message, "permissions", "python", severity="info")
+        message = f"`{step.function}` of `{step.module}` in {location}"
+        severity: Severity = "info"
+        if reason and sandbox == "monty":
+            message, severity = f"{message} cannot run in Monty, because {reason}; `python.sandbox` is `monty`", "error"
+        elif reason or sandbox == "process":
+            reason = reason or "`python.sandbox` is `process`"
+            message = f"{message} runs in CPython inside the process sandbox, because {reason}"
+        else:
+            message = f"{message} runs in Monty"
+        yield document.finding(codes.PYTHON_SANDBOX, message, "permissions", "python", severity=severity)
 
 
 def _used_kinds(skill: Skill) -> set[str]:

@@ -134,7 +134,7 @@ def _check_remote(
     label = next((each for each in names if each != "model"), settings.model)
     adapter, _, name = settings.model.partition(":")
     try:
-        model = remote_class(adapter)(label, name, settings, lambda: secrets, may_bind)
+        model = remote_class(adapter)(label, name, settings, lambda: secrets, may_bind, is_listed=True)
     except ReynError as error:
         why = f"{error.message}: {error.hint}"
         return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=why, code=error.code)

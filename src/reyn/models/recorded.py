@@ -14,9 +14,16 @@ from reyn.models.native_reply import NativeReply, decode_reply
 from reyn.models.protocol import ModelAnswer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
     from reyn.models.protocol import ModelRequest
+
+
+_CALLS = frozenset(
+    body.kind for body in (kinds.LlmRequested, kinds.LlmResponded, kinds.SubRunStarted, kinds.NestedRunEnded)
+)
 
 
 class RecordedModel:
@@ -61,16 +68,24 @@ class RecordedModel:
 def _replies(journal: Journal, run_id: str) -> dict[str, list[tuple[int, kinds.LlmResponded]]]:
     """Return request hash → answers, each with its position among all answers of the run and its sub-runs."""
     replies: dict[str, list[tuple[int, kinds.LlmResponded]]] = {}
+    for number, (request, reply) in enumerate(_answers(journal, run_id)):
+        replies.setdefault(request, []).append((number, reply))
+    return replies
+
+
+def _answers(journal: Journal, run_id: str) -> Iterator[tuple[str, kinds.LlmResponded]]:
+    """Yield the answers of a run with the hashes of their requests; those of a sub-run where the run started it.
+
+    The order does not depend on the times of sub-runs that executed together.
+    """
     requests: dict[str, str] = {}
-    number = 0
-    run_ids = [run_id, *(row.run_id for row in journal.runs(f"{run_id}.") if row.parent)]
-    call_kinds = (kinds.LlmRequested.kind, kinds.LlmResponded.kind)
-    events = [(event.ts, event) for name in run_ids for event in journal.read(name) if event.kind in call_kinds]
-    for _, event in sorted(events, key=lambda pair: pair[0]):
+    for event in journal.read(run_id):
+        if event.kind not in _CALLS:
+            continue
         match decode(event):
             case kinds.LlmRequested(call=call, request=request):
-                requests[event.run_id + call] = request
+                requests[call] = request
             case kinds.LlmResponded() as reply:
-                replies.setdefault(requests[event.run_id + reply.call], []).append((number, reply))
-                number += 1
-    return replies
+                yield requests[reply.call], reply
+            case kinds.SubRunStarted(run=run) | kinds.NestedRunEnded(run=run) if journal.find(run) is not None:
+                yield from _answers(journal, run)

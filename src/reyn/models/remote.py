@@ -11,10 +11,11 @@ import math
 import time
 from abc import ABC, abstractmethod
 from email.utils import parsedate_to_datetime
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
-from reyn.config.values import ADAPTERS, MODES
+from reyn.config.values import ADAPTER_PACKAGES, ADAPTERS, MODES
 from reyn.errors import (
     ConfigError,
     KeyRejected,
@@ -71,7 +72,10 @@ class RequestFormat(NamedTuple):
 
 
 class RemoteModel(ABC):
-    """A model behind a server. Subclasses set `adapter` and implement the abstract methods."""
+    """A model behind a server. Subclasses set `adapter` and implement the abstract methods.
+
+    With `is_listed`, the SDK is not imported, and the model can be described but not called.
+    """
 
     adapter: ClassVar[str]
     takes_time = True
@@ -83,8 +87,14 @@ class RemoteModel(ABC):
         settings: ModelSettings,
         secrets: Callable[[], Secrets],
         may_bind: Callable[[str, str], bool] = lambda *_: True,
+        *,
+        is_listed: bool = False,
     ) -> None:
-        self._sdk = self._load_sdk()  # takes a second, which must not count against the timeout of a call
+        self._sdk: Any = None
+        if is_listed:
+            self._check_installed()
+        else:
+            self._sdk = self._load_sdk()  # takes a second, which must not count against the timeout of a call
         self.name = name
         self._model = model
         self._settings = settings
@@ -147,8 +157,18 @@ class RemoteModel(ABC):
         try:
             return self._import_sdk()
         except ImportError as error:
-            message = f"`{self.adapter}` models need the extra `{self.adapter}`"
-            raise ModelNotInstalled(message, hint=f"pip install 'reyn[{self.adapter}]'") from error
+            raise self._not_installed() from error
+
+    def _check_installed(self) -> None:
+        """Check that the package of the SDK is installed, without importing it."""
+        try:
+            version(ADAPTER_PACKAGES[self.adapter])
+        except PackageNotFoundError as error:
+            raise self._not_installed() from error
+
+    def _not_installed(self) -> ModelNotInstalled:
+        message = f"`{self.adapter}` models need the extra `{self.adapter}`"
+        return ModelNotInstalled(message, hint=f"pip install 'reyn[{self.adapter}]'")
 
     def _connect(self) -> Any:
         """Return the client of the running event loop: connections cannot move between loops."""

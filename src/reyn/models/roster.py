@@ -244,6 +244,11 @@ class Roster:
         """Replace the values of secrets in a text. Secrets that no model has opened cannot occur in it."""
         return text if self._secrets is None else self._secrets.scrubber.scrub(text)
 
+    @property
+    def known_secrets(self) -> int:
+        """The number of values that `scrub` replaces. Texts that were scrubbed with fewer may have others."""
+        return 0 if self._secrets is None else self._secrets.scrubber.count
+
     def scrub_value(self, value: Any) -> Any:
         """Replace the values of secrets in a JSON value."""
         return value if self._secrets is None else self._secrets.scrubber.scrub_value(value)

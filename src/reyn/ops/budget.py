@@ -84,6 +84,14 @@ class Budget:
         self._recorded += total
         self._known.update(new)
 
+    def has_room_for(self, blobs: Iterable[Blob]) -> bool:
+        """Count content that is about to be recorded; return false, and count nothing, if it would be too much."""
+        try:
+            self.add_recorded(blobs)
+        except BudgetExceeded:
+            return False
+        return True
+
     def search(self) -> Deadline:
         """Return the deadline of a search."""
         left = VISIT_SEARCH_SECONDS - self._searching

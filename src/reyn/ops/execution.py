@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.op import Call, Env, Op, Plan, Result, Targeted
+from reyn.ops.op import Call, Env, Op, Plan, Query, Result, Targeted
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from reyn.permissions import Verdict
 
 
-def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True) -> Plan | Denied:
+def plan_op(
+    op: Op | Query, call: Call, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True
+) -> Plan | Denied:
     """Plan an op. The gate decides about the permissions that its kind needs first.
 
     Args:
@@ -58,13 +60,13 @@ def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is
     return replace(plan, approval=both)
 
 
-def _decide(op: Op, call: Call, env: Env, permissions: Iterable[str]) -> Verdict | None:
+def _decide(op: Op | Query, call: Call, env: Env, permissions: Iterable[str]) -> Verdict | None:
     """Return what the gate says about the permissions of an op; `None` if it needs none."""
     own = op.spec.permission
     more = tuple(key for key in permissions if key != own)
     if own is None and not more:
         return None
-    target = op.target(copied(call)) if _is_targeted(type(op)) else call.kind  # type: ignore[attr-defined]
+    target = op.target(copied(call)) if _is_targeted(type(op)) else call.kind  # type: ignore[union-attr]
     if not isinstance(target, str):
         raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
     if own is not None and not more:

@@ -19,6 +19,7 @@ from reyn.ops.memory_files import (
     Memory,
     format_memory,
     memory_path,
+    memory_scope_of,
     read_memory,
 )
 from reyn.ops.op import Call, MemoryOutcome, Plan
@@ -29,7 +30,10 @@ from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, result, text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.ops.op import Env, Result
+    from reyn.workspace import Change
 
 MAX_EXPERIENCE_CHARS = 2_000
 _CONVERSATION = "default: change the memory of the conversation"
@@ -80,6 +84,30 @@ class RememberOp:
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         return _requested(call, plan)
 
+    def changes_error(
+        self,
+        call: Call,
+        changes: tuple[Change, ...],
+        content: Callable[[str], bytes],
+        resolve: Callable[[str], str],
+    ) -> str:
+        """Return why recorded changes are not those of this call; the scope of the memory is part of the path."""
+        name = call.args.get("name")
+        if name is None:
+            return "it changes the memory of the conversation, and no files" if changes else ""
+        for change in changes:
+            scope = memory_scope_of(change.path, name)
+            if scope is None or change.after is None:
+                return f"it does not change `{change.path}`"
+            written = content(change.after).decode(errors="replace")
+            step = call.key.rpartition("/")[2]
+            # The run in the source is that of a fork's origin, if the fork inherited the change.
+            source = next((line[8:] for line in written.split("\n") if line.startswith("source: ")), "").strip("'\"")
+            memory = Memory(name, scope, _summary(call.args), call.args["text"], source)
+            if source.rpartition("/")[2] != step or format_memory(memory) != written:
+                return f"it writes something else to `{change.path}`"
+        return "" if len(changes) < 2 else "it changes one file"
+
 
 class ForgetOp:
     """Forgets what the conversation remembers, by its id, or a memory in a file, by its name."""
@@ -111,6 +139,19 @@ class ForgetOp:
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         return _requested(call, plan)
+
+    def changes_error(
+        self,
+        call: Call,
+        changes: tuple[Change, ...],
+        content: Callable[[str], bytes],
+        resolve: Callable[[str], str],
+    ) -> str:
+        """Return why recorded changes are not those of this call."""
+        for change in changes:
+            if memory_scope_of(change.path, call.args["id"]) is None or change.after is not None:
+                return f"it does not change `{change.path}`"
+        return "" if len(changes) < 2 else "it changes one file"
 
 
 class CompactOp:

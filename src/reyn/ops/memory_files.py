@@ -59,10 +59,13 @@ def memory_path(name: str, scope: str) -> str:
     return f"{FOLDER}/{name}.md" if scope == SHARED else f"{FOLDER}/{scope}/{name}.md"
 
 
-def slug_of(text: str) -> str:
-    """Return a name for a memory that has none: its first words."""
-    words = re.findall(r"[a-z0-9]+", text.lower())[:6]
-    return "-".join(words)[:64].strip("-") or "note"
+def memory_scope_of(path: str, name: str) -> str | None:
+    """Return the scope of the memory in a file, relative to the project; `None` if it is not the memory `name`."""
+    folder, _, file = path.rpartition("/")
+    if file != f"{name}.md" or not (folder == FOLDER or folder.startswith(f"{FOLDER}/")):
+        return None
+    scope = folder[len(FOLDER) + 1 :]
+    return (scope or SHARED) if "/" not in scope else None
 
 
 def format_memory(memory: Memory) -> str:

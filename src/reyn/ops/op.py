@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 
-from reyn.config import SandboxSettings
+from reyn.config import PythonSettings, SandboxSettings
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.skills import Library, Skill
     from reyn.vocabulary import OpSpec
+    from reyn.workspace.observation import Observed
 
 Result = dict[str, Any]
 """The result envelope: `kind`, `op` if the kind has several forms, `status`, and the fields of the form."""
@@ -105,10 +106,14 @@ _MAX_ERROR_CHARS = 500
 
 
 class Attachments:
-    """Content that an op records beside its result, such as images. The result names it by its hash."""
+    """What an op records beside its result: content such as images, which the result names by its hash, and files.
+
+    `observed` is set by an op that finds out which files it changed while it was performed.
+    """
 
     def __init__(self) -> None:
         self.blobs: dict[str, Blob] = {}
+        self.observed: Observed | None = None
 
     def add(self, content: bytes) -> str:
         """Record content with the result of the op; return its hash."""
@@ -134,6 +139,7 @@ class Env(msgspec.Struct, frozen=True):
         budget: What the ops of the visit may still read and search.
         modules: The sources of the modules of the skill's python steps, by path.
         sandbox: The limits of programs and python steps.
+        python: The sandbox and the default time of python steps.
         credential: Returns the value of a secret that the skill and the skills above it require, by its name.
         attachments: Content to record beside the result.
         skills: Patterns of the names of the skills that the phase may run; `None` allows all.
@@ -148,6 +154,7 @@ class Env(msgspec.Struct, frozen=True):
     modules: Mapping[str, str] = {}
     sandbox: SandboxSettings = SandboxSettings()
     credential: Callable[[str], str] = no_credentials
+    python: PythonSettings = PythonSettings()
     attachments: Attachments = msgspec.field(default_factory=Attachments)
     skills: tuple[str, ...] | None = None
 
@@ -187,6 +194,12 @@ class Plan(msgspec.Struct, frozen=True):
     """Identifies what the op reads, if it needs approval: an approval does not cover other content."""
 
 
+class Complete(Plan, frozen=True, kw_only=True):
+    """The plan of a `Query`: it has the result."""
+
+    result: Result
+
+
 class RunOutcome(msgspec.Struct, frozen=True):
     """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error.
 
@@ -222,6 +235,17 @@ class Op(Protocol):
         ...
 
 
+class Query(Protocol):
+    """A kind of op that is complete when it is planned, because it only looks something up. Built-in kinds only."""
+
+    @property
+    def spec(self) -> OpSpec: ...
+
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
+        """Return the result."""
+        ...
+
+
 @dataclass(frozen=True)
 class OpSetup:
     """What a runtime gives to its ops when it opens a project.
@@ -245,7 +269,7 @@ class OpSetup:
 class NeedsSetup(Protocol):
     """An op that needs the configuration of a project, or its skills."""
 
-    def set_up(self, setup: OpSetup) -> Op:
+    def set_up(self, setup: OpSetup) -> Op | Query:
         """Return the op of one project."""
         ...
 

@@ -6,6 +6,7 @@ The model asks for paths, network and time; the gate and the configuration decid
 
 from __future__ import annotations
 
+import asyncio
 import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, flag, many, path, result, text, whole
 from reyn.workspace import Location, locate
+from reyn.workspace.observation import Observation, TooManyFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from reyn.ops.op import Call, Env, Result
     from reyn.permissions import Verdict
     from reyn.sandbox import Access, Outcome, Stop
+    from reyn.workspace.observation import Observed
 
 _MAX_ENTRIES = 50_000
 """The number of files and folders below the read paths, each of which the gate decides about."""
@@ -104,7 +107,10 @@ class SandboxedExecOp:
         except SandboxUnavailable as error:
             return call.error(f"{error.code}: {error.message}")
         access = _access(call, env, approved=plan.approved)
+        before = await asyncio.to_thread(_observation, call, env)
         outcome = await in_thread(partial(_execute, call, env, access))
+        if before is not None:
+            env.attachments.observed = await asyncio.to_thread(_changes, before)
         return program_result(call, outcome, backend=backend.name)
 
     def _verdicts(self, call: Call, env: Env) -> Iterator[Verdict]:
@@ -133,6 +139,22 @@ def _execute(call: Call, env: Env, access: Access, stop: Stop) -> Outcome:
     limits = limits_of(env, call.args.get("timeout_seconds", _FORM.defaults["timeout_seconds"]))
     backend = choose_backend(env.sandbox.backend)
     return run_program(backend, tuple(call.args["argv"]), access, limits, stop=stop)
+
+
+def _observation(call: Call, env: Env) -> Observation | None:
+    """Look at the files that the program may change; `None` if there are too many."""
+    locations = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
+    try:
+        return Observation(locations, env.roots, file_bytes=env.file_bytes, total_bytes=env.budget.most.recorded)
+    except TooManyFiles:
+        return None
+
+
+def _changes(before: Observation) -> Observed | None:
+    try:
+        return before.changes()
+    except TooManyFiles:
+        return None
 
 
 def _access(call: Call, env: Env, *, approved: str) -> Access:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import ReynError, SkillNotFound
 from reyn.ops.budget import OpFailed
-from reyn.ops.op import OpSetup, Plan
+from reyn.ops.op import Complete, OpSetup
 from reyn.permissions import Denied, NeedsApproval
 from reyn.skills.resolve import STDLIB, is_path
 from reyn.vocabulary import OpForm, OpSpec
@@ -52,21 +52,18 @@ class LintOp:
     def set_up(self, setup: OpSetup) -> LintOp:
         return LintOp(setup)
 
-    def plan(self, call: Call, env: Env) -> Plan | Denied:
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
         name = call.args["skill_path"]
         if self._setup is None:
             raise OpFailed("no project is open")
         try:
             folder, verdict = self._find(name, env)
         except SkillNotFound as error:
-            return Plan("default: lint skills", result=_not_found(call, name, error.message))
+            return Complete("default: lint skills", result=_not_found(call, name, error.message))
         if isinstance(verdict, Denied):
             return verdict
         approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
-        return Plan("default: lint skills", result=self._result(call, name, folder), approval=approval)
-
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        raise NotImplementedError("the plan has the result")
+        return Complete("default: lint skills", result=self._result(call, name, folder), approval=approval)
 
     def _find(self, name: str, env: Env) -> tuple[Path, Verdict | None]:
         """Return the folder of a skill, and whether the run may read it; skills with a name may be linted."""

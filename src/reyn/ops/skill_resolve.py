@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from reyn.errors import SkillNotFound
-from reyn.ops.op import OpSetup, Plan
+from reyn.ops.op import Complete, OpSetup
 from reyn.permissions import Denied
 from reyn.skills.resolve import STDLIB, is_path
 from reyn.vocabulary import OpForm, OpSpec
@@ -47,14 +47,11 @@ class SkillResolveOp:
     def set_up(self, setup: OpSetup) -> SkillResolveOp:
         return SkillResolveOp(setup.library)
 
-    def plan(self, call: Call, env: Env) -> Plan | Denied:
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
         name = call.args["name"]
         if is_path(name):
             return Denied("default: no skills by path", f"`{name}` is a path; use the name of a skill")
-        return Plan("default: find skills by name", result=self._result(call, name, env))
-
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        raise NotImplementedError("the plan has the result")
+        return Complete("default: find skills by name", result=self._result(call, name, env))
 
     def _result(self, call: Call, name: str, env: Env) -> Result:
         try:

@@ -21,7 +21,7 @@ from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.judge_output import JudgeOutputOp
 from reyn.ops.memory import CompactOp, ForgetOp, RememberOp
-from reyn.ops.op import NeedsSetup, Op
+from reyn.ops.op import NeedsSetup, Op, Query
 from reyn.ops.python import PythonOp
 from reyn.ops.recall import RecallOp
 from reyn.ops.run_skill import RunSkillOp, StartSkillOp
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS = "reyn.ops"
 
-BUILT_IN: tuple[Op, ...] = (
+BUILT_IN: tuple[Op | Query, ...] = (
     FileOp(),
     AskUserOp(),
     RunSkillOp(),
@@ -73,16 +73,21 @@ _KIND = re.compile(OP_KIND)
 class OpTable:
     """The ops of one runtime, and the vocabulary derived from them."""
 
-    def __init__(self, ops: Iterable[Op], problems: Iterable[str] = ()) -> None:
-        self._ops: dict[str, Op] = {op.spec.kind: op for op in ops}
+    def __init__(self, ops: Iterable[Op | Query], problems: Iterable[str] = ()) -> None:
+        self._ops: dict[str, Op | Query] = {op.spec.kind: op for op in ops}
+        self._performed = {kind: op for kind, op in self._ops.items() if isinstance(op, Op)}
         self.problems = tuple(problems)
         """Why ops of installed packages could not be registered. They are reported, and missing where they are used."""
         specs = (*(op.spec for op in self._ops.values()), *RESERVED)
         self.vocabulary = Vocabulary(specs, STEPS, PERMISSIONS)
 
-    def get(self, kind: str) -> Op | None:
+    def get(self, kind: str) -> Op | Query | None:
         """Return the op of a kind, or `None` if it is not installed."""
         return self._ops.get(kind)
+
+    def performed(self, kind: str) -> Op | None:
+        """Return the op of a kind, or `None` if it is not installed or complete when it is planned."""
+        return self._performed.get(kind)
 
     def is_foreign(self, kind: str) -> bool:
         """Whether a kind comes from outside the package."""
@@ -155,7 +160,7 @@ def check_op(op: Any) -> None:
     _check(op, {built_in.spec.kind: built_in for built_in in BUILT_IN})
 
 
-def _check(op: Any, table: dict[str, Op]) -> None:
+def _check(op: Any, table: dict[str, Op | Query]) -> None:
     try:
         is_op = isinstance(op, Op) and isinstance(op.spec, OpSpec)
     except Exception as error:
@@ -197,7 +202,7 @@ def _spec_fault(spec: OpSpec) -> str:
     return ""
 
 
-def _name_conflict(kind: str, table: dict[str, Op]) -> str:
+def _name_conflict(kind: str, table: dict[str, Op | Query]) -> str:
     if not _KIND.fullmatch(kind):
         return "use up to 40 lower-case letters, digits and `_`, beginning with a letter"
     conflicts = [event for event in (f"{kind}_started", f"{kind}_completed") if event in fixed_kinds()]

@@ -93,8 +93,7 @@ class Gate(msgspec.Struct, frozen=True):
             return Denied("default: no request", reason)
         if rule is None and key in ASKED and not target.startswith(PRIVATE):
             return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
-        line = f"{key}: [{{allow: '{target}'}}]" if target.startswith(PRIVATE) else f"{key}: allow"
-        return self._granted(rule, key, line, target)
+        return self._granted(rule, key, _grant(key, target), target)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:
         """Decide about a function of the skill, named `module:function`.
@@ -174,3 +173,14 @@ class Gate(msgspec.Struct, frozen=True):
             f"`permissions` in skill.md) and the operator must grant it in reyn.yaml.{why} "
             f"Without a grant, {zones} and `workspace:` can be {'read' if access == 'read' else 'written'}."
         )
+
+
+_MAX_TARGET = 80
+
+
+def _grant(key: str, target: str) -> str:
+    """Return the narrowest line of reyn.yaml that grants a capability: for one target, if a pattern can name it."""
+    is_plain = target.isprintable() and not any(char in target for char in "*?[]'`") and len(target) <= _MAX_TARGET
+    if not target or not (is_plain or target.startswith(PRIVATE)):
+        return f"{key}: allow"
+    return f"{key}: [{{allow: '{target}'}}]"

@@ -32,6 +32,8 @@ Target = Location | str
 
 ASKED = frozenset(entry.key for entry in PERMISSIONS if entry.is_asked)
 """Capabilities of which a person decides about each new target, unless a rule does."""
+BOUND_TO_ARGUMENTS = frozenset(entry.key for entry in PERMISSIONS if entry.binds_arguments)
+"""Capabilities whose standing approvals cover only the arguments that the person saw."""
 GRANTED = frozenset(entry.key for entry in PERMISSIONS if entry.is_granted)
 """Capabilities that every skill that requests them has, unless a rule denies them or asks."""
 PRIVATE = "private:"

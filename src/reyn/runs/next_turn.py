@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Body, Journal
     from reyn.kernel.driver import SkillCompiler
-    from reyn.kernel.effects import Effect
+    from reyn.kernel.effects import Effect, StartSubRuns
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
 
@@ -97,6 +97,9 @@ class _Preview:
 
     async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
         return False
+
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        """Start nothing: executing them is the first effect."""
 
     async def flush(self, tape: Tape) -> None:
         """Write nothing: a preview leaves no trace."""

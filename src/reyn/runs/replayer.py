@@ -19,6 +19,7 @@ from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.tape import Tape
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.ops import Call, DerivableChanges
+from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -84,8 +85,11 @@ class Replayer:
     def _checked(self, events: Iterable[Event]) -> Iterator[Event]:
         """Yield the events; check that the changes of files which an op recorded follow from its arguments."""
         for event in events:
-            is_intent = event.kind.endswith("_started") and event.v == kinds.OpStarted.version
-            body = decode(event) if is_intent else None
+            is_op = event.kind.endswith(("_started", "_completed")) and event.v == kinds.OpStarted.version
+            body = decode(event) if is_op else None
+            if isinstance(body, kinds.OpCompleted) and _leaves_workspace(body):
+                message = f"event {event.seq} `{event.kind}`: a program changes no files outside its workspace"
+                raise ReplayMismatch(message, seq=event.seq, kind=event.kind)
             if isinstance(body, kinds.OpStarted) and body.changes:
                 wrong = self._unexplained(body)
                 if wrong:
@@ -213,3 +217,8 @@ def _advance_row(row: RunRow | None, event: Event, body: Body) -> RunRow:
     if isinstance(body, kinds.RunForked):
         return project(None, [event], [body], row)
     return project(row, [event], [body])
+
+
+def _leaves_workspace(completed: kinds.OpCompleted) -> bool:
+    """Return whether a recorded outcome has changes of files that no program can change."""
+    return any(not change.path.startswith(WORKSPACE) for change in completed.changes or ())

@@ -18,12 +18,20 @@ from reyn.kernel.run_state import fold
 from reyn.permissions import Gate, Policy
 from reyn.runs.family import descendants
 from reyn.runs.fork import workspace_files, write_files
-from reyn.runs.undo import UndoReport, changed_files, created_files, own_events, reverted_changes
+from reyn.runs.undo import (
+    UndoReport,
+    UntrackedOp,
+    changed_files,
+    created_files,
+    own_events,
+    reverted_changes,
+    untracked_ops,
+)
 from reyn.workspace.recorded_changes import timestamped_changes
 from reyn.workspace.restore import Files, Restored, preview_restore, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from reyn.journal import Event, Journal
@@ -97,9 +105,13 @@ class RunFiles:
                 claims.enter_context(self._journal.claim(name))
             gates = {name: self._gate(name) for name in runs}
             changes = [_Made(workspace, change, gates[name]) for name, workspace, change in self._changes(runs)]
-            if dry_run or not changes:
-                return self._preview(runs[0], changes)
-            return self._undo(runs[0], changes)
+            report = self._preview(runs[0], changes) if dry_run or not changes else self._undo(runs[0], changes)
+            return replace(report, untracked=tuple(self._untracked(runs)))
+
+    def _untracked(self, runs: Sequence[str]) -> Iterator[UntrackedOp]:
+        """Yield the ops of some runs whose changes of files are not recorded."""
+        for name in runs:
+            yield from untracked_ops(own_events(name, self._journal.read(name)), self._journal.blob)
 
     def _changes(self, runs: Sequence[str]) -> list[tuple[str, str, kinds.Change]]:
         """Return the unreverted changes, newest first, each with its run and the run whose workspace it applies to."""

@@ -14,8 +14,7 @@ from reyn.context import rendered_message
 from reyn.context.histories import HISTORIES
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.loading import unpin_ops
-from reyn.kernel.run_state import fold
+from reyn.kernel.loading import load_state, unpin_ops
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.runs.archive import export_runs
 from reyn.runs.context_frames import context_frame
@@ -87,7 +86,7 @@ class RunReader:
         return self.journal.read(self.find(run).run_id, after)
 
     def state(self, run: str) -> RunState:
-        state = fold(self.events(run))
+        state = load_state(self.journal, self.find(run).run_id)
         if state.started is None:
             raise ChainBroken(f"event 1 of run `{run}` is missing")
         return state

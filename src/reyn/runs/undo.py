@@ -9,9 +9,22 @@ import msgspec
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Event
+
+
+class UntrackedOp(msgspec.Struct, frozen=True):
+    """An op that may have changed files that no event records, so that an undo cannot restore them.
+
+    `op` is its kind, `args` are its arguments, and `paths` the files, if they are known.
+    """
+
+    run: str
+    call: str
+    op: str
+    args: str
+    paths: tuple[str, ...] = ()
 
 
 class UndoReport(msgspec.Struct, frozen=True):
@@ -26,6 +39,9 @@ class UndoReport(msgspec.Struct, frozen=True):
     """The restored files that the run had created; the undo deleted them."""
     verdicts: tuple[kinds.RestoreVerdict, ...] = ()
     """The decisions of the permission gate, one per file. A file with a `reason` was denied and stays as it is."""
+
+    untracked: tuple[UntrackedOp, ...] = ()
+    """Ops whose changes of files are not recorded, or not all of them. Nothing of them was restored."""
 
     @property
     def denied(self) -> tuple[kinds.RestoreVerdict, ...]:
@@ -65,3 +81,23 @@ def changed_files(changes: Iterable[kinds.Change]) -> dict[str, str]:
         for path, (before, after) in files.items()
         if before != after
     }
+
+
+def untracked_ops(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[UntrackedOp]:
+    """Yield the ops that may have changed files without a record: programs, tools, unsafe steps."""
+    started: dict[str, tuple[str, kinds.OpStarted]] = {}
+    for event in events:
+        match decode(event):
+            case kinds.OpStarted(is_untracked=True) as body:
+                started[body.call] = (event.run_id, body)
+            case kinds.OpCompleted(call=call) as body if call in started:
+                run, intent = started.pop(call)
+                if body.unrecorded or (body.changes is None and body.status != "denied"):
+                    yield _untracked(run, intent, content, body.unrecorded)
+    yield from (_untracked(run, intent, content) for run, intent in started.values())
+
+
+def _untracked(
+    run: str, started: kinds.OpStarted, content: Callable[[str], bytes], paths: tuple[str, ...] = ()
+) -> UntrackedOp:
+    return UntrackedOp(run, started.call, started.op_kind, content(started.args).decode(), paths)

@@ -24,7 +24,7 @@ from reyn.kernel.driver import Driver
 from reyn.kernel.inbox import InboxPolling, inbox_events
 from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import LiveWorld
-from reyn.kernel.loading import Resumption, check_ops, load_head, load_run, new_tape, pin_ops
+from reyn.kernel.loading import Resumption, check_ops, keep_fold, load_head, load_run, new_tape, pin_ops
 from reyn.kernel.op_performer import OpPerformer, requests_above
 from reyn.kernel.ports import Unattended
 from reyn.kernel.sub_runs import SubRuns
@@ -102,6 +102,7 @@ class RunExecutor:
             project.reader.compile_skill,
             project.all_secrets,
             project.config.sandbox,
+            project.config.python,
             lambda handle: project.roster.secrets().resolve(handle),
         )
 
@@ -386,6 +387,7 @@ class RunExecutor:
                 state = await Driver(tape, self._compiler_for(tape), world).drive()
         finally:
             self.polling.notify(tape.run_id)
+        keep_fold(self._project.journal, tape)
         assert state.started is not None
         compiled = self._project.reader.compile_skill(state.started, tape.content)
         warnings = (

@@ -383,7 +383,7 @@ class Project:
         return read_summaries(self.root, self.roster.scrub) if receives else None
 
     def _findings_of(self, folder: Path) -> list[Finding]:
-        return lint_skill(folder, self.library, self.ops.vocabulary)
+        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox)
 
     # -- models ---------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from reyn.sandbox.unconfined import run_unconfined
 from reyn.sandbox.values import Access
 
 if TYPE_CHECKING:
+    from reyn.config.values import PythonSandbox
     from reyn.sandbox.backends import BackendName
     from reyn.sandbox.supervision import Stop
     from reyn.sandbox.values import Limits, Outcome
@@ -65,15 +66,24 @@ _failed_in_monty: dict[str, str] = {}
 _lock = threading.Lock()
 
 
-def choose_sandbox(source: str) -> SandboxChoice:
-    """Return the sandbox for the source of a module."""
+def choose_sandbox(source: str, sandbox: PythonSandbox = "auto") -> SandboxChoice:
+    """Return the sandbox for the source of a module; `sandbox` is the operator's choice."""
+    if sandbox == "process":
+        return SandboxChoice("process", "`python.sandbox` is `process`")
     if reason := needs_cpython(source) or _failed_in_monty.get(source, ""):
         return SandboxChoice("process", reason)
     problem = monty.problem()
     return SandboxChoice("process", problem) if problem else SandboxChoice("monty")
 
 
-def run_safe(step: PythonStep, limits: Limits, backend: BackendName = "auto", stop: Stop | None = None) -> PythonResult:
+def run_safe(
+    step: PythonStep,
+    limits: Limits,
+    backend: BackendName = "auto",
+    stop: Stop | None = None,
+    *,
+    sandbox: PythonSandbox = "auto",
+) -> PythonResult:
     """Execute a safe step: without files, network and processes, and with a fixed clock and seed.
 
     A step that fails in Monty is executed again by CPython: it has no effects, and CPython's answer is the right one.
@@ -82,13 +92,16 @@ def run_safe(step: PythonStep, limits: Limits, backend: BackendName = "auto", st
         PythonFailed: The step failed or exceeded a limit.
         SandboxUnavailable: It needs the process sandbox, and there is none.
     """
-    choice = choose_sandbox(step.source)
+    choice = choose_sandbox(step.source, sandbox)
     note = choice.reason
+    if sandbox == "monty" and choice.sandbox != "monty":
+        message = f"the step needs CPython in the process sandbox, because {note}; `python.sandbox` is `monty`"
+        raise SandboxUnavailable(message)
     if choice.sandbox == "monty":
         try:
             return monty.run_monty(step.source, step.function, step.artifact, step.clock, limits)
         except monty.MontyFailed as failure:
-            if failure.is_final:
+            if failure.is_final or sandbox == "monty":
                 raise
             note = f"it failed in Monty: {failure.message}"
             first = failure

@@ -1,8 +1,8 @@
 """A program that runs another one and ends every descendant of it, also those that have left its session.
 
 It is executed as a script with the bare interpreter: `reaper.py CONTROL PROGRAM ARGUMENT…`. CONTROL is a descriptor;
-when its other end closes, or the program ends, all descendants are killed. It exits with the program's exit code, or
-128 plus the number of the signal that ended it.
+when its other end closes, or the program ends, all descendants are killed. SIGTERM is passed on to the program. The
+exit code is that of the program, or 128 plus the number of the signal that ended it.
 """
 
 import ctypes
@@ -29,10 +29,19 @@ def main() -> None:
             os._exit(127)
     for descriptor in (0, 1, 2):
         os.close(descriptor)
+    signal.signal(signal.SIGTERM, lambda *_: terminate(child))
     ended = os.pidfd_open(child)
     select.select([control, ended], [], [])
     code = kill_all(child)
     os._exit(code)
+
+
+def terminate(child: int) -> None:
+    """Ask the program and its process group to end."""
+    try:
+        os.killpg(child, signal.SIGTERM)
+    except OSError:
+        os.kill(child, signal.SIGTERM)
 
 
 def kill_all(child: int) -> int:

@@ -18,6 +18,8 @@ from reyn.sandbox.supervision import supervise
 from reyn.sandbox.system import search_path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reyn.sandbox.supervision import Stop
     from reyn.sandbox.values import Limits, Outcome
 
@@ -46,6 +48,14 @@ def run_unconfined(
     return supervise(_Reaped(argv, cwd, environment), stdin, limits, stop)
 
 
+def reaped(argv: Sequence[str], control: int) -> list[str]:
+    """Return the command that runs a program below a reaper: all of its descendants end when it ends.
+
+    They also end when the other end of the descriptor `control` is closed, for example because this process was killed.
+    """
+    return [sys.executable, "-I", "-S", str(_REAPER), str(control), *argv]
+
+
 class _Reaped:
     """A process below a reaper, which ends all of its descendants when the control pipe closes."""
 
@@ -53,7 +63,7 @@ class _Reaped:
         control, self._control = os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the operator has allowed it
-                [sys.executable, "-I", "-S", str(_REAPER), str(control), *argv],
+                reaped(argv, control),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -35,6 +35,11 @@ class Scrubber:
             if (handle, value) not in self._search.known:
                 self._search = _Search((*self._search.known, (handle, value)))
 
+    @property
+    def count(self) -> int:
+        """The number of values that are replaced."""
+        return len(self._search.known)
+
     def scrub(self, text: T) -> T:
         """Return the text with every known value replaced by its handle."""
         search = self._search

@@ -2,7 +2,8 @@
 
 A skill is in the older form if a step has a `type:` key or an artifact has a `schema:` wrapper. There,
 `max_act_turns: 0` means the default, unquoted `yes`, `no`, `on`, `off` are booleans, a word stands for a list of one,
-and unknown keys are warnings. Values keep their positions; `reyn.lint.fix` rewrites the files themselves.
+ops on the web request `web` by themselves, and unknown keys are warnings. Values keep their positions; `reyn.lint.fix`
+rewrites the files themselves.
 """
 
 from __future__ import annotations
@@ -18,6 +19,21 @@ if TYPE_CHECKING:
 
 FILE_PERMISSIONS = ("read", "write")
 """Keys of the older, nested form `permissions: {file: {read: …}}`."""
+
+
+IMPLIED_PERMISSIONS = ("web",)
+"""Permissions that a skill in the older form did not have to request. The operator still decides about each host."""
+
+
+IGNORED_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "ask_user": ("required",),
+    "judge_output": ("model", "target"),
+    "run_skill": ("model", "output_language", "workspace"),
+    "web_search": ("backend",),
+}
+"""Arguments of ops that the older form had and that have no effect here, by kind."""
+_TARGET = "artifact."
+"""Begins the `target` of a judgement: a path in the artifact, which is an argument from the artifact here."""
 
 
 def is_older_form(front_matter: Iterable[Document], artifacts: Iterable[Document]) -> bool:
@@ -136,6 +152,8 @@ def _modern_step(step: Any, path: KeyPath, inside: list[KeyPath], marks: dict[Ke
     arguments = {key: item for key, item in step.items() if key != "type"}
     if kind == "python" and "module" in arguments:
         arguments["module"] = module_path(arguments["module"])
+    if kind == "run_op" and isinstance(arguments.get("op"), dict):
+        arguments = _modern_op(arguments)
     if "apply" in arguments:
         below = [old for old in inside if len(old) > depth and old[depth] == "apply"]
         arguments["apply"] = _modern_step(arguments["apply"], (*path, "apply"), below, marks)
@@ -148,3 +166,15 @@ def _modern_step(step: Any, path: KeyPath, inside: list[KeyPath], marks: dict[Ke
     if (*path, "type") in marks:
         marks[*path, kind] = marks[*path, "type"]
     return {kind: arguments}
+
+
+def _modern_op(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Drop the arguments of an op that have no effect, and take what a judgement judges from the artifact."""
+    op = arguments["op"]
+    kind = op.get("kind")
+    ignored = IGNORED_ARGUMENTS.get(kind, ()) if isinstance(kind, str) else ()
+    modern = arguments | {"op": {name: value for name, value in op.items() if name not in ignored}}
+    target, bound = op.get("target"), arguments.get("args_from")
+    if kind == "judge_output" and isinstance(target, str) and target.startswith(_TARGET) and "output" not in op:
+        modern["args_from"] = {"output": target.removeprefix(_TARGET)} | (bound if isinstance(bound, dict) else {})
+    return modern

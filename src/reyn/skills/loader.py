@@ -16,6 +16,7 @@ from reyn.errors import Finding, SkillError, SkillInvalid
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import codes
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
+from reyn.skills.dialect import IMPLIED_PERMISSIONS
 from reyn.skills.flow import enrich
 from reyn.skills.folder import SkillFolder
 from reyn.skills.front_matter import FORBIDDEN_IN_PHASE, PhaseFrontMatter, PostprocessorSection, SkillFrontMatter
@@ -166,7 +167,18 @@ class _Loader:
             }
         )
         self._check_sub_skill_types(document, skill)
-        return skill
+        return self._with_known_requests(document, skill) if self.folder.is_older else skill
+
+    def _with_known_requests(self, document: Document, skill: Skill) -> Skill:
+        """Add the requests that the older form did not ask for, and drop those that have no meaning here."""
+        needed = {spec.permission: kind for kind in sorted(_used_kinds(skill)) if (spec := self.vocabulary.op(kind))}
+        implied = [key for key in IMPLIED_PERMISSIONS if key in needed and key not in skill.permissions]
+        for key in implied:
+            message = f"older form: `{needed[key]}` without a request for `{key}`"
+            fix = f"add `{key}: true` under `permissions`"
+            self._report(document, codes.OLDER_FORM, message, "permissions", fix=fix, severity="warning")
+        known = {key: value for key, value in skill.permissions.items() if key in self.vocabulary.permission_keys}
+        return msgspec.structs.replace(skill, permissions={**dict.fromkeys(implied, True), **known})
 
     def _all_skills(self) -> dict[str, Skill]:
         """Return every sub-skill, direct or indirect, in one flat table."""
@@ -579,3 +591,12 @@ def _conversation(value: bool | ConversationSettings) -> ConversationSettings | 
     if isinstance(value, ConversationSettings):
         return value
     return ConversationSettings() if value else None
+
+
+def _used_kinds(skill: Skill) -> set[str]:
+    """Return the op kinds that a phase allows or a step uses."""
+    allowed = {kind for phase in skill.phases.values() for kind in phase.allowed_ops}
+    steps = [step for phase in skill.phases.values() for step in phase.preprocessor]
+    steps += skill.postprocessor.steps if skill.postprocessor else ()
+    applied = [step.apply if isinstance(step, Iterate) else step for step in steps]
+    return allowed | {str(step.op.get("kind")) for step in applied if isinstance(step, RunOp)}

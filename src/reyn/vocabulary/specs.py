@@ -150,13 +150,15 @@ class PermissionKey(msgspec.Struct, frozen=True):
     """A capability that a skill may request and an operator may grant.
 
     What happens to a request that no rule of the operator covers: `is_asked` means that a person decides about each new
-    target, `is_granted` that it is allowed; other requests are denied.
+    target, `is_granted` that it is allowed; other requests are denied. `binds_arguments` means that a
+    standing approval covers only the arguments that the person saw: those of a program decide what it does.
     """
 
     key: str
     summary: str
     is_asked: bool = False
     is_granted: bool = False
+    binds_arguments: bool = False
 
 
 class Vocabulary(msgspec.Struct, frozen=True):

@@ -29,8 +29,8 @@ STEPS = (
 PERMISSIONS = (
     PermissionKey("file.read", "Read files outside the default zone."),
     PermissionKey("file.write", "Write files outside the default zone."),
-    PermissionKey("shell", "Run shell commands."),
-    PermissionKey("exec", "Run programs in the sandbox."),
+    PermissionKey("shell", "Run shell commands.", binds_arguments=True),
+    PermissionKey("exec", "Run programs in the sandbox.", binds_arguments=True),
     PermissionKey("memory", "Remember in files, beyond a conversation.", is_granted=True),
     PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
     PermissionKey("python", "Run the skill's own Python functions."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ class InterventionRegistry:
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], Question] = {}
+        self._has_some = asyncio.Event()
 
     def __iter__(self) -> Iterator[Question]:
         return iter(tuple(self._open.values()))
@@ -27,14 +29,18 @@ class InterventionRegistry:
         """The oldest open question."""
         return next(iter(self), None)
 
+    async def wait(self) -> Question:
+        """Wait until a question is open; return the oldest."""
+        while (question := self.first) is None:
+            self._has_some.clear()
+            await self._has_some.wait()
+        return question
+
     def open(self, question: Question) -> None:
         """Add a question."""
         self._open[question.run, question.wait.id] = question
+        self._has_some.set()
 
-    def close(self, question: Question) -> None:
-        """Remove a question that has a reply."""
-        self.closed(question.run, question.wait.id)
-
-    def closed(self, run: str, wait_id: str) -> None:
-        """Remove a question that is not open any more: another process replied, it expired, or its run ended."""
+    def close(self, run: str, wait_id: str) -> None:
+        """Remove a question: it has a reply, it expired, or its run ended."""
         self._open.pop((run, wait_id), None)

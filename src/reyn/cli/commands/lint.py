@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from reyn.cli.output import clean, json_option, print_json
-from reyn.cli.project import project_ops, project_root, skill_name
+from reyn.cli.project import configured_project, project_root, skill_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,12 +27,16 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     there are errors; warnings do not count. `reyn explain CODE` explains a finding.
     """
     from reyn.cli.hints import full_hint
+    from reyn.config import PythonSettings
     from reyn.errors import FixImpossible
     from reyn.lint import fix_skill, lint_skill
+    from reyn.ops import standard_ops
     from reyn.skills import Library
     from reyn.skills.resolve import is_path
 
-    library, vocabulary = Library(project_root()), project_ops().vocabulary
+    project, library = configured_project(), Library(project_root())
+    vocabulary = (standard_ops() if project is None else project.ops).vocabulary
+    python = (PythonSettings() if project is None else project.config.python).sandbox
     folders = [(library.find(skill_name(name)), is_path(name)) for name in skills]
     if not skills:
         folders = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
@@ -49,7 +53,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             continue
         for file in files:
             click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)
-    found = {folder: lint_skill(folder, around, vocabulary) for folder, around in libraries.items()}
+    found = {folder: lint_skill(folder, around, vocabulary, python) for folder, around in libraries.items()}
     errors = sum(finding.severity == "error" for findings in found.values() for finding in findings)
     if as_json:
         print_json(

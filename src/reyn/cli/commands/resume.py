@@ -12,14 +12,15 @@ from reyn.cli.execution import execute, execution_options
 from reyn.cli.project import model_name
 from reyn.config import Limits
 from reyn.config.budgets import NANO
-from reyn.errors import LimitUnknown
+from reyn.errors import LimitUnknown, ReynError
 
 _AMOUNT = re.compile(r"[0-9]{1,7}(\.[0-9]{1,9})?")
 _LIMITS = ", ".join(field.name for field in msgspec.structs.fields(Limits))
 
 
 @click.command(epilog="Example: reyn resume order-17 --raise max_phase_visits=50")
-@click.argument("run")
+@click.argument("run", required=False)
+@click.option("--all", "is_all", is_flag=True, help="Continue every run that was interrupted; RUN is left out.")
 @click.option("--retry", is_flag=True, help="Retry the model call, visit or step that failed.")
 @click.option(
     "--raise",
@@ -32,7 +33,8 @@ _LIMITS = ", ".join(field.name for field in msgspec.structs.fields(Limits))
 @click.option("--upgrade", is_flag=True, help="Continue with the current version of the skill, if it is compatible.")
 @execution_options
 def command(
-    run: str,
+    run: str | None,
+    is_all: bool,
     retry: bool,
     raised: tuple[str, ...],
     model: str | None,
@@ -45,6 +47,12 @@ def command(
 
     The run keeps its own copy of the skill and its own settings, so editing files does not change it.
     """
+    if is_all:
+        if run is not None or retry or raised or model or upgrade:
+            raise click.UsageError("--all takes neither RUN nor other options that change a run")
+        return _resume_all(as_json=as_json)
+    if run is None:
+        raise click.UsageError("missing argument RUN; --all continues every run that was interrupted")
     limits = dict(_parse_limit(argument) for argument in raised)
     return execute(
         lambda runtime, progress: runtime.resume(
@@ -60,6 +68,34 @@ def command(
         no_input=no_input,
         stream=stream,
     )
+
+
+def _resume_all(*, as_json: bool) -> int:
+    """Continue the runs that earlier processes left, one after the other. Conversations wait for their next message."""
+    from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+    from reyn.cli.output import clean, print_json, result_as_json
+    from reyn.cli.project import open_existing_project
+
+    code = 0
+    with open_existing_project() as runtime:
+        handler = AutoResumeHandler(runtime.runtime)
+        for row in handler.interrupted():
+            outcome = runtime.wait(handler.resume(row))
+            if isinstance(outcome, ReynError):
+                code = 1
+                found = {"run_id": row.run_id, "error": outcome.as_json()}
+                line = f"{row.run_id}: {outcome.code}: {clean(outcome.message)}"
+            elif outcome is None:
+                continue
+            else:
+                code = max(code, outcome.exit_code if outcome.status == "failed" else 0)
+                found = result_as_json(outcome)
+                line = f"{row.run_id}: {outcome.status}{f': {clean(outcome.reason)}' if outcome.reason else ''}"
+            if as_json:
+                print_json(found)
+            else:
+                click.echo(line)
+    return code
 
 
 def _parse_limit(argument: str) -> tuple[str, int | None]:

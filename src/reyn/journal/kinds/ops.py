@@ -52,6 +52,7 @@ class OpStarted(Body, frozen=True):
     `rule` is the permission rule that allows them. `changes` lists the files that the op will change, with their
     contents before and after. `result` is set if the result is known before the op is performed. `request` is work that
     the kernel does first: a question to a person, a run of another skill, or a change of a conversation's memory.
+    `is_untracked` is true if the op may change files without an event, as a shell command does.
     """
 
     op_kind: ClassVar[str]
@@ -63,6 +64,7 @@ class OpStarted(Body, frozen=True):
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
     request: AskRequest | RunRequest | MemoryRequest | None = None
+    is_untracked: bool = False
 
 
 @family("completed", v=2, origin="outcome")
@@ -72,7 +74,8 @@ class OpCompleted(Body, frozen=True):
     `status` is the status in its result, `result` the whole result and `bytes` its size. `changed` is true if the
     changes of `<kind>_started` took effect. If the result is an error, they may have taken effect; `undo` then compares
     the files. `applied` is set if only the first changes took effect. `attachments` are contents that the result names
-    by their hashes, such as images.
+    by their hashes, such as images. `changes` lists the files that the op was found to have changed; null if
+    Reyn did not look. `unrecorded` names files that changed and whose contents are not recorded.
     """
 
     op_kind: ClassVar[str]
@@ -84,6 +87,8 @@ class OpCompleted(Body, frozen=True):
     changed: bool = False
     applied: Count | None = None
     attachments: tuple[ContentName, ...] = ()
+    changes: tuple[Change, ...] | None = None
+    unrecorded: tuple[str, ...] = ()
 
 
 @event("request_fulfilled", v=1, origin="derived")

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
+import shutil
 import signal
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -34,65 +36,128 @@ async def stdio(
         on_close: Called with what the server did wrong when the connection ends; empty if it closed the connection.
     """
     import anyio
-    from mcp.shared.message import SessionMessage
-    from mcp_types import jsonrpc_message_adapter
 
-    base = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=base | dict(env),
-        cwd=cwd,
-        start_new_session=True,
-    )
+    server = await _start(command, env, cwd)
     inbound, received = anyio.create_memory_object_stream[Any](0)
     sent, outbound = anyio.create_memory_object_stream[Any](0)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    stdin, stdout = process.stdin, process.stdout
-
-    async def read() -> None:
-        buffer = bytearray()
-        async with inbound:
-            while chunk := await stdout.read(_CHUNK):
-                buffer += chunk
-                # Only the new part can hold the end of a line: searching all of it would be quadratic.
-                if b"\n" not in chunk:
-                    if len(buffer) > MAX_MESSAGE_BYTES:
-                        on_close(_TOO_LARGE)
-                        return
-                    continue
-                *lines, rest = bytes(buffer).split(b"\n")
-                buffer = bytearray(rest)
-                for line in lines:
-                    if len(line) > MAX_MESSAGE_BYTES:
-                        on_close(_TOO_LARGE)
-                        return
-                    try:
-                        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                    except ValueError:
-                        if b'"jsonrpc"' in line:  # servers print other lines, too
-                            on_close("it sent a message that is not valid JSON-RPC")
-                            return
-                        continue
-                    await inbound.send(SessionMessage(message))
-
-    async def write() -> None:
-        async with outbound:
-            async for message in outbound:
-                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                stdin.write(text.encode("utf-8", "backslashreplace") + b"\n")
-                await stdin.drain()
-
-    tasks = [asyncio.create_task(_until_closed(work, on_close)) for work in (read(), write())]
+    work = (_read(server.stdout, inbound, on_close), _write(outbound, server.stdin))
+    tasks = [asyncio.create_task(_until_closed(one, on_close)) for one in work]
     try:
         yield received, sent
     finally:
-        await _stop(process, tasks)
+        await _stop(server, tasks)
         for stream in (inbound, received, sent, outbound):
             stream.close()
+
+
+class _Server:
+    """A process, and the descriptor that ends it and everything that it started when it is closed.
+
+    Without a reaper, which needs Linux, a server that ignores the end of its input outlives a killed Reyn.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process, control: int | None) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process, self.stdin, self.stdout = process, process.stdin, process.stdout
+        self._control = control
+
+    def terminate(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self._control is not None:
+            control, self._control = self._control, None
+            os.close(control)
+        elif platform.system() != "Linux":
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
+
+async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str) -> _Server:
+    from reyn.sandbox.unconfined import reaped
+
+    variables = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(env)
+    if shutil.which(command[0], path=variables.get("PATH")) is None and not _is_file(command[0], cwd):
+        raise FileNotFoundError(command[0])
+    control, held = os.pipe() if platform.system() == "Linux" else (None, None)
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(command if control is None else reaped(command, control)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=variables,
+            cwd=cwd,
+            start_new_session=True,
+            pass_fds=() if control is None else (control,),
+        )
+    except BaseException:
+        if held is not None:
+            os.close(held)
+        raise
+    finally:
+        if control is not None:
+            os.close(control)
+    return _Server(process, held)
+
+
+def _is_file(program: str, cwd: str) -> bool:
+    """Whether a program is named by a path in the server's working directory."""
+    return "/" in program and os.access(os.path.join(cwd, program), os.X_OK)  # noqa: PTH118 - a text, as `command` is
+
+
+class _ServerFault(Exception):
+    """What the server did wrong."""
+
+
+async def _read(stdout: asyncio.StreamReader, inbound: Any, on_close: Callable[[str], None]) -> None:
+    """Pass the messages of a server on, until it ends or does something wrong."""
+    from mcp.shared.message import SessionMessage
+
+    async with inbound:
+        try:
+            async for line in _lines(stdout):
+                if (message := _message(line)) is not None:
+                    await inbound.send(SessionMessage(message))
+        except _ServerFault as fault:
+            on_close(str(fault))
+
+
+async def _lines(stdout: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """Yield complete lines, each at most as long as a message may be."""
+    buffer = bytearray()
+    while chunk := await stdout.read(_CHUNK):
+        buffer += chunk
+        # Only the new part can hold the end of a line: searching all of it would be quadratic.
+        *lines, rest = bytes(buffer).split(b"\n") if b"\n" in chunk else (buffer,)
+        buffer = bytearray(rest) if lines else buffer
+        if max(map(len, (*lines, buffer))) > MAX_MESSAGE_BYTES:
+            raise _ServerFault(_TOO_LARGE)
+        for line in lines:
+            yield line
+
+
+def _message(line: bytes) -> Any:
+    """Return the message on a line; `None` for other lines, which servers print, too."""
+    from mcp_types import jsonrpc_message_adapter
+
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError as error:
+        if b'"jsonrpc"' not in line:
+            return None
+        raise _ServerFault("it sent a message that is not valid JSON-RPC") from error
+
+
+async def _write(outbound: Any, stdin: asyncio.StreamWriter) -> None:
+    """Send messages to a server."""
+    async with outbound:
+        async for message in outbound:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            stdin.write(text.encode("utf-8", "backslashreplace") + b"\n")
+            await stdin.drain()
 
 
 async def _until_closed(work: Coroutine[Any, Any, None], on_close: Callable[[str], None]) -> None:
@@ -104,26 +169,23 @@ async def _until_closed(work: Coroutine[Any, Any, None], on_close: Callable[[str
         on_close("")
 
 
-async def _stop(process: asyncio.subprocess.Process, tasks: list[asyncio.Task[None]]) -> None:
+async def _stop(server: _Server, tasks: list[asyncio.Task[None]]) -> None:
     """Close the server's input, then end it with everything that it started."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    assert process.stdin is not None
     with suppress(OSError):
-        process.stdin.close()
-    for number, seconds in ((None, _GRACE_SECONDS), (signal.SIGTERM, _GRACE_SECONDS), (signal.SIGKILL, _GRACE_SECONDS)):
-        if number is not None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
+        server.stdin.close()
+    for end in (None, server.terminate, server.kill):
+        if end is not None:
+            end()
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await process.wait()
+            async with asyncio.timeout(_GRACE_SECONDS):
+                await server.process.wait()
                 break
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)  # what it started may outlive it
+    server.kill()  # what it started may outlive it
     # asyncio has no other way to close a pipe that still holds data.
-    process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
+    server.process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def http_client(headers: Mapping[str, str], seconds: float) -> Any:

@@ -77,6 +77,16 @@ def is_public(address: str) -> bool:
     return all(one.is_global and not one.is_multicast and not one.is_reserved for one in _embedded(found))
 
 
+def is_private_name(host: str) -> bool:
+    """Return whether a host is known to be private without a look-up: an address, or a name of this machine."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return not is_public(host)
+    except ValueError:
+        return False
+
+
 def _embedded(address: Address) -> list[Address]:
     """Return an address, or the IPv4 address that it leads to."""
     if isinstance(address, ipaddress.IPv4Address):

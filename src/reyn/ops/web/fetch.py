@@ -12,10 +12,10 @@ from urllib.parse import urljoin
 
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Plan
-from reyn.ops.web.addresses import parse_url
+from reyn.ops.web.addresses import is_private_name, parse_url
 from reyn.ops.web.client import TimedOut, request
 from reyn.ops.web.pages import to_page
-from reyn.permissions import Allowed, NeedsApproval, refusal
+from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.permissions.rules import PRIVATE
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, flag, result, text, whole
@@ -68,9 +68,15 @@ class WebFetchOp:
     def target(self, call: Call) -> str:
         return parse_url(call.args["url"]).name
 
-    def plan(self, call: Call, env: Env) -> Plan:
-        """Ask for approval if a rule asks about the private address that the host may have."""
-        verdict = env.gate.capability("web", f"{PRIVATE}{self.target(call)}")
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        """Ask for approval if a rule asks about the private address that the host may have.
+
+        A host that is private in any case is denied at once: an approval of the host would not be enough.
+        """
+        target = parse_url(call.args["url"])
+        verdict = env.gate.capability("web", f"{PRIVATE}{target.name}")
+        if isinstance(verdict, Denied) and is_private_name(target.host):
+            return Denied(verdict.rule, _private(target, verdict.reason))
         return Plan(approval=verdict.rule) if isinstance(verdict, NeedsApproval) else Plan()
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
@@ -119,9 +125,13 @@ def private_check(target: Target, plan: Plan, env: Env) -> Callable[[], OpFailed
         found = refusal(env.gate.capability("web", f"{PRIVATE}{target.name}"), approved=plan.approved)
         if found is None:
             return None
-        return OpFailed(f"`{target.name}` has a private or loopback address: {found.reason}", rule=found.rule)
+        return OpFailed(_private(target, found.reason), rule=found.rule)
 
     return refused
+
+
+def _private(target: Target, reason: str) -> str:
+    return f"`{target.name}` has a private or loopback address: {reason}"
 
 
 async def _result(call: Call, target: Target, response: Response, most: int) -> Result:

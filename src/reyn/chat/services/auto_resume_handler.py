@@ -1,0 +1,47 @@
+"""Find what an earlier process left: conversations and runs that were interrupted, and continue them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.errors import ReynError, RunBusy
+from reyn.journal import ENDED
+from reyn.skills.agents import PREFIX
+
+if TYPE_CHECKING:
+    from reyn.journal import RunRow
+    from reyn.kernel.runtime_types import RunResult
+    from reyn.runtime import OSRuntime
+
+
+class AutoResumeHandler:
+    """The interrupted runs of a project."""
+
+    def __init__(self, runtime: OSRuntime) -> None:
+        self._runtime = runtime
+
+    def interrupted(self) -> list[RunRow]:
+        """Return the runs without a parent that stopped in the middle, the oldest first. No process executes them."""
+        return [
+            row
+            for row in self._runtime.runs()
+            if row.status == "running" and not row.parent and not row.imported and not self._is_executed(row)
+        ][::-1]
+
+    def conversations(self) -> list[RunRow]:
+        """Return the conversations that have not ended, the latest first."""
+        rows = self._runtime.runs()
+        found = [row for row in rows if row.skill.startswith(PREFIX) and not row.parent and row.status not in ENDED]
+        return sorted(found, key=lambda row: row.updated, reverse=True)
+
+    def _is_executed(self, row: RunRow) -> bool:
+        return self._runtime.journal.is_claimed(row.run_id)
+
+    async def resume(self, row: RunRow) -> RunResult | ReynError | None:
+        """Continue a run; return its result, why it cannot continue, or `None` if another process continues it."""
+        try:
+            return await self._runtime.resume(row.run_id)
+        except RunBusy:
+            return None
+        except ReynError as error:
+            return error

@@ -1,0 +1,64 @@
+"""Decide what a user means while a question is open: a reply to it, or a message to the agent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from reyn.errors import QuestionUnknown, ReplyInvalid
+from reyn.kernel.inbox import answer_error
+from reyn.runs.questions import parse_reply
+
+if TYPE_CHECKING:
+    from reyn.chat.conversation import Conversation
+    from reyn.chat.items import Question
+
+
+class Handled(NamedTuple):
+    """What became of a text: a `message` to the agent, or the `reply` to a question.
+
+    `reason` says why a text is a message although a question is open.
+    """
+
+    outcome: Literal["message", "reply"]
+    reason: str = ""
+
+
+class InterventionHandler:
+    """Takes what the user types in a conversation."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+
+    def handle(self, text: str) -> Handled:
+        """Reply to the oldest open question if the text fits it, else say it to the agent. Nothing is lost.
+
+        Raises:
+            InputInvalid: The text is blank or too long.
+        """
+        question = self._conversation.questions.first
+        if question is None:
+            self._conversation.post(text)
+            return Handled("message")
+        fault = self._reply(question, text)
+        if not fault:
+            return Handled("reply")
+        self._conversation.post(text)
+        return Handled("message", fault)
+
+    def _reply(self, question: Question, text: str) -> str:
+        """Reply to a question; return why the text cannot be the reply."""
+        wait = question.wait
+        chosen = text.strip()
+        if chosen.isascii() and chosen.isdigit() and 0 < int(chosen[:4]) <= len(wait.suggestions):
+            chosen = wait.suggestions[int(chosen) - 1]
+        try:
+            value = parse_reply(wait, chosen)
+            if fault := answer_error(wait, wait.id, value):
+                return fault
+            self._conversation.answer(question, value)
+        except ReplyInvalid as error:
+            return error.message
+        except QuestionUnknown as error:  # another process replied
+            self._conversation.questions.close(question.run, wait.id)
+            return error.message
+        return ""

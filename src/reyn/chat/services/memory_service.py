@@ -1,0 +1,91 @@
+"""The memories of a project, for people: list, read, search, change and remove them.
+
+Agents change memories with ops, which pass the permission gate and are recorded. A person at a terminal owns the files.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from reyn.errors import InputInvalid, MemoryNotFound
+from reyn.ops.memory_files import (
+    FOLDER,
+    SHARED,
+    SLUG,
+    Memory,
+    format_memory,
+    memory_path,
+    read_memories,
+    read_memory,
+    search_memories,
+)
+from reyn.skills.names import is_valid_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class MemoryService:
+    """The memories of one project. A memory is named `NAME` if it is shared, `AGENT/NAME` otherwise."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def scopes(self) -> list[str]:
+        """Return `shared` and the agents that have memories."""
+        folder = self._root / FOLDER
+        own = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        return [SHARED, *(name for name in own if is_valid_name(name))]
+
+    def all(self, scope: str | None = None) -> list[Memory]:
+        """Return the memories of a scope, or of all."""
+        return list(read_memories(self._root, [scope] if scope else self.scopes()))
+
+    def find(self, name: str) -> Memory:
+        """Return a memory.
+
+        Raises:
+            MemoryNotFound: There is none of this name.
+        """
+        scope, slug = split_name(name)
+        memory = read_memory(self._root, slug, scope)
+        if memory is None:
+            raise MemoryNotFound(f"no memory `{name}`: no file `{memory_path(slug, scope)}`")
+        return memory
+
+    def search(self, query: str, limit: int = 10) -> list[tuple[Memory, float]]:
+        """Return the memories that match a query best, each with its score."""
+        return search_memories(query, [one for one in self.all() if not one.error], limit)
+
+    def path(self, name: str) -> Path:
+        """Return the file of a memory, whether it exists or not."""
+        scope, slug = split_name(name)
+        return self._root / memory_path(slug, scope)
+
+    def template(self, name: str) -> str:
+        """Return the content that a new memory starts with."""
+        scope, slug = split_name(name)
+        return format_memory(Memory(slug, scope, "What this is about", "What to remember."))
+
+    def remove(self, name: str) -> Memory:
+        """Remove a memory and return what it was.
+
+        Raises:
+            MemoryNotFound: There is none of this name.
+        """
+        memory = self.find(name)
+        self.path(name).unlink()
+        return memory
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """Return the scope and the name of a memory.
+
+    Raises:
+        InputInvalid: No memory can have this name.
+    """
+    scope, separator, slug = name.rpartition("/")
+    if not re.match(SLUG, slug) or (separator and not is_valid_name(scope)):
+        raise InputInvalid(f"`{name}` cannot be a memory; names are lower case, such as `tea` or `designer/tea`")
+    return (scope or SHARED), slug

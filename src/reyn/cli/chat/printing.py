@@ -1,0 +1,127 @@
+"""Print the items of a conversation: replies as Markdown on a terminal, as plain text or as JSON otherwise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import click
+import msgspec
+
+from reyn.chat import (
+    ChatItem,
+    Delta,
+    MessageReceived,
+    OpFinished,
+    OpRequested,
+    Question,
+    Reply,
+    Restarted,
+    RunReported,
+    RunStarted,
+    Stopped,
+)
+from reyn.cli.output import clean, print_json, short
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+class Printer(Protocol):
+    """Shows items as they arrive."""
+
+    def show(self, item: ChatItem) -> None: ...
+
+
+class JsonPrinter:
+    """Prints one JSON object a line."""
+
+    def show(self, item: ChatItem) -> None:
+        print_json(msgspec.to_builtins(item))
+
+
+class PlainPrinter:
+    """Prints replies to standard output, and everything else to standard error."""
+
+    def show(self, item: ChatItem) -> None:
+        if isinstance(item, Reply):
+            click.echo(printable(item.text) if item.status == "replied" else "(aborted)")
+        elif line := describe(item):
+            click.echo(line, err=True)
+
+
+class TerminalPrinter:
+    """Prints replies as Markdown while they arrive, paragraph by paragraph."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._text = ""
+        self._printed = 0
+
+    def show(self, item: ChatItem) -> None:
+        match item:
+            case Delta(text=text):
+                self._text += text
+                self._print_complete()
+            case Restarted():
+                self._print_rest()
+                self._console.print(f"[dim]{describe(item)}[/]", highlight=False)
+            case Reply(status="aborted"):
+                self._print_rest()
+                self._console.print("[dim](stopped)[/]")
+            case Reply(text=text):
+                self._text = self._text if self._text == text else text if not self._printed else self._text
+                self._print_rest()
+            case _:
+                if line := describe(item):
+                    self._console.print(line, style="dim", markup=False, highlight=False)
+
+    def _print_complete(self) -> None:
+        """Print the paragraphs that are complete; one that is inside a code block is not."""
+        end = self._text.rfind("\n\n")
+        while end > self._printed and self._text[:end].count("```") % 2:
+            end = self._text.rfind("\n\n", 0, end)
+        if end > self._printed:
+            self._print(self._text[self._printed : end])
+            self._printed = end
+
+    def _print_rest(self) -> None:
+        rest = self._text[self._printed :]
+        self._text, self._printed = "", 0
+        if rest.strip():
+            self._print(rest)
+
+    def _print(self, text: str) -> None:
+        from rich.markdown import Markdown
+
+        self._console.print(Markdown(printable(text.strip("\n"))))
+
+
+def printable(text: str) -> str:
+    """Return a text of several lines in which nothing controls the terminal."""
+    return "\n".join(clean(line).replace("\\t", "    ") for line in text.split("\n"))
+
+
+def describe(item: ChatItem) -> str:
+    """Describe an item in one line; empty if it has none."""
+    match item:
+        case MessageReceived(run=run) if run:
+            return f"  · {clean(run)} reported"
+        case OpRequested(kind="run_skill" | "start_skill"):
+            return ""  # the run is announced
+        case OpRequested(kind=kind, arguments=arguments):
+            return f"  · {clean(kind)} {short(msgspec.json.encode(arguments).decode(), 100)}"
+        case OpFinished(kind=kind, status=status, result=result) if status != "ok":
+            return f"  ! {clean(kind)}: {status}: {short(str(result.get('error', '')), 200)}"
+        case RunStarted(run=run, skill=skill, background=background):
+            return f"  ▸ {clean(skill)} {'runs in the background as' if background else 'runs as'} {clean(run)}"
+        case RunReported(run=run, status=status, reason=reason):
+            return f"  ▪ {clean(run)} {status}{f': {short(reason, 200)}' if reason else ''}"
+        case Question(wait=wait):
+            lines = [f"  ? {clean(wait.message)}"]
+            lines += [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
+            return "\n".join(lines)
+        case Restarted(reason=reason):
+            return f"  ! asking again: {short(reason, 200)}"
+        case Stopped(status=status, reason=reason, hint=hint) if status != "finished":
+            return f"  ! the conversation is {status}: {short(reason)}{f' {short(hint)}' if hint else ''}"
+    return ""

@@ -1,0 +1,162 @@
+"""Hold a conversation: read messages, print what happens. One way for pipes, one for terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reyn.chat.services.intervention_handler import InterventionHandler
+from reyn.cli.chat.commands import COMMANDS, ChatCommands
+from reyn.cli.output import clean
+from reyn.errors import ChatStopped, ReynError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from reyn.chat import Conversation, Reply
+    from reyn.cli.chat.printing import Printer
+    from reyn.runtime import OSRuntime
+
+
+async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer, *, is_terminal: bool) -> int:
+    """Talk until the user leaves or the conversation ends; return the exit code."""
+    async with conversation:
+        printing = asyncio.ensure_future(_print(conversation, printer))
+        try:
+            if is_terminal:
+                await _talk_at_terminal(conversation, runtime)
+            else:
+                await _talk_in_lines(conversation, runtime)
+        finally:
+            await conversation.close()
+            await printing
+    row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
+    return 1 if row is not None and row.status in ("failed", "limited") else 0
+
+
+async def _print(conversation: Conversation, printer: Printer) -> None:
+    async for item in conversation.items():
+        printer.show(item)
+
+
+# -- pipes --------------------------------------------------------------------------------------------
+
+
+async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
+    """Take each line of standard input as a message, or as the reply to an open question."""
+    commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True))
+    replies: list[asyncio.Future[Reply]] = []
+    async for line in _lines():
+        if line.startswith("/"):
+            if commands.execute(line):
+                break
+            continue
+        if not line.strip():
+            continue
+        if conversation.questions.first is not None:
+            InterventionHandler(conversation).handle(line)
+        else:
+            reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            conversation.post(line, reply)
+            replies.append(reply)
+        await _pause(conversation, replies)
+    with suppress(ChatStopped):
+        for reply in replies:
+            if not conversation.questions:
+                await _pause(conversation, [reply])
+
+
+async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]]) -> None:
+    """Wait until every message has its reply, or a question is open."""
+    asked = asyncio.ensure_future(conversation.questions.wait())
+    try:
+        while pending := [reply for reply in replies if not reply.done()]:
+            waiting: list[asyncio.Future[Any]] = [asked, *pending]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if asked.done():
+                return
+    finally:
+        asked.cancel()
+        with suppress(asyncio.CancelledError):
+            await asked
+    for reply in replies:
+        if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped):
+            raise reply.exception()  # type: ignore[misc]  # it is not None
+
+
+async def _lines() -> AsyncIterator[str]:
+    """Yield the lines of standard input without blocking what goes on meanwhile."""
+    loop = asyncio.get_running_loop()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        yield line.rstrip("\r\n")
+
+
+# -- terminals ----------------------------------------------------------------------------------------
+
+
+async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> None:
+    """Read messages at a prompt with history and completion. Ctrl-C stops the reply, Ctrl-D leaves."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import FileHistory
+    from prompt_toolkit.key_binding import KeyBindings
+    from prompt_toolkit.patch_stdout import patch_stdout
+
+    from reyn.cli.chat.completing import ChatCompleter
+
+    bindings = KeyBindings()
+
+    @bindings.add("escape", "enter")
+    def _(event: object) -> None:
+        event.current_buffer.insert_text("\n")  # type: ignore[attr-defined]  # an event of the library
+
+    state = runtime.root / ".reyn"
+    state.mkdir(mode=0o700, exist_ok=True)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(state / "chat_history")),
+        completer=ChatCompleter(runtime, COMMANDS),
+        complete_while_typing=False,
+        key_bindings=bindings,
+        bottom_toolbar=lambda: _status(conversation),
+    )
+    commands = ChatCommands(conversation, runtime, click.echo)
+    handler = InterventionHandler(conversation)
+    with patch_stdout(raw=True):
+        while True:
+            try:
+                text = await session.prompt_async("> ")
+            except KeyboardInterrupt:
+                if conversation.is_busy:
+                    conversation.abort("Ctrl-C")
+                else:
+                    click.echo("  press Ctrl-D to leave")
+                continue
+            except EOFError:
+                return
+            if not text.strip():
+                continue
+            if text.startswith("/"):
+                if commands.execute(text):
+                    return
+                continue
+            try:
+                handled = handler.handle(text)
+            except ReynError as error:
+                click.echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
+                continue
+            if handled.reason:
+                click.echo(f"  sent to the agent, because it does not answer the question: {clean(handled.reason)}")
+
+
+def _status(conversation: Conversation) -> str:
+    parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
+    if running := len(conversation.runs.in_progress):
+        parts.append(f"{running} running")
+    if questions := len(conversation.questions):
+        parts.append(f"{questions} question{'s' if questions > 1 else ''} open")
+    if conversation.is_busy:
+        parts.append("replying; Ctrl-C stops")
+    return " · ".join(parts)

@@ -1,0 +1,111 @@
+"""`reyn chat`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reyn.cli.output import json_option
+from reyn.cli.people import user_name
+from reyn.cli.project import model_name, open_project, print_assumed_project
+from reyn.cli.settings import model_option
+from reyn.cli.terminal import is_plain
+from reyn.cli.trust import ask_for_trust
+from reyn.errors import InputInvalid, UsageError
+
+if TYPE_CHECKING:
+    from reyn.cli.chat.printing import Printer
+    from reyn.runtime import SyncRuntime
+
+
+@click.command(epilog="Example: echo 'What can you do?' | reyn chat")
+@click.argument("agent", default="default")
+@click.option("--continue", "continues", is_flag=True, help="Continue the latest conversation with AGENT.")
+@click.option("--run-id", metavar="ID", help="Id of the conversation. If it exists, continue it.")
+@click.option("--fork", metavar="RUN@MESSAGE", help="Say something else in place of a message of a conversation.")
+@model_option
+@json_option
+def command(agent: str, continues: bool, run_id: str | None, fork: str | None, model: str | None, as_json: bool) -> int:
+    """Talk with AGENT, which can run the skills of the project.
+
+    On a terminal, type a message and press Enter; Alt-Enter begins a new line. Ctrl-C stops the reply, Ctrl-D leaves
+    the conversation, which can be continued later. `/help` lists the commands. If standard input or output is not a
+    terminal, every line of the input is a message, and only replies are printed to standard output.
+
+    A conversation is a run: `reyn show`, `reyn frame`, `reyn verify`, `reyn replay`, `reyn fork` and `reyn export` work
+    with its id. AGENT is the name of a file in reyn/agents; the agent `default` needs none.
+
+    --json prints one JSON object a line: messages, pieces of replies, ops, runs, questions, replies.
+    """
+    if sum((continues, run_id is not None, fork is not None)) > 1:
+        raise click.UsageError("--continue, --run-id and --fork exclude each other")
+    print_assumed_project()
+    is_terminal = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    if is_terminal:
+        ask_for_trust()
+        _check_installed()
+    with open_project(model=model_name(model)) as runtime:
+        name = run_id
+        if continues:
+            name = _latest(runtime, agent)
+        elif fork is not None:
+            name = _forked(runtime, fork)
+        return _talk(runtime, agent, name, _printer(as_json=as_json, is_terminal=is_terminal), is_terminal=is_terminal)
+
+
+def _talk(runtime: SyncRuntime, agent: str, name: str | None, printer: Printer, *, is_terminal: bool) -> int:
+    from reyn.cli.chat.session import talk
+
+    conversation = runtime.runtime.chat(agent, run_id=name, by=user_name())
+    code = runtime.wait(talk(conversation, runtime.runtime, printer, is_terminal=is_terminal))
+    if is_terminal and runtime.is_recorded(conversation.run_id):
+        click.echo(f"continue with: reyn chat --run-id {conversation.run_id}", err=True)
+    return code
+
+
+def _printer(*, as_json: bool, is_terminal: bool) -> Printer:
+    from reyn.cli.chat.printing import JsonPrinter, PlainPrinter, TerminalPrinter
+
+    if as_json:
+        return JsonPrinter()
+    if not is_terminal or is_plain():
+        return PlainPrinter()
+    from rich.console import Console
+
+    return TerminalPrinter(Console(force_terminal=True))
+
+
+def _check_installed() -> None:
+    try:
+        import prompt_toolkit  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise UsageError(
+            "`reyn chat` at a terminal needs the package `prompt_toolkit`",
+            hint="Run `pip install 'reyn[chat]'`, or pipe messages: `echo hello | reyn chat`.",
+        ) from error
+
+
+def _latest(runtime: SyncRuntime, agent: str) -> str:
+    from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+    from reyn.skills.agents import PREFIX
+
+    found = [row for row in AutoResumeHandler(runtime.runtime).conversations() if row.skill == f"{PREFIX}{agent}"]
+    if not found:
+        raise InputInvalid(
+            f"there is no conversation with `{agent}` to continue", hint="Start one without `--continue`."
+        )
+    return found[0].run_id
+
+
+def _forked(runtime: SyncRuntime, fork: str) -> str:
+    """Fork a conversation before a message; return the id of the fork."""
+    from reyn.chat.services.snapshot_journal import fork_point
+
+    run, _, number = fork.rpartition("@")
+    if not run or not number.isascii() or not number.isdigit():
+        raise click.UsageError(f"`{fork}` is not of the form RUN@MESSAGE, for example 20261116T120000-abc@3")
+    row = runtime.find(run)
+    result: Any = runtime.fork(row.run_id, at=fork_point(runtime.events(row.run_id), int(number)))
+    return str(result.run_id)

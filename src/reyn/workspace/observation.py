@@ -1,0 +1,164 @@
+"""Find the files that a program changed in folders of a workspace: look before, look again afterwards, compare.
+
+Contents before are read ahead, because a program changes files without asking. Large files are compared by size and
+time, and reported without their contents.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from reyn.journal import Blob
+from reyn.journal.kinds import Change
+from reyn.workspace.changes import TEMPORARY
+from reyn.workspace.files import FileError, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reyn.workspace.files import Image
+    from reyn.workspace.paths import Location, Roots
+
+MAX_ENTRIES = 50_000
+"""The number of files and folders that are looked at."""
+
+
+class ObservedChange(NamedTuple):
+    """A change of a file, with its contents."""
+
+    change: Change
+    blobs: tuple[Blob, ...]
+
+
+class Observed(NamedTuple):
+    """What a program changed.
+
+    Attributes:
+        changes: The changes of files, deletions first.
+        unrecorded: Files that changed and whose contents are not known: too large, or not regular files.
+    """
+
+    changes: tuple[ObservedChange, ...]
+    unrecorded: tuple[str, ...]
+
+
+class TooManyFiles(Exception):
+    """The folders hold more files than can be looked at."""
+
+
+class _Entry(NamedTuple):
+    location: Location
+    stamp: tuple[int, ...]
+    is_regular: bool
+
+
+class Observation:
+    """The files below some folders of a workspace before a program runs.
+
+    Args:
+        locations: Folders or files of the workspace.
+        roots: The folders of the run.
+        file_bytes: The maximum size of a file whose content is recorded.
+        total_bytes: The maximum size of all contents that are read ahead.
+
+    Raises:
+        TooManyFiles: There are more than `MAX_ENTRIES`.
+    """
+
+    def __init__(self, locations: Iterable[Location], roots: Roots, *, file_bytes: int, total_bytes: int) -> None:
+        self._locations = tuple(locations)
+        self._roots = roots
+        self._file_bytes = file_bytes
+        self._folders: set[str] = set()
+        self._before = {entry.location.display_path: entry for entry in self._scan(self._folders)}
+        self._images: dict[str, Image] = {}
+        for path, entry in self._before.items():
+            total_bytes -= entry.stamp[1] if entry.is_regular else 0
+            if total_bytes < 0:
+                break
+            if (image := self._image(entry)) is not None:
+                self._images[path] = image
+
+    def changes(self) -> Observed:
+        """Return what has changed since."""
+        after = {entry.location.display_path: entry for entry in self._scan(set())}
+        changed: list[ObservedChange] = []
+        unrecorded: list[str] = []
+        for path in sorted(self._before.keys() | after.keys(), key=lambda path: (path in after, path)):
+            old, new = self._before.get(path), after.get(path)
+            if old is not None and new is not None and old.stamp == new.stamp:
+                continue
+            found = self._change(path, old, new)
+            if found is None:
+                unrecorded.append(path)
+            elif found.change.before != found.change.after:
+                changed.append(found)
+        return Observed(tuple(changed), tuple(unrecorded))
+
+    def _change(self, path: str, old: _Entry | None, new: _Entry | None) -> ObservedChange | None:
+        """Return the change of a file; `None` if one of its contents is not known."""
+        before = self._images.get(path)
+        after = self._image(new) if new is not None else None
+        if (old is None) != (before is None) or (new is None) != (after is None):
+            return None
+        blobs = tuple(Blob.of(image.content) for image in (before, after) if image is not None)
+        names = iter(blobs)
+        made = self._made(new.location) if old is None and new is not None else ()
+        change = Change(
+            path,
+            next(names).hash if before is not None else None,
+            next(names).hash if after is not None else None,
+            before.mode if before is not None else None,
+            made,
+        )
+        return ObservedChange(change, blobs)
+
+    def _made(self, location: Location) -> tuple[str, ...]:
+        """Return the folders above a new file that did not exist before, outermost first."""
+        above = (location.upper(depth).display_path for depth in range(1, len(location.parts)))
+        return tuple(path for path in above if path not in self._folders)
+
+    def _image(self, entry: _Entry) -> Image | None:
+        if not entry.is_regular or entry.stamp[1] > self._file_bytes:
+            return None
+        try:
+            return read(entry.location, self._roots, self._file_bytes)
+        except FileError:
+            return None
+
+    def _scan(self, folders: set[str]) -> Iterator[_Entry]:
+        """Yield everything below the locations that is not a folder, and collect the folders."""
+        waiting, seen = list(self._locations), 0
+        for location in self._locations:
+            folders.update(location.upper(depth).display_path for depth in range(len(location.parts) + 1))
+        while waiting:
+            location = waiting.pop()
+            host = "/".join((self._roots.bases.workspace.rstrip("/"), *location.parts))
+            try:
+                status = os.lstat(host)
+                if not stat.S_ISDIR(status.st_mode):
+                    yield _entry(location, status)
+                    continue
+                entries = sorted(os.listdir(host))  # noqa: PTH208 - names that are not UTF-8 are skipped
+            except OSError:
+                continue
+            folders.add(location.display_path)
+            seen += len(entries)
+            if seen > MAX_ENTRIES:
+                raise TooManyFiles
+            waiting += [location.below(name) for name in entries if _is_shown(name)]
+
+
+def _entry(location: Location, status: os.stat_result) -> _Entry:
+    stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
+    return _Entry(location, stamp, stat.S_ISREG(status.st_mode))
+
+
+def _is_shown(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return not name.startswith(TEMPORARY)

@@ -1,0 +1,166 @@
+"""`reyn chat` in pipes and at a terminal, `reyn chats`, `reyn agent`, `reyn memory` and `reyn resume --all`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.testing import ScriptedModel
+from tests.chat.support import bye, reply
+from tests.cli.support import Terminal, write_answers
+from tests.support import act, question
+
+
+@pytest.fixture
+def chat(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
+    """Hold a conversation in a pipe."""
+
+    def call(text: str, *arguments: str):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        return reyn("chat", *arguments)
+
+    return call
+
+
+def test_every_line_of_a_pipe_is_a_message(here: Path, chat, reyn):
+    write_answers(here, reply("Hello!"), reply("Fine."))
+    output = chat("hi\n\nhow are you?\n", "--run-id", "c")
+    assert (output.code, output.out) == (0, "Hello!\nFine.\n")
+    assert reyn("chats", "--messages", "c").out == "1> hi\n   Hello!\n2> how are you?\n   Fine.\n"
+    assert "c  " in reyn("chats").out
+    assert reyn("replay", "c").code == 0
+
+
+def test_a_conversation_is_continued_and_ends(here: Path, chat, reyn):
+    write_answers(here, reply("Hello!"), bye("Goodbye!"))
+    chat("hi\n", "--run-id", "c")
+    output = chat("bye\n", "--continue")
+    assert (output.code, output.out) == (0, "Goodbye!\n")
+    assert chat("more\n", "--run-id", "c").code == 2
+    assert chat("more\n", "--continue").code == 2
+
+
+def test_json_is_one_object_a_line(here: Path, chat):
+    write_answers(here, act(question("Which tone?", suggestions=["formal", "plain"])), reply("Done."))
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/asker.md").write_text("---\ntype: agent\nname: asker\nallowed_ops: [ask_user]\n---\nAsk.\n")
+    output = chat("hi\n2\n", "asker", "--json")
+    items = [json.loads(line) for line in output.out.splitlines()]
+    assert [item["item"] for item in items] == ["message", "op", "question", "op_result", "reply"]
+    assert items[3]["result"]["answer"] == "plain"
+
+
+def test_a_text_that_does_not_answer_a_question_goes_to_the_agent(here: Path, chat, reyn):
+    steps = "preprocessor:\n  - ask_user: {question: How many?, schema: {type: integer}, into: data.count}\n"
+    folder = here / "reyn/project/counting"
+    (folder / "phases").mkdir(parents=True)
+    (folder / "artifacts").mkdir()
+    (folder / "skill.md").write_text(
+        "---\ntype: skill\nname: counting\nentry: a\nfinal_output: note\ngraph: {a: [end]}\n---\n"
+    )
+    (folder / "phases/a.md").write_text(f"---\ntype: phase\nname: a\ninput: user_message\n{steps}---\nCount.\n")
+    (folder / "artifacts/note.yaml").write_text('{"type": "object"}')
+    run = act({"kind": "run_skill", "skill": "counting", "input": {"text": "x"}})
+    from tests.support import finish
+
+    write_answers(here, run, finish("counted"), reply("Counted."), reply("You asked why."))
+    output = chat("count\nwhy do you ask?\n7\n", "--run-id", "c")
+    assert output.out == "Counted.\nYou asked why.\n"
+    said = reyn("chats", "--messages", "c").out
+    assert "2> why do you ask?" in said
+
+
+def test_a_fork_says_something_else_in_place_of_a_message(here: Path, chat, reyn):
+    write_answers(here, reply("One."), reply("Two."))
+    chat("a\nb\n", "--run-id", "c")
+    assert chat("other\n", "--fork", "c@2").out == "Two.\n"
+    [fork] = [row["run_id"] for row in reyn("runs", "--json").json if row["run_id"] != "c"]
+    assert reyn("chats", "--messages", fork).out == "1> a\n   One.\n2> other\n   Two.\n"
+    assert chat("x\n", "--fork", "c@9").code == 2
+    assert chat("x\n", "--fork", "c@1").code == 2
+    assert chat("x\n", "--fork", "c").code == 2
+
+
+def test_conversations_are_searched_by_their_messages(here: Path, chat, reyn):
+    write_answers(here, reply("Tea is fine."), reply("Coffee."))
+    chat("drink?\n", "--run-id", "one")
+    assert "one" in reyn("chats", "TEA").out
+    assert "no conversation contains cocoa" in reyn("chats", "cocoa").out
+
+
+def test_a_failed_model_is_reported_and_the_exit_code_says_so(here: Path, chat):
+    write_answers(here)
+    output = chat("hi\n")
+    assert output.code == 1
+    assert "the conversation is failed" in output.err
+
+
+def test_control_characters_of_a_reply_do_not_reach_the_terminal(here: Path, chat):
+    write_answers(here, reply("a\x1b[2Jb\nc"))
+    assert chat("hi\n").out == "a\\x1b[2Jb\nc\n"
+
+
+def test_a_terminal_has_a_prompt_and_renders_markdown(here: Path):
+    write_answers(here, reply("Hello **Ada**!"), reply("Two."))
+    terminal = Terminal(here, "chat", "--run-id", "c", env={"PROMPT_TOOLKIT_NO_CPR": "1"})
+    terminal.wait_for(">")
+    terminal.type("hi\r")
+    terminal.wait_for("Ada")
+    terminal.type("/usage\r")
+    terminal.wait_for("tokens")
+    terminal.type("/quit\r")
+    output = terminal.end()
+    assert output.code == 0
+    assert "reyn chat --run-id c" in output.out
+
+
+# -- agents and memories ------------------------------------------------------------------------------
+
+
+def test_agents_are_created_listed_shown_and_removed(here: Path, reyn):
+    assert reyn("agent", "new", "designer").code == 0
+    assert reyn("agent", "new", "designer").code == 2
+    assert reyn("agent", "new", "../x").code == 2
+    assert [row["name"] for row in reyn("agent", "list", "--json").json] == ["default", "designer"]
+    assert "You are designer" in reyn("agent", "show", "designer").out
+    assert reyn("agent", "rm", "designer").code == 0
+    assert reyn("agent", "show", "designer").code == 2
+    (here / "reyn/agents/bad.md").write_text("---\ntype: agent\nname: other\n---\n")
+    assert "`name` is `other`" in reyn("agent", "list").out
+
+
+def test_memories_are_listed_shown_searched_and_removed(here: Path, reyn, monkeypatch):
+    monkeypatch.setenv("EDITOR", f"{sys.executable} -c \"import sys; open(sys.argv[1], 'a').write('green tea')\"")
+    assert reyn("memory", "edit", "tea").code == 0
+    assert "green tea" in reyn("memory", "show", "tea").out
+    assert reyn("memory", "search", "teas", "--json").json[0]["name"] == "tea"
+    assert reyn("memory", "list").out.startswith("tea: ")
+    assert reyn("memory", "rm", "tea").code == 0
+    assert reyn("memory", "list").out == "no memories\n"
+    assert reyn("memory", "show", "../../etc/passwd").code == 2
+
+
+# -- interrupted runs ---------------------------------------------------------------------------------
+
+
+def test_resume_all_continues_what_was_interrupted(here: Path, reyn):
+    from tests.support import finish, go
+
+    with SyncRuntime.open(here, model=ScriptedModel([go("second"), finish()])) as rt:
+        for name in ("a", "b"):
+            stream = rt.stream("pair", {"text": "in"}, run_id=name)
+            next(stream)
+            stream.close()
+        rows = {row.run_id: row.status for row in rt.runs()}
+    output = reyn("resume", "--all")
+    assert output.code in (0, 1)
+    for name, status in rows.items():
+        assert (f"{name}: " in output.out) == (status == "running")
+    assert reyn("resume", "--all").out == ""
+    assert reyn("resume").code == 2
+    assert reyn("resume", "--all", "a").code == 2
