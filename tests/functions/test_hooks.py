@@ -71,7 +71,7 @@ def test_mutations_of_a_hook_are_part_of_the_conversation_and_are_replayed_witho
         second = await talk.agent("again")
         assert talk.seen() == ["hi", "It is day 1.", "Hello.", "again", "It is day 2."]
         assert [message.text for message in second.history] == [*talk.seen(), "Bye."]
-        assert [one.text for one in talk.rt.experiences(first.run_id)] == ["day 1", "day 2"]
+        assert [one.text for one in talk.rt.memory(first.run_id)] == ["day 1", "day 2"]
         assert "day 2" in talk.model.requests[-1].messages[0].text
         assert called == [("1.1", 1), ("2.1", 4)]
         await talk.check()
@@ -183,7 +183,7 @@ def raises(turn: HookTurn) -> None:
         (lambda _: [AssistantMessage("", (ToolCall("a", "f", "{}"),))], "have no result"),
         (lambda _: [UserMessage("\ud800")], "lone surrogate"),
         (lambda _: [UserMessage("x", (Image("image/png", "!"),))], "not base64"),
-        (lambda _: [ExperienceForget("exp_9")], "no experience"),
+        (lambda _: [ExperienceForget("exp_9")], "the memory has no entry"),
         (lambda _: [ContextReplace(["x"])], "not a transcript"),  # type: ignore[arg-type]
     ],
 )

@@ -1,7 +1,7 @@
-"""What `@llm_function` and `@llm_chat` have in common: the definition behind a decorated function, and its runtime.
+"""The common part of `@llm_function` and `@llm_chat`: the definition of a decorated function, and its runtime.
 
-A definition is checked when the decorator is applied. The skill of a call, and what becomes of its result, belong to
-`reyn.functions.function` and `reyn.functions.chat`.
+A definition is checked when the decorator is applied. `reyn.functions.function` and `reyn.functions.chat` build the
+skill of a call and convert its result.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Definition:
         self.skill_name = skill_name(self.name)
         text = inspect.getdoc(function) or ""
         if not text.strip():
-            raise FunctionInvalid(f"{self.what} has no docstring", hint="Write one: it is the model's instruction.")
+            raise FunctionInvalid(f"{self.what} has no docstring", hint="Write the instructions for the model in it.")
         params = decoration.template_params
         check_params(params, self.what)
         params = (params,) if isinstance(params, str) else params
