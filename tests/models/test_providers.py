@@ -53,6 +53,19 @@ def test_a_streamed_answer_is_recorded_with_mode_and_tokens(far: ProviderCaller,
     assert far.key_headers() == {KEY}
 
 
+def test_an_answer_is_streamed_in_pieces(far: ProviderCaller, dialect: Dialect):
+    pieces: list[str] = []
+
+    async def main() -> None:
+        async with far.runtime() as rt:
+            await rt.run(ONE, IN, run_id="k", on_delta=lambda delta: pieces.append(delta.text))
+
+    far.server.then(dialect.good(finish()))
+    asyncio.run(main())
+    assert json.loads("".join(pieces)) == finish()
+    assert len(pieces) > 1
+
+
 def test_the_contract_constrains_the_output(far: ProviderCaller, dialect: Dialect):
     far.server.then(dialect.good(finish()))
     far.run()
