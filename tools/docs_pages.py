@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -40,7 +41,9 @@ def errors() -> Iterator[str]:
     for cls in all_errors():
         if cls.code == "RYN000":
             continue
-        yield f"\n## {cls.code}\n\n**{cls.__name__}** (exit code {cls.exit_code}). {inspect.getdoc(cls)}\n"
+        text, attributes = _split_doc(cls)
+        yield f"\n## {cls.code}\n\n**{cls.__name__}** (exit code {cls.exit_code}). {text}\n"
+        yield from (["\n", *table(("attribute", "meaning"), _rows(attributes))] if attributes else [])
         if cls.hint:
             yield f"\nFix: {full_hint(cls.code, cls.hint)}\n"
     yield "\n## Findings\n\n`RYN102` and `RYN701` list findings, each with its code and `file:line:column`.\n\n"
@@ -73,13 +76,13 @@ def events() -> Iterator[str]:
     for (kind, version), cls in {**shapes, **kinds()}.items():
         status = f" Sets the status to `{cls.enters}`." if cls.enters else ""
         heading = f"`{kind}`" if kind.startswith("<") else kind
-        yield f"\n## {heading}\n\n{inspect.getdoc(cls)}\n\nOrigin: {cls.origin}. Version: {version}.{status}\n\n"
+        yield f"\n## {heading}\n\n{_split_doc(cls)[0]}\n\nOrigin: {cls.origin}. Version: {version}.{status}\n\n"
         yield from _fields(cls, shared)
     yield "\n## Shared types\n"
     documented: set[str] = set()
     while rest := sorted(shared.keys() - documented):
         documented |= {rest[0]}
-        yield f"\n### {rest[0]}\n\n{inspect.getdoc(shared[rest[0]])}\n\n"
+        yield f"\n### {rest[0]}\n\n{_split_doc(shared[rest[0]])[0]}\n\n"
         yield from _fields(shared[rest[0]], shared)
 
 
@@ -88,7 +91,24 @@ def _fields(cls: type, shared: dict[str, type]) -> Iterator[str]:
     info = msgspec.inspect.type_info(cls)
     assert isinstance(info, msgspec.inspect.StructType)
     rows = [(f"`{f.encode_name}`", _type(f.type, shared), "yes" if f.required else "no") for f in info.fields]
-    yield from table(("field", "type", "required"), rows)
+    if meanings := _split_doc(cls)[1]:
+        meant = [(*row, meanings.get(f.name, "")) for row, f in zip(rows, info.fields, strict=True)]
+        yield from table(("field", "type", "required", "meaning"), meant)
+    else:
+        yield from table(("field", "type", "required"), rows)
+
+
+def _split_doc(cls: type) -> tuple[str, dict[str, str]]:
+    """Return the docstring of a class without its attributes, and the meaning of each attribute."""
+    text, _, block = (inspect.getdoc(cls) or "").partition("\n\nAttributes:\n")
+    block, _, rest = block.partition("\n\n")
+    entries = re.split(r"\n(?=\S)", textwrap.dedent(block)) if block else []
+    pairs = (" ".join(entry.split()).partition(": ") for entry in entries)
+    return "\n\n".join(filter(None, (text, rest))), {name: meaning for name, _, meaning in pairs}
+
+
+def _rows(attributes: dict[str, str]) -> list[tuple[str, str]]:
+    return [(f"`{name}`", meaning) for name, meaning in attributes.items()]
 
 
 def config() -> Iterator[str]:

@@ -14,7 +14,7 @@ from reyn.vocabulary.schemas import arguments, result, text
 FORM = OpForm(
     op=None,
     summary="Queue a message for a channel.",
-    arguments=arguments("notify", None, {"channel": text(80, least=1), "message": text(2_000, least=1)}),
+    arguments=arguments("notify", None, {"channel": text(80, min_length=1), "message": text(2_000, min_length=1)}),
     effect="reconcilable",
     result=result("notify", None, {"channel": {"type": "string"}, "queued_as": {"type": "string"}}),
     example={"kind": "notify", "channel": "ops", "message": "The nightly report is ready."},

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from reyn.errors import ReynError
     from reyn.functions import llm_chat, llm_function, tool
     from reyn.journal import Event
-    from reyn.journal.kinds import Usage, Wait
+    from reyn.journal.kinds import Question, Usage
     from reyn.kernel.ports import LATER, People
     from reyn.models import Model, ModelAnswer, ModelRequest
     from reyn.runtime import OSRuntime, RunResult, SyncRuntime
@@ -27,12 +27,12 @@ __all__ = [
     "ModelRequest",
     "OSRuntime",
     "People",
+    "Question",
     "ReynError",
     "RunResult",
     "Runtime",
     "SyncRuntime",
     "Usage",
-    "Wait",
     "__version__",
     "llm_chat",
     "llm_function",
@@ -43,7 +43,7 @@ _LOCATIONS = {
     "LATER": ("reyn.kernel.ports", "LATER"),
     "People": ("reyn.kernel.ports", "People"),
     "Usage": ("reyn.journal.kinds", "Usage"),
-    "Wait": ("reyn.journal.kinds", "Wait"),
+    "Question": ("reyn.journal.kinds", "Question"),
     "Event": ("reyn.journal", "Event"),
     "Model": ("reyn.models", "Model"),
     "ModelAnswer": ("reyn.models", "ModelAnswer"),

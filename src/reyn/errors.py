@@ -161,17 +161,17 @@ FINDINGS = {
     "RYN135": "The skill is written in the older form, which can be rewritten automatically.",
     "RYN136": "Two file names differ only in case or Unicode normalization.",
     "RYN137": "Unknown permission.",
-    "RYN138": "A link leads out of the folder of the skill, or out of the shared folder; its target is not read.",
+    "RYN138": "A symbolic link points outside the folder of the skill or the shared folder; Reyn does not follow it.",
     "RYN139": "The references of a JSON Schema expand to too many schemas.",
     "RYN143": "A phase is named `end` or `abort`, which are choices of every phase.",
     "RYN144": "A phase has several candidates, and the graph does not say when to choose one of them.",
-    "RYN145": "Two candidates of a phase have the same text, so that the model cannot choose between them.",
+    "RYN145": "Two candidates of a phase have the same text, so the model cannot distinguish them.",
     "RYN146": "No path to a phase produces an artifact that it reads.",
     "RYN151": "`context` selects a handoff field that does not exist.",
     "RYN152": "`context` selects a handoff field that no earlier phase can produce.",
-    "RYN153": "`context` selects `narrative`, but its `narrative_cap` is 0, so that narratives are omitted.",
+    "RYN153": "`context` selects `narrative`, but `narrative_cap` is 0, which omits narratives.",
     "RYN154": "The instructions of a phase alone exceed its `max_prompt_tokens`.",
-    "RYN170": "The sandbox that a python step runs in, and why. Not a problem.",
+    "RYN170": "Information: the sandbox that Reyn selects for a python step, and the reason.",
     "RYN224": "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
     "RYN701": "Invalid key or value in the configuration.",
 }
@@ -179,12 +179,12 @@ FINDINGS = {
 
 
 class NextAction(msgspec.Struct, frozen=True):
-    """The operation that continues a run, as a value: the CLI renders it as a command line, other callers as they like.
+    """The operation that continues a run. The CLI renders it as a command line; a program can call the operation.
 
     Attributes:
         verb: The operation.
         run_id: The run to apply it to.
-        wait_id: For `answer`, the open question.
+        question_id: For `answer`, the open question.
         retry: For `resume`, whether to retry what failed.
         limit: For `resume`, the limit to raise; empty if it is unknown which one.
         value: A sufficient value for `limit`, if one is known.
@@ -192,7 +192,7 @@ class NextAction(msgspec.Struct, frozen=True):
 
     verb: Literal["answer", "resume", "fork"]
     run_id: str
-    wait_id: str | None = None
+    question_id: str | None = None
     retry: bool = False
     limit: str | None = None
     value: int | None = None
@@ -206,6 +206,8 @@ class ReynError(Exception):
         hint: What to do next; an instance can override the hint of its class.
         action: The operation that continues the run, if the error is about a run and the operation is known.
         exit_code: The exit code of a command that ends with this error.
+
+    A traceback shows the code and the hint below the message, as notes of the exception (PEP 678).
     """
 
     code: ClassVar[str] = "RYN000"
@@ -217,11 +219,16 @@ class ReynError(Exception):
         super().__init__(message)
         self.message = message
         self.action = action
-        if hint is not None:
-            self.hint = hint
+        self.set_hint(self.hint if hint is None else hint)
 
     def __str__(self) -> str:
         return self.message
+
+    def set_hint(self, hint: str) -> None:
+        """Replace the hint, also in the notes that a traceback shows."""
+        if hint != self.hint:
+            self.hint = hint
+        self.__notes__ = [f"code: {self.code}", *([f"fix: {hint}"] if hint else [])]
 
     @property
     def own_hint(self) -> str:
@@ -299,25 +306,25 @@ class ManifestInvalid(SkillError):
     """A context manifest names a field that does not exist."""
 
     code = "RYN150"
-    hint = "Select fields that handoffs have."
+    hint = "Use `goal`, `epic_id`, `verdicts`, `artifacts_produced`, `decisions_made`, `open_risks` or `narrative`."
 
 
 class FunctionInvalid(SkillError):
-    """A Python function cannot become a skill or a tool: its signature, a type or its docstring does not allow it."""
+    """A Python function cannot be a skill or a tool, because of its signature, a type or its docstring."""
 
     code = "RYN160"
-    hint = "Change what the message names."
+    hint = "Change the signature, the type or the docstring that the message names."
 
 
 class FunctionNotFound(SkillError):
-    """A name of the form `module:function` leads to no function with `@llm_function`."""
+    """A name of the form `module:function` does not refer to a function with `@llm_function`."""
 
     code = "RYN161"
     hint = "Write the module, a colon and the name of a function that is decorated with `@llm_function`."
 
 
 class TemplateInvalid(SkillError):
-    """The docstring of a function is a template, and a parameter of it is missing or unknown."""
+    """A template parameter of a function's docstring has no value, or a value has no declared parameter."""
 
     code = "RYN162"
     hint = (
@@ -341,7 +348,7 @@ class CallStopped(SkillError):
     """
 
     code = "RYN164"
-    hint = "Look at the run. One that stopped can be continued."
+    hint = "Inspect the run, fix the cause, then resume it."
     exit_code = 1
 
     def __init__(
@@ -362,7 +369,7 @@ class CallStopped(SkillError):
 
 
 class CallImpossible(SkillError):
-    """A function cannot be called from here: a plain function would block the event loop that has to execute it."""
+    """A plain function is called inside the event loop that must execute it, which would block the loop."""
 
     code = "RYN165"
     hint = "Declare the function with `async def` and await it, or call it from a plain `def`."
@@ -381,7 +388,10 @@ class InputInvalid(ContractError):
     """The entry phase does not accept the input of the run."""
 
     code = "RYN201"
-    hint = "Pass text, a JSON object that matches the entry phase's type, or an object with `type` and `data`."
+    hint = (
+        "Pass the data of the entry phase's input type as a JSON object. Plain text is accepted only if that type is "
+        "`user_message`."
+    )
 
 
 class AnswersRejected(ContractError):
@@ -414,14 +424,14 @@ class TranscriptInvalid(ContractError):
     """A tool call of a transcript has no result or several, or a result has no call."""
 
     code = "RYN220"
-    hint = "Give every tool call exactly one result, right after the message that calls the tool."
+    hint = "Add exactly one result for every tool call, right after the message with the call."
 
 
 class MutationInvalid(ContractError):
     """A patch of a transcript cannot be applied: it is unknown, or refers to something that does not exist."""
 
     code = "RYN221"
-    hint = "Build mutations from the classes of `reyn.context`; the transcript is as it was before."
+    hint = "Use the mutation classes of `reyn.context`, and ids that exist. The transcript was not changed."
 
 
 class MessageInvalid(ContractError):
@@ -432,7 +442,7 @@ class MessageInvalid(ContractError):
 
 
 class CompactionFailed(ContractError):
-    """A conversation exceeds its token budget, and no summary that makes it fit could be written."""
+    """A conversation exceeds its token budget, and no sufficiently short summary could be written."""
 
     code = "RYN223"
     hint = "Raise the token budget of prompts, use a model that writes shorter summaries, or start a new conversation."
@@ -450,12 +460,12 @@ class ApprovalExpired(AccessError):
     """A phase with `requires_approval` decided, but no user approved it within `limits.approval_seconds`."""
 
     code = "RYN301"
-    hint = "`limits.approval_seconds` sets how long an approval stays open. Retry the run to visit the phase again."
+    hint = "Retry the run to visit the phase again. `limits.approval_seconds` sets how long an approval stays open."
     exit_code = 1
 
 
 class ApprovalUnknown(AccessError):
-    """`reyn permissions revoke` names a standing approval that does not exist."""
+    """No standing approval has this id."""
 
     code = "RYN302"
     hint = "Use the id of a standing approval."
@@ -463,10 +473,7 @@ class ApprovalUnknown(AccessError):
 
 
 class SandboxUnavailable(AccessError):
-    """Code cannot be executed because no sandbox can isolate it on this machine. Nothing was executed.
-
-    An op or a python step that needs one fails with this code in its error.
-    """
+    """No sandbox on this machine can isolate the code of an op or a python step. Nothing was executed."""
 
     code = "RYN330"
     hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
@@ -498,7 +505,7 @@ class AppendConflict(JournalError):
     """Another process appended to the run first; this one stops, so that the run has a single history."""
 
     code = "RYN403"
-    hint = "Nothing is lost: the other process recorded its events. Read the state of the run before you continue it."
+    hint = "Nothing is lost: the other process recorded its events. Check the status of the run before you resume it."
 
 
 class ChainBroken(JournalError):
@@ -545,28 +552,28 @@ class StoreUnavailable(JournalError):
         "Check that the disk has free space, that the state directory is writable and that no other program locks the "
         "database; then resume. Recorded events are not lost."
     )
-    foreign_hint = "Look at its runs. If they are yours, trust the project; if not, delete the file."
+    foreign_hint = "Inspect its runs. If they are yours, trust the project; if not, delete the file."
     """The hint for a journal that another user created."""
 
 
 class RunIdTaken(JournalError):
-    """The run id belongs to another run: of another skill, with another input, or from another project."""
+    """The run id is in use by a run of a different skill, with a different input, or from a different project."""
 
     code = "RYN409"
-    hint = "Use another run id, or the skill and input that the run was started with."
+    hint = "Use a new run id, or the skill and the input of the existing run."
     exit_code = 2
 
 
 class RunNotResumable(JournalError):
-    """The run cannot be continued in its current state with the given options."""
+    """The run cannot be resumed in its current status with these options."""
 
     code = "RYN410"
-    hint = "Use the operation that the status of the run requires."
+    hint = "Use the operation that continues a run of this status."
     exit_code = 2
 
 
 class RunBlocked(JournalError):
-    """This version cannot execute the run: its rules are not supported, or its copy of the skill is unreadable."""
+    """This version of Reyn cannot execute the run: it does not support the rules version, or cannot read the skill."""
 
     code = "RYN411"
     hint = "The run stays readable. Fork it, or execute it with a version that supports it."
@@ -605,15 +612,15 @@ class ReplyInvalid(JournalError):
 
 
 class UpgradeIncompatible(JournalError):
-    """The run cannot continue with the current version of its skill; it can continue with its own copy."""
+    """The run cannot switch to the current version of its skill, because its current phase has changed."""
 
     code = "RYN416"
-    hint = "Resume without an upgrade, or fork with the new skill."
+    hint = "Resume with the run's own copy of the skill, or fork the run with the new version."
     exit_code = 2
 
 
 class ForkImpossible(JournalError):
-    """The run cannot be forked at this event: it does not exist, or nothing at or before it can be continued."""
+    """The run cannot be forked at this event: there is no such event, or no earlier event to fork from."""
 
     code = "RYN417"
     hint = "Choose an event at which a visit ends or the model is called."
@@ -642,15 +649,15 @@ class RunInUse(JournalError):
     """A run cannot be deleted, because other runs need it: a fork that continues from it, its parent or a sub-run."""
 
     code = "RYN420"
-    hint = "Delete the runs that need it as well, or none of them."
+    hint = "Delete the dependent runs as well, or keep all of them."
     exit_code = 2
 
 
 class RunImported(JournalError):
-    """The run was imported from an archive: it cannot be continued, cancelled or undone here, and takes no reply."""
+    """The run was imported from an archive. It cannot be resumed, answered, cancelled or undone in this project."""
 
     code = "RYN421"
-    hint = "Fork or repeat it with the settings of this project."
+    hint = "Fork or rerun it with the settings of this project."
     exit_code = 2
 
 
@@ -658,7 +665,7 @@ class ArchiveTooLarge(JournalError):
     """An archive exceeds a limit of the import: total size, length of a line, runs or events. Nothing was imported."""
 
     code = "RYN422"
-    hint = "If you trust its origin and have the memory, raise the limit."
+    hint = "If you trust the archive and have enough memory, raise the limit."
     exit_code = 2
 
 
@@ -703,7 +710,7 @@ class ScriptInvalid(ModelError):
     """A file of scripted answers cannot be read."""
 
     code = "RYN502"
-    hint = "Write one answer per line: a JSON object, or a JSON string for raw text. Blank lines are skipped."
+    hint = "Write a JSON Lines file: each line is one answer, a JSON object or a JSON string. Blank lines are skipped."
     may_be_billed = False
     exit_code = 2
 
@@ -712,7 +719,7 @@ class ScriptExhausted(ModelError):
     """The scripted model has no answer left for this call."""
 
     code = "RYN503"
-    hint = "Add the missing answers to the file, then try again."
+    hint = "Add the missing answers to the file, then retry the run."
     may_be_billed = False
 
 
@@ -720,7 +727,7 @@ class RecordingMissing(ModelError):
     """The recorded run contains no answer to this request."""
 
     code = "RYN504"
-    hint = "The request differs from all recorded ones. Compare the prompts, or use a live model."
+    hint = "A prompt has changed since the recording. Compare the prompts, or use a live model."
     may_be_billed = False
 
 
@@ -753,7 +760,7 @@ class KeyRejected(ModelError):
     """The API key is missing, or the provider rejects it."""
 
     code = "RYN508"
-    hint = "Store a valid key, then try again."
+    hint = "Set the model's `key:` in reyn.yaml to `secret://NAME` or `env://VARIABLE`, and store a valid key there."
     may_be_billed = False
 
 
@@ -777,13 +784,13 @@ class ModelNotInstalled(ModelError):
     """A package or the weights that a model needs are not installed."""
 
     code = "RYN511"
-    hint = "Install the extra or the weights that the message names."
+    hint = "Install the extra with `pip install 'reyn[EXTRA]'`, or download the weights that the message names."
     may_be_billed = False
     exit_code = 2
 
 
 class PromptTooLong(ModelError):
-    """The frame exceeds the context window of the model."""
+    """The prompt exceeds the context window of the model."""
 
     code = "RYN512"
     hint = "Shorten the instructions or the input, or use a model with a larger context window."
@@ -832,10 +839,10 @@ class CurrencyUnknown(ModelError):
 
 
 class ImageInvalid(ModelError):
-    """An image of a message does not exist, is no image, or cannot be sent."""
+    """An image in a message does not exist, has an unknown format, or cannot be sent."""
 
     code = "RYN530"
-    hint = "Pass an image file to `load_image`, or an `Image` with data or an http address."
+    hint = "Use `load_image` with the path of an image file, or an `Image` with data or an HTTP URL."
     may_be_billed = False
 
 
@@ -845,11 +852,11 @@ class ChatStopped(ModelError):
     Attributes:
         run_id: The run.
         status: Its status, such as `failed` or `waiting`.
-        history: The conversation with the user's message and what the turn has done.
+        history: The conversation with the user's message and the completed part of the turn.
     """
 
     code = "RYN531"
-    hint = "Say something else, or continue the turn with `resume`. The history of the error has the user's message."
+    hint = "Continue the turn with `resume`, or send a new message. `history` of the error has the user's message."
 
     def __init__(
         self,
@@ -897,18 +904,18 @@ class HookFailed(ModelError):
 
 
 class SecretRefused(AccessError, ModelError):
-    """A secret may not be sent to this origin: it is bound to others."""
+    """The secret is bound to other servers, so it is not sent to this one."""
 
     code = "RYN311"
-    hint = "Allow sending the secret to that origin, if the server may have it."
+    hint = "If you trust the server with the secret, bind the secret to its origin."
     may_be_billed = False
 
 
 class ProjectUntrusted(AccessError, ModelError):
-    """The configuration of a project that is not trusted would send a secret to an origin."""
+    """The project is not trusted, so its configuration cannot send a secret to a new server."""
 
     code = "RYN312"
-    hint = "Review what the project wants, and trust it."
+    hint = "Review the settings of the project that grant access, then trust the project."
     may_be_billed = False
 
 
@@ -922,10 +929,10 @@ class LimitError(ReynError):
 
 
 class LimitUnknown(LimitError):
-    """`--raise` names an unknown limit, or a value that does not raise it."""
+    """The limit to raise does not exist, or the new value is not larger than the current one."""
 
     code = "RYN601"
-    hint = "Raise the limit that stopped the run, to a larger number."
+    hint = "Name the limit that stopped the run, and a larger value."
     exit_code = 2
 
 
@@ -983,21 +990,21 @@ class FileExists(ConfigError):
     """A file that would be written exists already."""
 
     code = "RYN703"
-    hint = "Choose another name, or move the file away."
+    hint = "Use a different name, or move or delete the existing file. Reyn never overwrites it."
 
 
 class SecretMissing(ConfigError):
     """A secret is neither stored nor set in the environment."""
 
     code = "RYN704"
-    hint = "Store the secret, or set the variable `REYN_SECRET_<NAME>` for one process."
+    hint = "Store the secret, or set the environment variable `REYN_SECRET_<NAME>`."
 
 
 class SecretStoreUnavailable(ConfigError):
     """The secret store cannot be accessed, or other users can read or change it."""
 
     code = "RYN705"
-    hint = "Fix what the message names, or set the secret in the variable `REYN_SECRET_<NAME>`."
+    hint = "Fix the problem that the message names, or set the environment variable `REYN_SECRET_<NAME>` instead."
 
 
 class SecretNameInvalid(ConfigError):
@@ -1046,11 +1053,11 @@ class UserConfigUnavailable(ConfigError):
     """The user configuration cannot be read or written, or other users can change it."""
 
     code = "RYN711"
-    hint = "Fix what the message names. `XDG_CONFIG_HOME` selects another folder."
+    hint = "Fix the problem that the message names. `XDG_CONFIG_HOME` selects a different folder."
 
 
 class OriginInvalid(ConfigError):
-    """A text is not the origin of a server: scheme, host and port."""
+    """The text is not an origin: the scheme, host and port of a server."""
 
     code = "RYN712"
     hint = "Write the scheme, the host and, if it is not the default, the port: `https://api.example.com:8443`."
@@ -1067,21 +1074,21 @@ class CounterUnavailable(ConfigError):
     """The exact token counter that the configuration asks for is not installed, or cannot count."""
 
     code = "RYN720"
-    hint = "pip install 'reyn[tokens]', or set `context.counter` to `auto`."
+    hint = "Run `pip install 'reyn[tokens]'`, or set `context.counter` to `auto`."
 
 
 class ModuleUnloadable(ConfigError):
-    """A module that the command line or `tools` in the configuration names cannot be imported."""
+    """A Python module cannot be imported: from `tools` in the configuration, or a `module:function` argument."""
 
     code = "RYN730"
-    hint = "Fix the error in the module, or its name. Modules of the project are found from its folder."
+    hint = "Fix the error in the module, or its name. Reyn looks in the installed packages and the project's folder."
 
 
 class McpDefinitionsInvalid(ConfigError):
     """The accepted definitions of an MCP server's tools cannot be read."""
 
     code = "RYN735"
-    hint = "Connect to the server again and accept its tools."
+    hint = "Connect to the server and accept its tools again."
 
 
 class McpServerUnknown(ConfigError):
@@ -1095,7 +1102,10 @@ class McpServerFailed(ConfigError):
     """An MCP server cannot be reached, or does not answer."""
 
     code = "RYN737"
-    hint = "Check `mcp.servers` in reyn.yaml and that the server runs."
+    hint = (
+        "Run the server's `command` in a terminal, or open its `url`, to see whether it starts. Then correct "
+        "`mcp.servers` in reyn.yaml."
+    )
 
 
 # -- RYN9xx: internal errors --------------------------------------------------------------------------
@@ -1109,7 +1119,7 @@ class InternalError(ReynError):
 
 
 class ForeignAwait(InternalError):
-    """A visit awaited something that is not an effect, so it could not be replayed."""
+    """A visit awaited something other than an effect, which a replay could not repeat."""
 
     code = "RYN901"
 

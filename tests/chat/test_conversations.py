@@ -88,7 +88,7 @@ def test_a_skill_runs_as_a_sub_run_and_its_question_reaches_the_user(tmp_path: P
             waiting = asyncio.ensure_future(chat.say("make a poster"))
             await reach(lambda: len(chat.questions))
             question = chat.questions.first
-            assert question.wait.message == "Which colour?"
+            assert question.question.message == "Which colour?"
             chat.answer(question, "blue")
             assert '"success":true' in (await waiting).text
             assert not len(chat.questions)

@@ -44,7 +44,7 @@ def test_run_with_json_prints_only_the_result_to_stdout(here: Path, reyn):
         "usage": {"input_tokens": 0, "output_tokens": 0, "cached_tokens": 0, "cache_write_tokens": 0},
         "path": ["first", "second"],
         "warnings": [],
-        "wait": None,
+        "question": None,
         "code": "",
         "hint": "",
     }

@@ -131,6 +131,8 @@ def test_the_more_line_of_a_failed_run_names_a_command(here: Path, reyn):
         (("run", "pair"), "skill `pair` needs an input, data of type `note`: data: 'text' is missing"),
         (("run", "pair", IN, "--model", "gpt-4"), "For a model of a server with OpenAI's API, write `openai:gpt-4`."),
         (("run", "pair", IN, "--max-phase-visits", "few"), "'few' is not an integer\n"),
+        (("run", "pair", "plain text"), "fix: Pass a JSON object with the fields of `note`: `text` (required)."),
+        (("run", "pair", '{"txt": "hello"}'), "fix: `txt`: did you mean `text`? Pass a JSON object"),
         (("explain", "E1"), "no error code `E1`\n  fix: `reyn explain` lists all codes."),
     ],
 )
@@ -138,3 +140,22 @@ def test_a_common_mistake_is_explained(here: Path, reyn, command: tuple[str, ...
     output = reyn(*command)
     assert (output.code, output.out) == (2, "")
     assert error in output.err
+
+
+@pytest.mark.parametrize("command", [("run", "hello"), ("lint", "hello"), ("frame", "hello")])
+def test_a_missing_skill_in_a_folder_without_a_project_suggests_init(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reyn, command: tuple[str, ...]
+):
+    monkeypatch.chdir(tmp_path)
+    assert "fix: This folder has no project: `reyn init` creates one with the skill `hello`." in reyn(*command).err
+
+
+def test_a_missing_skill_of_a_project_suggests_no_new_project(here: Path, reyn):
+    assert "reyn init" not in reyn("run", "nothing").err
+
+
+def test_an_unknown_search_provider_is_an_error_of_the_configuration(here: Path, reyn):
+    (here / "reyn.yaml").write_text("web:\n  search: {provider: altavista}\n")
+    output = reyn("doctor")
+    assert output.code == 1
+    assert "`web.search.provider` must be `brave`, `tavily` or `searxng`, not 'altavista'" in output.out

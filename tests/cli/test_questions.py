@@ -13,7 +13,7 @@ import pytest
 
 from reyn.cli import people
 from reyn.journal import Event
-from reyn.journal.kinds import Wait
+from reyn.journal.kinds import Question
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.ports import LATER
 from reyn.runs.questions import parse_reply
@@ -49,7 +49,7 @@ def test_without_a_terminal_the_run_waits_and_prints_the_answer_command(asks: Pa
     assert "waiting  just now  Which tone?" in reyn("runs").out
     [listed] = reyn("runs", "--json").json
     assert listed["next"] == "reyn answer r 1.1.1 VALUE"
-    assert listed["question"]["wait"]["suggestions"] == ["formal", "plain"]
+    assert listed["question"]["suggestions"] == ["formal", "plain"]
 
 
 def test_the_events_of_a_run_are_not_read_to_find_and_answer_its_question(asks: Path, reyn, monkeypatch):
@@ -134,7 +134,7 @@ def test_answer_with_no_resume_stores_the_answer(asks: Path, reyn):
 def test_answer_with_json_prints_the_outcome(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     left = reyn("answer", "r", "1.1.1", "plain", "--no-resume", "--json").json
-    assert left == {"run_id": "r", "wait": "1.1.1", "is_continued": False}
+    assert left == {"run_id": "r", "question_id": "1.1.1", "is_continued": False}
     reyn("run", "asking", IN, "--run-id", "s")
     assert reyn("answer", "s", "1.1.1", "plain", "--json").json["status"] == "finished"
 
@@ -197,7 +197,7 @@ def test_resume_without_an_answer_prints_the_answer_command(asks: Path, reyn):
     ],
 )
 def test_an_answer_is_text_if_the_question_takes_text_else_json(schema, text: str, value):
-    assert parse_reply(Wait("w", "question", "?", schema), text) == value
+    assert parse_reply(Question("w", "question", "?", schema), text) == value
 
 
 # -- at a terminal ------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_an_invalid_answer_at_the_terminal_is_asked_for_again(here: Path, reyn, 
 
     monkeypatch.setattr(people, "_read_line", read_line)
     people_at_terminal = people.TerminalPeople()
-    wait = Wait("w", "question", "How many?", {"type": "integer", "maximum": 5})
+    wait = Question("w", "question", "How many?", {"type": "integer", "maximum": 5})
     assert asyncio.run(people_at_terminal.ask("r", wait)) == 3
     assert asyncio.run(people_at_terminal.ask("r", wait)) is LATER
 
@@ -396,13 +396,13 @@ def test_without_a_terminal_rich_is_not_imported(asks: Path):
 # -- answers without a wait id ------------------------------------------------------------------------------
 
 
-def test_answer_needs_no_wait_id_while_a_question_is_open(asks: Path, reyn):
+def test_answer_needs_no_question_id_while_a_question_is_open(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     assert reyn("answer", "r", "plain").code == 0
     assert "reply: plain" in reyn("show", "r").out
 
 
-def test_answer_without_a_wait_id_finds_the_question_of_a_sub_run(asks_below: Path, reyn):
+def test_answer_without_a_question_id_finds_the_question_of_a_sub_run(asks_below: Path, reyn):
     reyn("run", "above", IN, "--run-id", "r")
     assert reyn("answer", "r", "plain").code == 0
     assert reyn("show", "r", "--json").json["status"] == "finished"
@@ -416,7 +416,7 @@ def test_answer_without_an_open_question_is_an_error(asks: Path, reyn):
     assert "error RYN414: run `r` has no open question; its status is finished" in output.err
 
 
-def test_answer_with_only_the_wait_id_is_an_error(asks: Path, reyn):
+def test_answer_with_only_the_question_id_is_an_error(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("answer", "r", "1.1.1")
     assert (output.code, "VALUE is missing" in output.err) == (2, True)
@@ -429,7 +429,7 @@ def test_answer_with_too_many_arguments_is_a_usage_error(asks: Path, reyn):
     assert reyn("answer", "r", "--json").json["error"]["code"] == "RYN710"
 
 
-def test_answer_without_a_wait_id_refuses_a_second_answer(asks: Path, reyn):
+def test_answer_without_a_question_id_refuses_a_second_answer(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     reyn("answer", "r", "plain", "--no-resume")
     output = reyn("answer", "r", "formal")
@@ -451,7 +451,7 @@ def test_questions_of_runs_that_execute_together_are_asked_one_after_the_other(m
 
     async def ask_both() -> list[str]:
         terminal, schema = people.TerminalPeople(), {"type": "string"}
-        waits = [Wait(str(number), "question", "Which?", schema) for number in range(2)]
+        waits = [Question(str(number), "question", "Which?", schema) for number in range(2)]
         return await asyncio.gather(*(terminal.ask("k", wait) for wait in waits))
 
     assert asyncio.run(ask_both()) == ["yes", "yes"]

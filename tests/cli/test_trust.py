@@ -59,7 +59,7 @@ def test_a_changed_project_is_not_trusted_any_more(cloned: Path, reyn):
 
 
 def test_decisions_are_listed_and_revoked(cloned: Path, reyn, tmp_path: Path):
-    assert reyn("trust", "--list").out == "no decisions; `reyn trust` in a project shows what it wants\n"
+    assert reyn("trust", "--list").out == "no decisions; `reyn trust` in a project lists the settings that need trust\n"
     assert reyn("trust", "--yes").code == 0
     assert reyn("trust", "--list").out == f"trusted     {cloned}\n"
     assert reyn("trust", "--revoke").out == f"revoked {cloned}\n"
@@ -82,8 +82,8 @@ def test_revoking_trust_names_the_secrets_that_stay_bound(here: Path, reyn):
 
 
 def test_a_project_that_wants_nothing_needs_no_trust(here: Path, reyn):
-    assert reyn("trust").out == f"{here} wants nothing that needs trust\n"
-    assert reyn("trust", "--json").json["wants"] == []
+    assert reyn("trust").out == f"{here} has no settings that need trust\n"
+    assert reyn("trust", "--json").json["grants"] == []
 
 
 def test_init_trusts_the_project_it_creates(tmp_path: Path, reyn, monkeypatch: pytest.MonkeyPatch):
@@ -225,7 +225,7 @@ def test_a_shipped_journal_is_read_but_not_continued_until_it_is_trusted(shipped
     assert wanted in reyn("trust").out
     assert reyn("trust", "--json").json["journal"] == {"is_own": False, "runs": 1, "approvals": 0}
     assert reyn("trust", "--yes").out.splitlines()[-1] == f"trusted {shipped}"
-    assert reyn("trust").out == f"{shipped} wants nothing that needs trust\n"
+    assert reyn("trust").out == f"{shipped} has no settings that need trust\n"
     assert reyn("answer", "r", "7").code == 0
 
 

@@ -53,7 +53,7 @@ def test_models_of_the_user_are_below_those_of_a_project(tmp_path: Path, own: Us
     [
         ("model: local\n", "unknown key `model`"),
         ("projcts: {}\n", "did you mean `projects`"),
-        ("projects: {/a: {wants: short}}\n", "the digest of what the project wants"),
+        ("projects: {/a: {wants: short}}\n", "the digest of the settings that need trust"),
         ("secrets: {OPENAI: [https://a.example]}\n", "a key of `secrets` must be a handle"),
         ("secrets: {'secret://K': ['https://a.example/v1']}\n", "is more than an origin"),
         ("secrets: {'secret://K': https://a.example}\n", "`secrets.secret://K` must be a list"),

@@ -19,10 +19,10 @@ from reyn.context import (
     ContextSummary,
     DataFromAgentConfig,
     DataFromSelfRef,
-    Experience,
     ExperienceForget,
     ExperienceRemember,
     InvocationSpec,
+    MemoryEntry,
     MultimodalToolResult,
     NormalizedMessage,
     NormalizedMessageList,
@@ -298,7 +298,7 @@ def test_experiences_follow_the_prompt_so_that_its_prefix_is_stable():
         prompt_contract=PromptContract("Help.\n", tool_prompt_specs=({"name": "look", "description": "see"},))
     )
     bare = compile_invocation_turn(spec, NormalizedMessageList())
-    memory = DataFromSelfRef(experiences=(Experience("exp_1", "likes tea"),), next_id=2)
+    memory = DataFromSelfRef(experiences=(MemoryEntry("exp_1", "likes tea"),), next_id=2)
     remembering = compile_invocation_turn(spec, NormalizedMessageList(), (), memory)
     assert remembering.system_prompt == f"{bare.system_prompt}\n\n# Memory\n- [exp_1] likes tea\n".replace(
         "\n\n\n", "\n\n"

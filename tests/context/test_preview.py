@@ -45,7 +45,7 @@ def recorded_frame(rt: SyncRuntime, input: Any) -> list[tuple[str, str]]:
     """The messages of the first frame of a run, without the answer."""
     result = rt.run("s", input)
     seq = next(event.seq for event in rt.events(result.run_id) if event.kind == "frame_built")
-    return rt.frame_at(result.run_id, seq)[:-1]
+    return rt.prompt_at(result.run_id, seq)[:-1]
 
 
 CASES: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {

@@ -75,7 +75,7 @@ def test_two_turns_use_the_tools_and_the_memory(project: Path):
     assert json.loads((project / "shopping.json").read_text()) == {"noodles": 2}
     with SyncRuntime.open(project, trust=True) as rt:
         [run] = [row.run_id for row in rt.runs()]
-        assert [one.text for one in rt.experiences(run)] == ["The user cooks for four."]
+        assert [one.text for one in rt.memory(run)] == ["The user cooks for four."]
     roles = [role for role, _ in conversation(project)]
     assert roles == ["user", "assistant", "tool", "tool", "assistant", "user", "assistant", "tool", "assistant"]
 

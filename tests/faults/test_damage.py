@@ -42,7 +42,7 @@ class StoredProject:
         async with OSRuntime.open(self.root, model=ScriptedModel(ANSWERS)) as rt:
             for run in RUNS:
                 stopped = await rt.run("pair", {"text": "in"}, run_id=run)
-                rt.answer(run, stopped.wait.id, f"yes to {run}")
+                rt.answer(run, stopped.question.id, f"yes to {run}")
                 if run != "waits":
                     assert (await rt.resume(run)).ok
 

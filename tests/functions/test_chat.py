@@ -211,7 +211,7 @@ def test_an_exported_run_has_its_history(tmp_path: Path):
         reply = await world.agent("two", [Message("user", "one"), Message("assistant", "hello")])
         archive = b"".join(world.rt.export(reply.run_id))
         assert b"hello" in archive
-        frame = world.rt.frame_at(reply.run_id)
+        frame = world.rt.prompt_at(reply.run_id)
         assert [role for role, _ in frame] == ["system", "user", "assistant", "user", "tools", "answer"]
         world.model.requests.clear()
         again = await world.agent._definition.view(world.rt).rerun(reply.run_id)

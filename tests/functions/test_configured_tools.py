@@ -50,7 +50,7 @@ def is_imported(shop: tuple[Path, str]) -> bool:
 def test_a_project_that_is_not_trusted_loads_no_code(shop):
     with SyncRuntime.open(shop[0]) as rt:
         assert rt.ops.get("shout") is None
-        assert [want.text for want in rt.trust.ignored] == [f"tools: load {shop[1]}:shout"]
+        assert [grant.text for grant in rt.trust.ignored] == [f"tools: load {shop[1]}:shout"]
     assert not is_imported(shop)
     assert "shout" not in reyn("ops").stdout
     assert not is_imported(shop)

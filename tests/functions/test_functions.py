@@ -81,7 +81,7 @@ def test_a_call_returns_the_typed_value_and_is_a_run(tmp_path: Path):
 def test_the_docstring_is_the_instruction_and_its_braces_are_text(tmp_path: Path):
     with sync_runtime(tmp_path, finish({"name": "Oslo", "people": 1})) as rt, use_runtime(rt):
         describe(detail="long", name="Oslo")
-        prompt = rt.frame_at(rt.runs()[0].run_id)
+        prompt = rt.prompt_at(rt.runs()[0].run_id)
         assert 'An example of JSON: {"name": "Oslo"} and {braces} and {0}.' in prompt[0][1]
         assert prompt[1][1].startswith("detail: long\nname: Oslo")
 
@@ -112,7 +112,7 @@ def test_a_value_that_python_code_refuses_is_asked_for_again_and_replays_without
         assert result.value == Even(number=4)
         [error] = [event.data for event in rt.events(result.run_id) if event.kind == "validation_error"]
         assert (error["class"], error["path"]) == ("value", "$.artifact.data.number")
-        assert "the number must be even" in rt.frame_at(result.run_id)[-2][1]
+        assert "the number must be even" in rt.prompt_at(result.run_id)[-2][1]
         assert rt.replay(result.run_id).events == len(kinds(rt, result.run_id))
 
 
@@ -206,7 +206,7 @@ def test_an_argument_of_ten_megabytes_is_recorded_once_and_truncated_in_the_prom
     with sync_runtime(tmp_path, value(3)) as rt, use_runtime(rt):
         result = length.run(text)
         assert "content_truncated" in kinds(rt, result.run_id)
-        assert len(rt.frame_at(result.run_id)[1][1]) < 100_000
+        assert len(rt.prompt_at(result.run_id)[1][1]) < 100_000
 
 
 def test_the_arguments_may_be_called_type_and_data(tmp_path: Path):
@@ -229,7 +229,7 @@ def write(text: str) -> str:
 def test_template_parameters_are_filled_and_other_braces_are_text(tmp_path: Path):
     with sync_runtime(tmp_path, value("ok")) as rt, use_runtime(rt):
         write.options(template_params={"tone": "dry {topic}"})("x")
-        system = rt.frame_at(rt.runs()[0].run_id)[0][1]
+        system = rt.prompt_at(rt.runs()[0].run_id)[0][1]
     assert 'Write about cities in a dry {topic} tone. Literal: {"tone": "x"}, {other}, {dry {topic}}.' in system
 
 

@@ -71,7 +71,7 @@ def test_mutations_of_a_hook_are_part_of_the_conversation_and_are_replayed_witho
         second = await talk.agent("again")
         assert talk.seen() == ["hi", "It is day 1.", "Hello.", "again", "It is day 2."]
         assert [message.text for message in second.history] == [*talk.seen(), "Bye."]
-        assert [one.text for one in talk.rt.experiences(first.run_id)] == ["day 1", "day 2"]
+        assert [one.text for one in talk.rt.memory(first.run_id)] == ["day 1", "day 2"]
         assert "day 2" in talk.model.requests[-1].messages[0].text
         assert called == [("1.1", 1), ("2.1", 4)]
         await talk.check()
@@ -183,7 +183,7 @@ def raises(turn: HookTurn) -> None:
         (lambda _: [AssistantMessage("", (ToolCall("a", "f", "{}"),))], "have no result"),
         (lambda _: [UserMessage("\ud800")], "lone surrogate"),
         (lambda _: [UserMessage("x", (Image("image/png", "!"),))], "not base64"),
-        (lambda _: [ExperienceForget("exp_9")], "no experience"),
+        (lambda _: [ExperienceForget("exp_9")], "the memory has no entry"),
         (lambda _: [ContextReplace(["x"])], "not a transcript"),  # type: ignore[arg-type]
     ],
 )
@@ -250,6 +250,30 @@ def test_an_image_can_be_said_in_a_conversation_with_a_key(tmp_path: Path):
         assert [images for _, images in sent if images] == [(first,), (second, first)]
         assert sent[-1] == ("Which do you prefer?", ())
         assert [message.images for message in reply.history if message.images] == [(first,), (second, first)]
+        await talk.check()
+
+    asyncio.run(scenario())
+
+
+def test_a_conversation_with_a_key_can_be_copied_and_both_go_on(tmp_path: Path):
+    from reyn.errors import CallImpossible, RunIdTaken, RunNotFound
+    from tests.functions.test_chat import add
+
+    async def scenario() -> None:
+        talk = Talk(tmp_path, "Hello.", "One.", "Two.", toolkit=[add])
+        first = await talk.agent("hi")
+        talk.rt.remember(first.run_id, "The user is polite.")
+        copy = await talk.agent.fork("copy")
+        assert (await copy("again")).text == "One."
+        reply = await talk.agent("bye")
+        assert talk.seen() == ["hi", "Hello.", "bye"]
+        assert [message.text for message in reply.history] == ["hi", "Hello.", "bye", "Two."]
+        assert [one.text for one in talk.rt.experiences(copy.conversation)] == ["The user is polite."]
+        for key, error in (("copy", RunIdTaken), ("k", CallImpossible), (5, CallImpossible)):
+            with pytest.raises(error):
+                await talk.agent.fork(key)
+        with pytest.raises(RunNotFound):
+            await talk.agent.options(key="nothing").fork("other")
         await talk.check()
 
     asyncio.run(scenario())

@@ -108,7 +108,7 @@ def test_an_unsafe_tool_that_was_killed_asks_an_operator(kiosk: Path):
     assert call(kiosk, "charge").returncode == -signal.SIGKILL
     resumed = reyn("resume", "k", "--no-input", "--json")
     assert resumed.returncode == 4, resumed.stderr
-    wait = json.loads(resumed.stdout)["wait"]
+    wait = json.loads(resumed.stdout)["question"]
     assert wait["reason"] == "unsafe"
     answered = reyn("answer", "k", wait["id"], "done", "--json")
     assert answered.returncode == 0, answered.stderr

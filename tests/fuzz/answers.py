@@ -209,8 +209,8 @@ def _go_on(rt: SyncRuntime, result: RunResult | None) -> RunResult | None:
     """Answer questions and retry once, as an operator would."""
     for _ in range(6):
         if result is not None and result.status == "waiting":
-            assert result.wait is not None
-            rt.answer("k", result.wait.id, "yes")
+            assert result.question is not None
+            rt.answer("k", result.question.id, "yes")
             result = rt.resume("k")
         elif result is not None:
             break

@@ -198,7 +198,7 @@ def _use(case: Case, rt: SyncRuntime, world: World, run: str) -> None:
     actions: dict[str, Callable[[], Any]] = {
         "result": lambda: rt.result(run),
         "events": lambda: [event.as_json() for event in rt.events(run)],
-        "frame": lambda: rt.frame_at(run),
+        "frame": lambda: rt.prompt_at(run),
         "next": lambda: [rt.display_status(rt.find(run)), rt.next_action(rt.find(run)), rt.open_question(rt.find(run))],
         "verify": lambda: rt.verify(run),
         "replay": lambda: rt.replay(run),
@@ -258,8 +258,8 @@ def _start_victim(root: Path) -> str:
     _write_order(root)
     with SyncRuntime.open(root, model=Ordering("honest")) as rt:
         result = rt.run("order", {"text": "in"}, run_id="order")
-        assert result.wait is not None
-        return result.wait.id
+        assert result.question is not None
+        return result.question.id
 
 
 def _use_victim(case: Case, rt: SyncRuntime, wait: str) -> None:
@@ -351,8 +351,8 @@ def planted_sub_run(chance: random.Random, folder: Path) -> list[bytes]:
     _write_order(root)
     with SyncRuntime.open(root, model=Ordering(PLANTED)) as rt:
         result = rt.run("order", {"text": "in"}, run_id="order")
-        assert result.wait is not None
-        rt.answer("order", result.wait.id, "yes")
+        assert result.question is not None
+        rt.answer("order", result.question.id, "yes")
         rt.resume("order")
         archive = Archive(b"".join(rt.export("order")))
     child = next(run for run in archive.header["runs"] if run != "order")

@@ -96,7 +96,7 @@ def _run(case: Case, root: Path, printed: list[tuple[str, bytes]]) -> None:
                 with case.holds("replay"):
                     rt.replay(name)
             with case.guarded("frame at"):
-                printed.append(("a frame", repr(rt.frame_at(name)).encode("utf-8", "replace")))
+                printed.append(("a frame", repr(rt.prompt_at(name)).encode("utf-8", "replace")))
 
 
 class Constrained(Overheard):

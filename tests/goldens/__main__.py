@@ -186,9 +186,9 @@ def play(root: Path, name: str) -> list[bytes]:
                 clock.advance(10)
                 result = rt.resume(name)
             elif result.status == "waiting":
-                assert result.wait is not None
-                said = SAID[result.wait.id] if name == "approved" else "yes"
-                rt.answer(name, result.wait.id, said, by="ada")
+                assert result.question is not None
+                said = SAID[result.question.id] if name == "approved" else "yes"
+                rt.answer(name, result.question.id, said, by="ada")
                 result = rt.resume(name)
             else:
                 limit = "no_progress" if result.reason.startswith("no progress") else "max_phase_visits"

@@ -57,7 +57,7 @@ def test_every_frame_of_a_golden_journal_is_available_as_a_value(path: Path, tmp
         for run in runs:
             for seq in [event.seq for event in rt.events(run) if event.kind == "frame_built"]:
                 frame = rt.context_frame(run, seq)
-                assert list(frame.messages) == [one for one in rt.frame_at(run, seq) if one[0] != "answer"]
+                assert list(frame.messages) == [one for one in rt.prompt_at(run, seq) if one[0] != "answer"]
                 assert bool(frame.warnings) == (rules_of(path) not in SUPPORTED_RULES)
 
 

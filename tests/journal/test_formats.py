@@ -129,7 +129,7 @@ def test_a_run_of_an_earlier_release_is_blocked_and_can_be_forked_cancelled_and_
 
 def continued(root: Path) -> RunResult:
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
-        wait = rt.result("waits").wait
+        wait = rt.result("waits").question
         assert wait is not None
         rt.answer("waits", wait.id, "this one")
         result = rt.resume("waits")

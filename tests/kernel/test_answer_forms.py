@@ -98,7 +98,7 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
         rejected, accepted, _ = model.seen
         frames = [event.seq for event in rt.events(run) if event.kind == "frame_built"]
         for request, seq in zip((rejected, accepted), frames, strict=False):
-            *messages, answer = rt.frame_at(run, seq)
+            *messages, answer = rt.prompt_at(run, seq)
             chosen = [(role.removeprefix("choice:"), text) for role, text in messages if role.startswith("choice:")]
             named = [(role.removeprefix("topic:"), text) for role, text in messages if role.startswith("topic:")]
             decided = messages[len(chosen) + len(named) :]
@@ -122,16 +122,16 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
         assert named[1] == ("choices", "check: the text needs a review\nend: the text is short")
         assert decided[1] == ("user", "in")
         assert len(decided) == 4
-        assert [section.name for section in rt.frame_sections(run, frames[0])] == ["choice", "system", "input"]
-        assert list(rt.context_frame(run, frames[0]).messages) == rt.frame_at(run, frames[0])[:-1]
-        assert [role for role, _ in rt.frame_at(run)] == ["system", "user", "answer"]  # one candidate: one step
+        assert [section.name for section in rt.prompt_sections(run, frames[0])] == ["choice", "system", "input"]
+        assert list(rt.context_frame(run, frames[0]).messages) == rt.prompt_at(run, frames[0])[:-1]
+        assert [role for role, _ in rt.prompt_at(run)] == ["system", "user", "answer"]  # one candidate: one step
         assert rt.replay(run).events == rt.verify(run).events
 
 
 def test_a_model_that_answers_at_once_has_no_first_step(root: Path):
     with SyncRuntime.open(root, model=ShortModel([GO, END]), journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": "in"}).run_id
-        assert not any(role.startswith("choice:") for role, _ in rt.frame_at(run))
+        assert not any(role.startswith("choice:") for role, _ in rt.prompt_at(run))
         assert not any(one.chose_first for one in bodies(rt, run, "llm_responded"))
 
 

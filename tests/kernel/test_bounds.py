@@ -169,7 +169,7 @@ def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str],
         result = rt.run("s", {"text": "in"}, run_id="k")
         for _ in range(10):
             if result.status == "waiting":
-                rt.answer("k", result.wait.id, "yes")
+                rt.answer("k", result.question.id, "yes")
                 result = rt.resume("k")
             elif result.status == "failed":
                 break

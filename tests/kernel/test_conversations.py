@@ -25,7 +25,7 @@ from reyn.errors import (
 )
 from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, Part, TranscriptExtended
 from reyn.kernel.run_state import apply, fold
-from reyn.runs.frames import frame_at
+from reyn.runs.frames import prompt_at
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
 
@@ -60,8 +60,8 @@ def converse(project: Project, answers: list, *said: str, run_id: str = "k", **o
 
 def say(rt: SyncRuntime, waiting: RunResult, text: str) -> RunResult:
     """Answer the open question of a conversation, and let it go on."""
-    assert waiting.wait is not None, waiting
-    rt.answer(waiting.run_id, waiting.wait.id, text)
+    assert waiting.question is not None, waiting
+    rt.answer(waiting.run_id, waiting.question.id, text)
     return rt.resume(waiting.run_id)
 
 
@@ -76,8 +76,8 @@ def texts(project: Project, call: int) -> list[str]:
 def test_a_phase_that_follows_itself_shows_its_reply_and_waits_for_the_user(project: Project):
     result = converse(project, [go("chat", "Hello!"), finish("Bye.")], "Hi")
     assert result.status == "waiting"
-    assert result.wait is not None
-    assert result.wait.message == "Hello!"
+    assert result.question is not None
+    assert result.question.message == "Hello!"
     with project.open([go("chat", "Hello!"), finish("Bye.")]) as rt:
         result = say(rt, result, "Goodbye")
     assert result.status == "finished"
@@ -252,7 +252,7 @@ def test_the_recorded_frames_are_what_the_model_received(tmp_path: Path):
     converse(project, answers, "Hi", "And?")
     for call in range(5):
         seq = seq_of(project, "llm_requested", call)
-        *messages, (role, _) = frame_at("k", project.journal.read("k"), seq, project.journal.blob)
+        *messages, (role, _) = prompt_at("k", project.journal.read("k"), seq, project.journal.blob)
         assert role == "answer"
         assert messages == sent(project, call)
 
@@ -294,28 +294,28 @@ def test_a_preview_shows_what_the_next_turn_sends_and_records_nothing(tmp_path: 
     converse(project, answers, "I am Ada")
     before = len(project.kinds())
     with project.open(answers) as rt:
-        preview = rt.next_frame("k", "Goodbye")
+        preview = rt.next_prompt("k", "Goodbye")
         assert len(project.kinds()) == before
         assert rt.find("k").status == "waiting"
         say(rt, rt.result("k"), "Goodbye")
         assert preview == sent(project, 0)
         with pytest.raises(RunNotResumable, match="finished"):
-            rt.next_frame("k")
+            rt.next_prompt("k")
 
 
 def test_a_preview_without_an_answer_says_that_the_run_waits(project: Project):
     converse(project, [go("chat", "Hello!")], "Hi")
     with project.open([]) as rt:
         with pytest.raises(RunNotResumable, match="waiting"):
-            rt.next_frame("k")
+            rt.next_prompt("k")
         with pytest.raises(RunNotResumable, match="another answer"):
-            rt.next_frame("k", 3)
+            rt.next_prompt("k", 3)
 
 
 def test_a_preview_of_a_failed_run_shows_the_request_that_is_sent_again(project: Project):
     with project.open([], model=Unreachable()) as rt:
         rt.run("talk", "Hi", run_id="k")
-        assert rt.next_frame("k")[-1] == ("user", "Hi")
+        assert rt.next_prompt("k")[-1] == ("user", "Hi")
 
 
 HISTORY: list[dict[str, Any]] = [
@@ -341,7 +341,7 @@ def test_a_run_can_start_with_a_history(project: Project):
         assert request[-1].text == "And now?"
         out = rt.transcript("k")
         assert [message.text for message in out][:5] == ["What is in a.txt?", "", "noodles", "Noodles.", "And now?"]
-        assert rt.frame_at("k")[1][1] == "What is in a.txt?"
+        assert rt.prompt_at("k")[1][1] == "What is in a.txt?"
     assert project.is_sound()
 
 
@@ -359,7 +359,7 @@ def test_histories_that_extend_each_other_share_their_content(project: Project):
     assert history.length == 4 + 24
     with project.open([]) as rt:
         assert rt.replay("k11").events
-        assert len(rt.frame_at("k11")) == 1 + 4 + 23 + 1
+        assert len(rt.prompt_at("k11")) == 1 + 4 + 23 + 1
 
 
 def test_a_history_can_move_to_another_journal(tmp_path: Path):
@@ -447,7 +447,7 @@ def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Pro
         rt.remember("k", "The user is called Ada.")
         rt.remember("k", "Ada likes tea.")
         rt.forget("k", "exp_1")
-        assert [(one.id, one.text) for one in rt.experiences("k")] == [("exp_2", "Ada likes tea.")]
+        assert [(one.id, one.text) for one in rt.memory("k")] == [("exp_2", "Ada likes tea.")]
         with pytest.raises(MutationInvalid, match="exp_1"):
             rt.forget("k", "exp_1")
         with pytest.raises(MutationInvalid, match="blank"):
@@ -473,7 +473,7 @@ def test_a_program_asks_for_a_compaction_which_happens_before_the_next_call(proj
         assert "They talked about numbers." in last[0]
         assert "three" in last[-1]
         assert "one one" not in "".join(last)
-        say(rt, result, "four") if result.wait is None else None
+        say(rt, result, "four") if result.question is None else None
         assert rt.replay("k").events == rt.verify("k").events
 
 

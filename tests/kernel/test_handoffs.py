@@ -398,9 +398,9 @@ def test_a_recorded_frame_has_the_tokens_of_each_section(tmp_path: Path):
     project = make(tmp_path, {"check": "context: {max_tokens: 20}\n"})
     assert project.run("rpi", [plan("word " * 200), *ANSWERS[1:]]).ok
     with project.open([]) as rt:
-        sections = rt.frame_sections("k")
+        sections = rt.prompt_sections("k")
         shown = {section.name: section for section in sections}
-        messages = rt.frame_at("k")
+        messages = rt.prompt_at("k")
     assert list(shown) == ["system", "input", "handoff", "answer"]
     handoff = shown["handoff"]
     assert handoff.was_truncated
@@ -416,7 +416,7 @@ def test_a_truncated_input_is_shown_with_its_whole_size(tmp_path: Path):
     project = make(tmp_path, {"look": ""})
     assert project.run("rpi", ANSWERS[:1], {"text": "long " * 20_000}).status == "failed"
     with project.open([]) as rt:
-        section = next(one for one in rt.frame_sections("k", 8) if one.name == "input")
+        section = next(one for one in rt.prompt_sections("k", 8) if one.name == "input")
     assert section.was_truncated
     assert 20_000 < section.original_tokens < 30_000
 

@@ -172,7 +172,7 @@ def test_a_question_of_one_sub_run_costs_no_answer_of_the_others(tmp_path: Path)
     async def finish_all(result: Any) -> Any:
         async with OSRuntime.open(tmp_path, model=model) as runtime:
             while result.status == "waiting":
-                runtime.answer("k", result.wait.id, "this one")
+                runtime.answer("k", result.question.id, "this one")
                 result = await runtime.resume("k")
             assert (await runtime.replay("k")).events == len(list(runtime.events("k")))
             return result

@@ -142,9 +142,9 @@ def test_an_answer_of_the_user_is_progress(tmp_path: Path):
     answers = [answer for _ in range(5) for answer in (act(question("More?")), go("turn", "in"))] + [finish()]
     result = project.run("loop", answers)
     for _ in range(5):
-        assert result.wait is not None
+        assert result.question is not None
         with project.open(answers) as rt:
-            rt.answer("k", result.wait.id, "yes")
+            rt.answer("k", result.question.id, "yes")
             result = rt.resume("k")
     assert result.ok
     assert project.is_sound()

@@ -235,8 +235,8 @@ def test_a_conversation_with_native_tools_shows_calls_and_results_of_earlier_tur
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
         waiting = rt.run("talk", "How much are noodles?", run_id="k")
         for text in ("Really?", "Bye"):
-            assert waiting.wait is not None, waiting
-            rt.answer("k", waiting.wait.id, text)
+            assert waiting.question is not None, waiting
+            rt.answer("k", waiting.question.id, text)
             waiting = rt.resume("k")
         assert waiting.status == "finished"
         second = list(model.requests[2].messages)
@@ -258,7 +258,7 @@ def test_a_conversation_with_native_tools_shows_calls_and_results_of_earlier_tur
             "Bye",
         ]
         for call, frame in enumerate(event for event in rt.events("k") if event.kind == "llm_requested"):
-            recorded = [text for role, text in rt.frame_at("k", frame.seq) if role in ("system", "user")]
+            recorded = [text for role, text in rt.prompt_at("k", frame.seq) if role in ("system", "user")]
             assert recorded == [one.text for one in model.requests[call].messages if one.role in ("system", "user")]
         check_sound(rt, "k")
 

@@ -286,7 +286,7 @@ def test_the_operator_can_be_asked_about_a_safe_step(tmp_path: Path):
     result = project.run("s", [finish()], permissions={"python": "ask"})
     assert result.status == "waiting"
     with project.open([finish()], permissions={"python": "ask"}) as runtime:
-        runtime.answer("k", result.wait.id, "approve")
+        runtime.answer("k", result.question.id, "approve")
         assert runtime.resume("k").ok
 
 

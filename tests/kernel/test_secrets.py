@@ -108,7 +108,7 @@ def test_a_model_that_knows_a_secret_cannot_write_it(project: Project):
 
 def test_inputs_and_answers_are_scrubbed(project: Project):
     with project.open([act(question("which?")), finish()]) as rt:
-        wait = rt.run("s", {"text": f"use {KEY}"}, run_id="k").wait
+        wait = rt.run("s", {"text": f"use {KEY}"}, run_id="k").question
         assert wait is not None
         posted = rt.answer("k", wait.id, f"take {KEY}")
         result = rt.resume_answered(posted)
@@ -137,7 +137,7 @@ def test_content_recorded_before_a_secret_was_known_is_not_sent(project: Project
         assert rt.run("s", {"text": f"use {KEY}"}, run_id="k").status == "waiting"
     monkeypatch.setenv("REYN_SECRET_FAR_KEY", KEY)
     with project.open([act(question("which?")), finish()]) as rt:
-        wait = rt.result("k").wait
+        wait = rt.result("k").question
         assert wait is not None
         assert rt.resume_answered(rt.answer("k", wait.id, "x")) is not None
     assert not any(KEY in message.text for request in project.model.requests for message in request.messages)

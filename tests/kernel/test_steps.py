@@ -207,7 +207,7 @@ def test_a_preprocessor_runs_on_every_visit(tmp_path: Path):
 
 def answer(project: Project, value: object, answers: list) -> RunResult:
     with project.open(answers) as rt:
-        wait = rt.result("k").wait
+        wait = rt.result("k").question
         assert wait is not None
         rt.answer("k", wait.id, value, by="ada")
         return rt.resume("k")
@@ -216,8 +216,8 @@ def answer(project: Project, value: object, answers: list) -> RunResult:
 def test_a_step_asks_a_person_before_the_model_is_called(tmp_path: Path):
     project = make(tmp_path, "  - ask_user: {question: Which tone?, suggestions: [formal, plain], into: data.tone}\n")
     result = project.run("s", [finish()])
-    assert (result.status, result.wait.id, result.wait.reason) == ("waiting", "1.pre.1", "question")
-    assert (result.wait.message, result.wait.suggestions) == ("Which tone?", ("formal", "plain"))
+    assert (result.status, result.question.id, result.question.reason) == ("waiting", "1.pre.1", "question")
+    assert (result.question.message, result.question.suggestions) == ("Which tone?", ("formal", "plain"))
     assert project.model.requests == []
     assert answer(project, "plain", [finish()]).ok
     assert seen(project)["tone"] == "plain"
@@ -234,7 +234,7 @@ def test_a_step_asks_a_person_before_the_result_is_returned(tmp_path: Path):
     )
     project = make(tmp_path, steps, where="post")
     result = project.run("s", [finish("line\n## one")])
-    assert result.wait.message == 'Send it?\n{\n  "text": "line\\n## one"\n}'
+    assert result.question.message == 'Send it?\n{\n  "text": "line\\n## one"\n}'
     with pytest.raises(ReplyInvalid):
         answer(project, "perhaps", [finish()])
     assert answer(project, "yes", [finish()]).artifact["data"]["sent"] == "yes"
@@ -263,8 +263,8 @@ def test_a_step_asks_once_for_every_item_of_a_list(tmp_path: Path):
     )
     project = make(tmp_path, step)
     result = project.run("s", [finish()], {"names": ["a", "b"]})
-    assert (result.wait.id, result.wait.message) == ("1.pre.1.1", 'Keep it?\n"a"')
-    assert answer(project, "yes", [finish()]).wait.message == 'Keep it?\n"b"'
+    assert (result.question.id, result.question.message) == ("1.pre.1.1", 'Keep it?\n"a"')
+    assert answer(project, "yes", [finish()]).question.message == 'Keep it?\n"b"'
     assert answer(project, "no", [finish()]).ok
     assert seen(project)["kept"] == ["yes", "no"]
     assert project.is_sound()
@@ -275,7 +275,7 @@ def test_a_question_of_a_step_in_a_sub_run_is_answered_through_the_parent(tmp_pa
     write_skill(tmp_path, "child", {"c": ["end"]}, phase_keys={"c": steps}, artifacts={"note": OPEN})
     write_skill(tmp_path, "s", {"@child": ["end"]}, artifacts={"note": OPEN})
     project = Project(tmp_path)
-    assert project.run("s", [finish()]).wait.id == "1.1/1.pre.1"
+    assert project.run("s", [finish()]).question.id == "1.1/1.pre.1"
     assert answer(project, "yes", [finish()]).ok
     assert project.is_sound()
     assert project.is_sound("k.1.1")

@@ -85,7 +85,7 @@ def test_a_question_of_a_sub_run_can_be_answered_through_either_run(tmp_path: Pa
     answers = [act(RUN), act(question("Deep?")), finish(), go("b"), finish()]
     result = project.run("outer", answers)
     assert (result.status, result.reason) == ("waiting", "Deep?")
-    assert result.wait.run == "k.1.1.1"
+    assert result.question.run == "k.1.1.1"
     with project.open(answers) as rt:
         assert {row.status for row in rt.runs()} == {"waiting"}
         with pytest.raises(Exception, match="waits for a reply"):

@@ -96,7 +96,7 @@ def test_the_oldest_tool_results_are_truncated_first_and_calls_keep_their_result
         assert "1.1.1" in [one.name for one in budgets[-1].truncated]
         check_sound(rt)
         # The run's own transcript is whole.
-        assert [name for name, _ in rt.frame_at("k")].count("tool") == 6
+        assert [name for name, _ in rt.prompt_at("k")].count("tool") == 6
 
 
 def test_what_is_truncated_can_be_read_again(root: Path):

@@ -14,7 +14,7 @@ from reyn.errors import ModelUnavailable, RunNotResumable
 from reyn.functions import tool
 from reyn.journal import MemoryJournal, decode
 from reyn.models import ModelAnswer, ToolCall
-from reyn.runs.frames import frame_at
+from reyn.runs.frames import prompt_at
 from tests.support import write_skill
 
 
@@ -62,7 +62,7 @@ class Talk:
         found = self.rt.journal.find("k")
         if found is None:
             return await self.rt.run("talk", text, run_id="k")
-        self.rt.answer("k", found.wait.id, text)
+        self.rt.answer("k", found.question.id, text)
         return await self.rt.resume("k")
 
     def abort(self, reason: str = "enough", partial: str = "") -> None:
@@ -255,11 +255,11 @@ def test_a_turn_is_aborted_while_a_tool_waits_for_approval(tmp_path: Path):
         folder.write_text(folder.read_text().replace("allowed_ops: []", "allowed_ops: [ask_user]"))
         talk.model._answers[0] = [ToolCall("x", "ask_user", '{"question": "Which one?"}')]
         result = await talk.say("one")
-        assert result.wait.message == "Which one?"
+        assert result.question.message == "Which one?"
         talk.abort()
         result = await talk.rt.resume("k")
         assert result.status == "waiting"
-        assert result.wait.id.endswith(".message")
+        assert result.question.id.endswith(".message")
         await talk.say("two")
         assert [role for role, _ in talk.seen()] == ["user", "assistant", "tool", "user"]
         await talk.check()
@@ -276,7 +276,7 @@ def test_the_recorded_frame_shows_the_aborted_turn(tmp_path: Path):
         talk = Talk(tmp_path, Chatty(calls("first", "first"), "Fine."), first=first)
         await talk.say("one")
         await talk.say("two")
-        messages = frame_at("k", talk.rt.events("k"), None, talk.rt.content)
+        messages = prompt_at("k", talk.rt.events("k"), None, talk.rt.content)
         assert [role for role, _ in messages] == [
             "system", "user", "assistant", "tool", "tool", "user", "tools", "answer",
         ]  # fmt: skip

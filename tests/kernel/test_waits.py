@@ -28,8 +28,8 @@ ANSWERS = [act(question("Which one?", suggestions=["red", "blue"])), go("b"), fi
 def test_a_question_stops_the_run_until_it_is_answered(asking: Project):
     result = asking.run("s", ANSWERS)
     assert (result.status, result.exit_code, result.reason) == ("waiting", 4, "Which one?")
-    assert result.wait is not None
-    assert result.wait.suggestions == ("red", "blue")
+    assert result.question is not None
+    assert result.question.suggestions == ("red", "blue")
     with asking.open(ANSWERS) as rt:
         assert [row.wait.id for row in rt.runs()] == ["1.1.1"]
         with pytest.raises(RunNotResumable, match="waits for a reply"):

@@ -321,7 +321,7 @@ def test_an_unavailable_feature_of_a_sub_skill_is_an_error_at_its_reference(tmp_
 @pytest.mark.parametrize("kind", ["embed", "index_write", "index_drop"])
 def test_a_reserved_op_in_allowed_ops_is_a_warning(tmp_path: Path, kind: str):
     folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": f"file, {kind}"})
-    message = f"op `{kind}` is reserved for a later version; the model is not offered it"
+    message = f"op `{kind}` is reserved for a later version; Reyn does not offer it to the model"
     assert unsupported(folder) == [("phases/a.md", 5, "warning", message)]
     assert "RYN122" not in {finding.code for finding in lint_skill(folder)}
 

@@ -99,10 +99,10 @@ def test_any_other_tool_asks_the_operator(desk: Desk, tool: str, trusted: bool, 
     desk.die_during_a_call(tool, trusted=trusted)
     with desk.open() as runtime:
         waiting = runtime.resume("k")
-        assert (waiting.status, waiting.wait.reason) == ("waiting", "unsafe")
-        assert f"mcp:desk/{tool}" in waiting.wait.message
+        assert (waiting.status, waiting.question.reason) == ("waiting", "unsafe")
+        assert f"mcp:desk/{tool}" in waiting.question.message
         assert desk.called() == [tool]
-        runtime.answer("k", waiting.wait.id, resolution)
+        runtime.answer("k", waiting.question.id, resolution)
         assert runtime.resume("k").ok
         assert runtime.replay("k").status == "finished"
         [completed] = [event for event in runtime.events("k") if event.kind == f"mcp:desk/{tool}_completed"]
@@ -119,8 +119,8 @@ def test_an_approval_in_another_process_continues_the_run(desk: Desk):
     def approve() -> None:
         with desk.open() as runtime:
             waiting = runtime.result("k")
-            assert (waiting.status, waiting.wait.reason) == ("waiting", "approval")
-            assert runtime.resume_answered(runtime.answer("k", waiting.wait.id, "approve")).ok
+            assert (waiting.status, waiting.question.reason) == ("waiting", "approval")
+            assert runtime.resume_answered(runtime.answer("k", waiting.question.id, "approve")).ok
 
     assert in_child(approve) == 0
     assert desk.called() == ["do"]
@@ -134,7 +134,7 @@ def test_an_approval_does_not_cover_a_definition_that_changed_meanwhile(desk: De
     desk.script({"kind": "mcp:desk/do"})
     with desk.open() as runtime:
         waiting = runtime.run("caller", {"text": "in"}, run_id="k")
-        runtime.answer("k", waiting.wait.id, "approve")
+        runtime.answer("k", waiting.question.id, "approve")
     desk.configure("changed", rule="ask")
     with desk.open() as runtime:
         assert runtime.resume("k").ok

@@ -156,9 +156,9 @@ def test_a_project_that_is_not_trusted_starts_no_server(tools: Tools):
     tools.accept()
     (tools.root / "reyn.yaml").write_text(json.dumps({"mcp": tools.configured("")["mcp"]}))
     with SyncRuntime.open(tools.root) as runtime:
-        [want] = runtime.trust.ignored
-        assert (want.kind, want.key) == ("code", "mcp.servers.desk")
-        assert str(SERVER) in want.text
+        [grant] = runtime.trust.ignored
+        assert (grant.kind, grant.key) == ("code", "mcp.servers.desk")
+        assert str(SERVER) in grant.text
         assert runtime.ops.get("mcp:desk/do") is None
         with pytest.raises(McpServerUnknown, match="may need trust"):
             runtime.mcp_tools("desk")

@@ -63,7 +63,7 @@ def test_a_cloned_project_does_not_get_the_key(
     assert run_app(("run", "pair", '{"text": "x"}', "--run-id", "r")) == 1
     output = capsys.readouterr().out
     assert f"`{key}` is not sent to {server.url.removesuffix('/v1')}: the project is not trusted (RYN312)" in output
-    assert "`reyn trust` shows what it wants; `reyn secret allow" in output
+    assert "`reyn trust` lists them and asks; `reyn secret allow" in output
     assert run_app(("resume", "r", "--retry")) == 1
     assert run_app(("rerun", "r")) == 1
     assert server.requests == []

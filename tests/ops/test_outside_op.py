@@ -153,8 +153,8 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")
                 if result.status == "waiting":
-                    runtime.answer("k", result.wait.id, "again")
-                    asked = result.wait.reason
+                    runtime.answer("k", result.question.id, "again")
+                    asked = result.question.reason
                     return await runtime.resume("k"), asked
                 return result, ""
 
@@ -211,11 +211,11 @@ def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, requ
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")
                 while result.status == "waiting":
-                    if result.wait.reason == "unsafe":
+                    if result.question.reason == "unsafe":
                         asked = "unsafe"
                     is_pending = bool(runtime.journal.drain("k", runtime.find("k").messages_taken))
                     if not is_pending:
-                        runtime.answer("k", result.wait.id, "done" if result.wait.reason == "unsafe" else "yes")
+                        runtime.answer("k", result.question.id, "done" if result.question.reason == "unsafe" else "yes")
                     result = await runtime.resume("k")
                 assert result.ok, result
             return asked
@@ -271,7 +271,7 @@ def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, 
     assert project.run("wire", answers, ops=[Telegraph(log)]).status == "waiting"
     with project.open(answers) as rt:
         assert [row.status for row in rt.runs()] == ["waiting"]
-        assert rt.result("k").wait.message == "Now?"
+        assert rt.result("k").question.message == "Now?"
         assert rt.verify("k").events == len(project.kinds())
         lines = list(rt.export("k"))
         assert rt.replay("k").missing_ops == ("telegraph",)
@@ -459,9 +459,9 @@ def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
 
     answers = [act(SEND), finish()]
     waiting = project.run("wire", answers, ops=[Asking(log)])
-    assert (waiting.status, waiting.wait.message) == ("waiting", "Really?")
+    assert (waiting.status, waiting.question.message) == ("waiting", "Really?")
     with project.open(answers, ops=[Asking(log)]) as rt:
-        rt.answer("k", waiting.wait.id, "yes")
+        rt.answer("k", waiting.question.id, "yes")
         assert rt.resume("k").ok
         assert rt.replay("k").events == rt.verify("k").events
     assert '"sent":3' in project.model.turn_message(0)
@@ -474,14 +474,14 @@ def test_a_file_that_it_writes_is_approved_as_a_rule_asks(project: Project, log:
 
     options = {"ops": [Writing(log)], "permissions": {"file.write": [{"ask": "output/"}]}}
     waiting = project.run("wire", [act(SEND), finish()], **options)
-    assert (waiting.status, waiting.wait.reason) == ("waiting", "approval")
-    assert waiting.wait.message.startswith(
+    assert (waiting.status, waiting.question.reason) == ("waiting", "approval")
+    assert waiting.question.message.startswith(
         "Approve `telegraph`? (permissions.file.write: ask output/)\n"
         "create output/a.txt (4 bytes, in the new folder output)\n--- /dev/null"
     )
     assert not (project.root / "output").exists()
     with project.open([act(SEND), finish()], **options) as rt:
-        rt.answer("k", waiting.wait.id, "approve")
+        rt.answer("k", waiting.question.id, "approve")
         assert rt.resume("k").ok
     assert (project.root / "output" / "a.txt").read_text() == "STOP"
     [started] = project.events("telegraph_started")

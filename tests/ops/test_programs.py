@@ -162,9 +162,9 @@ class TestSandboxedExec:
         answers = [act(call("cat", "notes.txt", read_paths=["notes.txt"])), finish()]
         result = project.run("s", answers, permissions=rules)
         assert result.status == "waiting"
-        assert "exec: ask cat and permissions.file.read: ask notes.txt" in result.wait.message
+        assert "exec: ask cat and permissions.file.read: ask notes.txt" in result.question.message
         with project.open(answers, permissions=rules) as runtime:
-            runtime.answer("k", result.wait.id, "approve")
+            runtime.answer("k", result.question.id, "approve")
             assert runtime.resume("k").ok
         assert recorded(project)[-1]["stdout"] == "a note\n"
 
@@ -264,7 +264,7 @@ def test_a_standing_approval_covers_the_same_arguments_alone(tmp_path: Path, app
     settings = {"permissions": {"exec": "ask", "shell": "ask"}, "allow_shell": True}
     waiting = project.run("s", [act(approved), finish()], **settings)
     with project.open([act(approved), finish()], **settings) as runtime:
-        runtime.answer("k", waiting.wait.id, {"decision": "approve", "always": True})
+        runtime.answer("k", waiting.question.id, {"decision": "approve", "always": True})
         assert runtime.resume("k").ok
     assert project.run("s", [act(approved), finish()], run_id="same", **settings).ok
     assert project.run("s", [act(other), finish()], run_id="other", **settings).status == "waiting"

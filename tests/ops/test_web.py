@@ -63,7 +63,7 @@ class Web:
 
     def approve_always(self, run: Any) -> None:
         with SyncRuntime.open(self.root, model=self.model, **self.settings) as runtime:
-            runtime.answer(run.run_id, run.wait.id, {"decision": "approve", "always": True})
+            runtime.answer(run.run_id, run.question.id, {"decision": "approve", "always": True})
             runtime.resume(run.run_id)
 
     def fetch(self, url: str, **args: Any) -> Any:
@@ -460,7 +460,6 @@ def test_a_search_returns_titles_urls_and_snippets(local, monkeypatch, provider:
     ("settings", "words"),
     [
         ({}, "no search provider is configured"),
-        ({"search": {"provider": "altavista"}}, "is one of `brave`, `tavily`, `searxng`"),
         ({"search": {"provider": "searxng"}}, "needs `web.search.url`"),
         ({"search": {"provider": "brave"}}, "needs `web.search.key`"),
         ({"search": {"provider": "brave", "key": "secret://MISSING"}}, "no secret `MISSING`"),

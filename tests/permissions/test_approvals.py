@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Project:
 
 def decide(project: Project, value: Any, answers: list = ANSWERS, **options: Any) -> RunResult:
     with project.open(answers, **ASK | options) as rt:
-        wait = rt.result("k").wait
+        wait = rt.result("k").question
         assert wait is not None
         rt.answer("k", wait.id, value, by="ada")
         return rt.resume("k")
@@ -42,13 +42,13 @@ def text(project: Project) -> str:
 
 def test_a_rule_that_asks_opens_a_wait_that_shows_the_diff(project: Project):
     result = project.run("s", ANSWERS, **ASK)
-    assert (result.status, result.wait.reason) == ("waiting", "approval")
-    assert result.wait.message == (
+    assert (result.status, result.question.reason) == ("waiting", "approval")
+    assert result.question.message == (
         "Approve `file write`? (permissions.file.write: ask output/)\n"
         "change output/a.md (4 bytes → 4 bytes)\n"
         "--- output/a.md\n+++ output/a.md\n@@ -1 +1 @@\n-old\n+new\n"
     )
-    assert result.wait.expires_at is not None
+    assert result.question.expires_at is not None
     assert text(project) == "old\n"
 
 
@@ -77,8 +77,8 @@ def test_a_file_that_changed_since_asks_again(project: Project):
     project.run("s", ANSWERS, **ASK)
     (project.root / "output" / "a.md").write_text("other\n")
     again = decide(project, "approve")
-    assert (again.status, again.wait.reason) == ("waiting", "approval")
-    assert "-other" in again.wait.message
+    assert (again.status, again.question.reason) == ("waiting", "approval")
+    assert "-other" in again.question.message
     assert text(project) == "other\n"
     assert decide(project, "approve").ok
     assert text(project) == "new\n"
@@ -90,8 +90,8 @@ def test_edited_arguments_are_a_new_action_that_is_shown_and_recorded(project: P
     project.run("s", ANSWERS, **ASK)
     edited = file("write", "output/a.md", content="edited\n")
     again = decide(project, {"decision": "edit", "args": edited})
-    assert (again.status, again.wait.reason) == ("waiting", "approval")
-    assert "+edited" in again.wait.message
+    assert (again.status, again.question.reason) == ("waiting", "approval")
+    assert "+edited" in again.question.message
     assert decide(project, "approve").ok
     assert text(project) == "edited\n"
     assert [event["decision"] for event in project.events("approval_decided")] == ["edit", "approve"]
@@ -146,8 +146,8 @@ def test_an_answer_after_the_expiry_is_refused(project: Project):
     project.clock.advance(10)
     with project.open(ANSWERS, **ASK) as rt:
         with pytest.raises(QuestionUnknown, match="has expired"):
-            rt.answer("k", waiting.wait.id, "approve")
-        project.journal.post("k", Answer(waiting.wait.id, "approve"))  # a process whose clock is late
+            rt.answer("k", waiting.question.id, "approve")
+        project.journal.post("k", Answer(waiting.question.id, "approve"))  # a process whose clock is late
         assert rt.resume("k").ok
     assert text(project) == "old\n"
     [refused] = project.events("message_refused")
@@ -178,10 +178,10 @@ def test_an_approval_counts_for_one_run_and_one_call(project: Project):
 def test_reading_can_need_approval_too(project: Project):
     ask = {"permissions": {"file.read": [{"ask": "output/"}]}}
     result = project.run("s", [act(file("read", "output/a.md")), finish()], **ask)
-    assert result.wait.reason == "approval"
-    assert '"path": "output/a.md"' in result.wait.message
+    assert result.question.reason == "approval"
+    assert '"path": "output/a.md"' in result.question.message
     with project.open([act(file("read", "output/a.md")), finish()], **ask) as rt:
-        rt.answer("k", result.wait.id, "approve")
+        rt.answer("k", result.question.id, "approve")
         assert rt.resume("k").ok
     assert '"content":"old' in project.model.turn_message(0)
 
@@ -251,18 +251,18 @@ def test_a_revoked_approval_asks_again(project: Project):
 
 def test_a_file_that_appears_after_the_question_is_not_overwritten(project: Project):
     answers = [act(file("write", "output/b.md", content="new\n")), finish()]
-    assert "create output/b.md" in project.run("s", answers, **ASK).wait.message
+    assert "create output/b.md" in project.run("s", answers, **ASK).question.message
     (project.root / "output" / "b.md").write_text("someone's\n")
     again = decide(project, "approve", answers)
-    assert "-someone's" in again.wait.message
+    assert "-someone's" in again.question.message
     assert (project.root / "output" / "b.md").read_text() == "someone's\n"
 
 
 def test_a_deletion_is_bound_to_the_content_that_was_shown(project: Project):
     answers = [act(file("delete", "output/a.md")), finish()]
-    assert "delete output/a.md (4 bytes)" in project.run("s", answers, **ASK).wait.message
+    assert "delete output/a.md (4 bytes)" in project.run("s", answers, **ASK).question.message
     (project.root / "output" / "a.md").write_text("precious\n")
-    assert "-precious" in decide(project, "approve", answers).wait.message
+    assert "-precious" in decide(project, "approve", answers).question.message
     assert text(project) == "precious\n"
 
 
@@ -281,7 +281,7 @@ def test_a_rule_that_changes_after_the_question_asks_again(project: Project):
     project.run("s", ANSWERS, **ASK)
     stricter = {"permissions": {"file.write": [{"ask": "output/*.md"}]}}
     again = decide(project, "approve", **stricter)
-    assert "(permissions.file.write: ask output/*.md)" in again.wait.message
+    assert "(permissions.file.write: ask output/*.md)" in again.question.message
     assert text(project) == "old\n"
 
 
@@ -309,7 +309,7 @@ def test_an_approved_read_is_bound_to_the_content(project: Project):
     project.run("s", answers, **ask)
     (project.root / "output" / "a.md").write_text("a secret by now\n")
     again = decide(project, "approve", answers, **ask)
-    assert (again.status, again.wait.id) == ("waiting", "1.1.1.approve2")
+    assert (again.status, again.question.id) == ("waiting", "1.1.1.approve2")
     assert decide(project, "approve", answers, **ask).ok
 
 
@@ -319,7 +319,7 @@ def test_an_approval_of_one_call_does_not_cover_the_same_op_again(project: Proje
     ids = []
     for _ in range(3):
         with project.open(answers, **ASK) as rt:
-            wait = rt.result("k").wait
+            wait = rt.result("k").question
             ids.append(wait.id)
             rt.answer("k", wait.id, "approve")
             rt.resume("k")
@@ -332,8 +332,8 @@ def test_a_fork_does_not_inherit_an_approval(project: Project):
     (project.root / "output" / "a.md").write_text("old\n")
     with project.open(ANSWERS, **ASK) as rt:
         first = next(event.seq for event in rt.events("k") if event.kind == "llm_requested")
-        assert rt.fork("k", at=first, run_id="forked").wait.reason == "approval"
-        assert rt.rerun("k", run_id="again").wait.reason == "approval"
+        assert rt.fork("k", at=first, run_id="forked").question.reason == "approval"
+        assert rt.rerun("k", run_id="again").question.reason == "approval"
     assert text(project) == "old\n"
 
 

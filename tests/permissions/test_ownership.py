@@ -38,8 +38,8 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with open_project(root) as rt:
         for run in ("always", "approved", "waiting"):
             assert rt.run("s", IN, run_id=run).status == "waiting"
-        rt.answer("approved", rt.result("approved").wait.id, "approve")
-        rt.answer("always", rt.result("always").wait.id, {"decision": "approve", "always": True})
+        rt.answer("approved", rt.result("approved").question.id, "approve")
+        rt.answer("always", rt.result("always").question.id, {"decision": "approve", "always": True})
         assert rt.resume("always").ok
         assert len(rt.approvals()) == 1
     shutil.rmtree(root / "output")
@@ -56,7 +56,7 @@ OPERATIONS: dict[str, Callable[[SyncRuntime], object]] = {
     "run": lambda rt: rt.run("s", IN),
     "run again": lambda rt: rt.run("s", IN, run_id="approved"),
     "resume": lambda rt: rt.resume("approved"),
-    "answer": lambda rt: rt.answer("waiting", rt.result("waiting").wait.id, "approve"),
+    "answer": lambda rt: rt.answer("waiting", rt.result("waiting").question.id, "approve"),
     "cancel": lambda rt: rt.cancel("waiting"),
     "fork": lambda rt: rt.fork("always"),
     "rerun": lambda rt: rt.rerun("always"),
@@ -130,7 +130,7 @@ def test_the_journal_of_a_project_that_was_moved_stays_the_users(tmp_path: Path)
         assert rt.run("s", IN, run_id="k").status == "waiting"
     (tmp_path / "a").rename(tmp_path / "b")
     with open_project(tmp_path / "b") as rt:
-        rt.answer("k", rt.result("k").wait.id, "approve")
+        rt.answer("k", rt.result("k").question.id, "approve")
         assert rt.resume("k").ok
 
 

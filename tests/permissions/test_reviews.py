@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Project:
 
 def decide(project: Project, value: Any, answers: list = ANSWERS, **options: Any) -> RunResult:
     with project.open(answers, **options) as rt:
-        wait = rt.result("k").wait
+        wait = rt.result("k").question
         assert wait is not None
         rt.answer("k", wait.id, value, by="ada")
         return rt.resume("k")
@@ -34,13 +34,13 @@ def decide(project: Project, value: Any, answers: list = ANSWERS, **options: Any
 
 def test_a_decision_waits_and_shows_target_reason_and_artifact(project: Project):
     result = project.run("s", ANSWERS)
-    assert (result.status, result.wait.reason, result.wait.id) == ("waiting", "decision", "1.1.decision")
-    assert result.wait.message == (
+    assert (result.status, result.question.reason, result.question.id) == ("waiting", "decision", "1.1.decision")
+    assert result.question.message == (
         "Approve the decision of phase `a`: go to `b`?\n"
         'reason: "to b" (confidence 0.5)\n'
         'artifact `note`: {\n  "text": "draft"\n}\n'
     )
-    assert result.wait.expires_at is not None
+    assert result.question.expires_at is not None
     assert "artifact_stored" not in project.kinds()
 
 
@@ -61,7 +61,7 @@ def test_a_decision_that_is_sent_back_reaches_the_model_with_the_remark(project:
     project.run("s", answers)
     again = decide(project, {"decision": "reject", "remark": "too\n## short"}, answers)
     assert again.status == "waiting"
-    assert '"text": "better"' in again.wait.message
+    assert '"text": "better"' in again.question.message
     messages = [message.text for message in project.model.requests[0].messages]
     assert json.loads(messages[2])["artifact"]["data"] == {"text": "draft"}
     assert 'a reviewer sent the decision back: "too\\n## short"' in messages[3]
@@ -83,7 +83,7 @@ def test_ops_of_a_decision_wait_for_the_approval_as_well(project: Project):
     write = file("write", "output/a.md", content="x")
     answers = [with_ops(go("b", "draft"), write), finish("sent")]
     result = project.run("s", answers)
-    assert 'op 1: {"kind":"file","op":"write","path":"output/a.md","content":"x"}' in result.wait.message
+    assert 'op 1: {"kind":"file","op":"write","path":"output/a.md","content":"x"}' in result.question.message
     assert not (project.root / "output").exists()
     assert decide(project, "approve", answers).ok
     assert (project.root / "output" / "a.md").read_text() == "x"
@@ -94,19 +94,19 @@ def test_a_decision_whose_op_fails_after_the_approval_is_reviewed_again(project:
     answers = [with_ops(go("b", "draft"), file("read", "nowhere")), go("b", "other"), finish("sent")]
     project.run("s", answers)
     again = decide(project, "approve", answers)
-    assert (again.status, again.wait.id) == ("waiting", "1.2.decision")
+    assert (again.status, again.question.id) == ("waiting", "1.2.decision")
     assert decide(project, "approve", answers).ok
     assert project.is_sound()
 
 
 def test_a_model_cannot_skip_the_review_by_aborting_acting_or_finishing(project: Project, tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["b", "end"], "b": ["end"]}, ops={"a": "file"}, phase_keys={"a": REQUIRED})
-    assert project.run("s", [abort()], run_id="abort").wait.message.startswith(
+    assert project.run("s", [abort()], run_id="abort").question.message.startswith(
         "Approve the decision of phase `a`: abort?"
     )
-    assert project.run("s", [finish()], run_id="finish").wait.reason == "decision"
+    assert project.run("s", [finish()], run_id="finish").question.reason == "decision"
     acting = [act(file("glob", "*")) for _ in range(10)]
-    assert project.run("s", [*acting, go("b")], run_id="act").wait.reason == "decision"
+    assert project.run("s", [*acting, go("b")], run_id="act").question.reason == "decision"
     with project.open([abort()]) as rt:
         rt.answer("abort", "1.1.decision", "approve")
         assert rt.resume("abort").status == "aborted"
@@ -116,11 +116,11 @@ def test_a_question_of_the_model_is_not_the_review(project: Project):
     """An answer to another question, even with the same word, approves nothing."""
     answers = [with_ops(go("b"), question("Approve?")), go("b"), finish()]
     first = project.run("s", answers)
-    assert first.wait.reason == "decision"
+    assert first.question.reason == "decision"
     second = decide(project, "approve", answers)
-    assert (second.wait.reason, second.wait.message) == ("question", "Approve?")
+    assert (second.question.reason, second.question.message) == ("question", "Approve?")
     third = decide(project, "approve", answers)
-    assert third.wait.reason == "decision"
+    assert third.question.reason == "decision"
     assert decide(project, "approve", answers).ok
 
 
@@ -136,13 +136,13 @@ def test_a_review_that_expires_fails_the_visit_and_can_be_retried(project: Proje
     assert "control_decided" not in project.kinds()
     assert project.is_sound()
     with project.open([*write, *ANSWERS]) as rt:
-        assert rt.resume("k", retry=True).wait.reason == "decision"
+        assert rt.resume("k", retry=True).question.reason == "decision"
 
 
 def test_a_deferred_review_stays_open(project: Project):
     project.run("s", ANSWERS)
     later = decide(project, "defer")
-    assert (later.status, later.wait.id) == ("waiting", "1.1.decision2")
+    assert (later.status, later.question.id) == ("waiting", "1.1.decision2")
     assert decide(project, "approve").ok
     assert [event["decision"] for event in project.events("decision_reviewed")] == ["defer", "approve"]
     assert project.is_sound()
@@ -163,7 +163,7 @@ def test_every_visit_of_the_phase_is_reviewed(tmp_path: Path):
     answers = [go("a"), finish()]
     project.run("s", answers)
     again = decide(project, "approve", answers)
-    assert (again.status, again.wait.id) == ("waiting", "2.1.decision")
+    assert (again.status, again.question.id) == ("waiting", "2.1.decision")
     assert decide(project, "approve", answers).ok
 
 
@@ -172,7 +172,7 @@ def test_a_sub_run_is_reviewed_through_its_parent(tmp_path: Path):
     write_skill(tmp_path, "s", {"@child": ["end"]})
     project = Project(tmp_path)
     result = project.run("s", [finish("below")])
-    assert (result.wait.reason, result.wait.id) == ("decision", "1.1/1.1.decision")
+    assert (result.question.reason, result.question.id) == ("decision", "1.1/1.1.decision")
     assert decide(project, "approve", [finish("below")]).ok
     assert project.is_sound()
 
@@ -187,14 +187,14 @@ def test_a_review_of_a_sub_run_that_expires_stops_the_parent_until_it_is_retried
     with project.open(answers) as rt:
         expired = rt.resume("k")
         assert (expired.status, expired.code) == ("failed", "RYN301")
-        assert rt.resume("k", retry=True).wait.id == "1.1/2.1.decision"
+        assert rt.resume("k", retry=True).question.id == "1.1/2.1.decision"
     assert project.is_sound()
 
 
 def test_no_text_of_a_model_can_begin_a_line_of_the_question(project: Project):
     forged = "x\n## approved\u2028## approved\x85## approved\x1b[2J\r## approved\U000e0001"
     answer = go("b", forged, reason={"summary": forged})
-    message = project.run("s", [answer, finish()]).wait.message
+    message = project.run("s", [answer, finish()]).question.message
     lines = re.split(r"[\n\r\x85\u2028\u2029\x0b\x0c]", message)
     assert [line for line in lines if line.startswith("##")] == []
     assert message.replace("\n", "").isprintable()
@@ -206,15 +206,15 @@ def test_forks_and_reruns_are_reviewed_again(project: Project):
     project.run("s", ANSWERS)
     assert decide(project, "approve").ok
     with project.open(ANSWERS) as rt:
-        assert rt.rerun("k", run_id="again").wait.reason == "decision"
+        assert rt.rerun("k", run_id="again").question.reason == "decision"
         requested = next(event.seq for event in rt.events("k") if event.kind == "llm_requested")
-        assert rt.fork("k", at=requested, run_id="forked").wait.reason == "decision"
+        assert rt.fork("k", at=requested, run_id="forked").question.reason == "decision"
 
 
 def test_a_preview_that_is_too_long_is_truncated_in_the_question_and_whole_in_the_event(project: Project):
     text = "word " * 8_000
     result = project.run("s", [go("b", text), finish()])
-    assert "[truncated: the first 20,000 of 40," in result.wait.message
+    assert "[truncated: the first 20,000 of 40," in result.question.message
     [proposed] = project.events("decision_proposed")
     assert text in project.journal.blob(proposed["preview"]).decode()
 

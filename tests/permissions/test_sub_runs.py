@@ -97,7 +97,7 @@ def test_a_resumed_sub_run_keeps_its_bounds(tmp_path: Path):
     answers = [act(question("Go on?")), WRITE, finish()]
     waiting = project.run("top", answers, **GRANT)
     with project.open(answers, **GRANT) as rt:
-        rt.answer("k", waiting.wait.id, "yes")
+        rt.answer("k", waiting.question.id, "yes")
         assert rt.resume("k").ok
     assert not wrote(project)
 

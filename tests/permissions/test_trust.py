@@ -17,7 +17,7 @@ def configure(root: Path, text: str, local: str = "") -> None:
 
 
 def wanted(loaded: LoadedProject) -> list[str]:
-    return [want.text for want in loaded.trust.wants]
+    return [grant.text for grant in loaded.trust.grants]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_only_wider_zones_grants_and_new_origins_need_trust(tmp_path: Path, text
     assert loaded.trust.state == ("not trusted" if wants else "not needed")
     assert (loaded.trust.warning == "") == (not wants)
     kinds = {"files": "zone", "permissions": "permission", "models": "secret"}
-    assert [want.kind for want in loaded.trust.wants] == [kinds[text.partition(".")[0]] for text in wants]
+    assert [grant.kind for grant in loaded.trust.grants] == [kinds[text.partition(".")[0]] for text in wants]
 
 
 def test_without_trust_only_what_needs_it_is_ignored(tmp_path: Path):
@@ -119,21 +119,21 @@ def test_what_the_operator_sets_needs_no_trust(tmp_path: Path):
     configure(tmp_path, "permissions: {tool: deny}\nfiles: {write: [a/]}")
     environ = {"REYN_PERMISSIONS": "{tool: allow}", "XDG_CONFIG_HOME": str(tmp_path / "config")}
     loaded = load_project(tmp_path, {"files": {"write": ["tickets/"]}}, environ)
-    assert loaded.trust.wants == ()
+    assert loaded.trust.grants == ()
     assert (loaded.config.permissions, loaded.config.files.write) == ({"tool": ["deny", "allow"]}, ("tickets/",))
 
 
 def test_the_local_file_of_a_project_needs_trust_too(tmp_path: Path):
     configure(tmp_path, "permissions: {tool: deny}", local="permissions: {tool: allow}")
     loaded = load_project(tmp_path)
-    assert [want.place for want in loaded.trust.ignored] == ["reyn.local.yaml:1"]
+    assert [grant.place for grant in loaded.trust.ignored] == ["reyn.local.yaml:1"]
     assert loaded.config.permissions == {"tool": "deny"}
 
 
 def test_grants_of_the_operator_stay_where_those_of_the_project_are_ignored(tmp_path: Path):
     configure(tmp_path, "permissions: {file.write: [{allow: a/}, {ask: b/}]}")
     loaded = load_project(tmp_path, {"permissions": {"file.write": [{"allow": "c/"}]}}, {})
-    assert [want.text for want in loaded.trust.ignored] == ["permissions.file.write: allow a/"]
+    assert [grant.text for grant in loaded.trust.ignored] == ["permissions.file.write: allow a/"]
     assert loaded.config.permissions == {"file.write": [{"ask": "b/"}, {"allow": "c/"}]}
     assert loaded.trust.ignored_permissions == {"file.write": [{"allow": "a/"}]}
     configure(tmp_path, "permissions: {shell: deny, file.write: {allow: a/}}")
@@ -156,8 +156,8 @@ def test_everything_that_is_wanted_has_a_place(tmp_path: Path):
         "models:\n  far:\n    model: openai:m\n    base_url: https://far.example/v1\n    key: secret://A\n"
         "  near:\n    model: openai:m\n    key: secret://B\n",
     )
-    wants = load_project(tmp_path).trust.wants
-    assert [(want.key, want.place) for want in wants] == [
+    wants = load_project(tmp_path).trust.grants
+    assert [(grant.key, grant.place) for grant in wants] == [
         ("files.write", "reyn.yaml:9"),
         ("permissions.tool", "reyn.yaml:2"),
         ("permissions.file.write", "reyn.yaml:5"),
@@ -175,7 +175,7 @@ def test_the_order_of_what_a_project_wants_does_not_matter(tmp_path: Path):
 
 def test_where_there_is_no_project_nothing_needs_trust(tmp_path: Path):
     trust = ProjectTrust()
-    assert (trust.root, trust.state, trust.warning, trust.wants) == ("", "not needed", "", ())
+    assert (trust.root, trust.state, trust.warning, trust.grants) == ("", "not needed", "", ())
     assert trust.may_bind("secret://A", "https://api.example")
 
 
@@ -268,7 +268,7 @@ def test_secrets_that_stay_apart_are_returned_in_order(tmp_path: Path):
 def test_settings_of_a_program_may_be_values(tmp_path: Path):
     models = {"far": ModelSettings("openai:m", base_url="https://far.example", key="secret://FAR")}
     configure(tmp_path, "models: {near: {model: openai:m, base_url: 'https://far.example', key: secret://FAR}}")
-    assert load_project(tmp_path, {"models": models}).trust.wants == ()
+    assert load_project(tmp_path, {"models": models}).trust.grants == ()
     assert wanted(load_project(tmp_path)) == ["models.near: send secret://FAR to https://far.example"]
 
 
@@ -282,7 +282,7 @@ def test_a_secret_for_a_host_that_is_not_ascii_needs_trust(tmp_path: Path):
 def test_what_was_loaded_cannot_be_changed(tmp_path: Path):
     configure(tmp_path, "permissions: {tool: allow}")
     loaded = load_project(tmp_path)
-    for value in (loaded, loaded.trust, loaded.trust.wants[0]):
+    for value in (loaded, loaded.trust, loaded.trust.grants[0]):
         for name in value.__struct_fields__:
             with pytest.raises(AttributeError):
                 setattr(value, name, None)

@@ -33,7 +33,7 @@ class Stage:
     """A project with one journal that several runtimes share, as processes share a database."""
 
     def __init__(self, root: Path, skill: str, answers: list[Any], wait: str) -> None:
-        self.root, self.skill, self.answers, self.wait = root, skill, answers, wait
+        self.root, self.skill, self.answers, self.question = root, skill, answers, wait
         self.journal = MemoryJournal()
 
     def open(self, journal: Any = None, model: Any = None) -> SyncRuntime:
@@ -47,7 +47,7 @@ class Stage:
         """Answer and resume, as `reyn answer` does; return the result."""
         with self.open(journal) as rt:
             try:
-                posted = rt.answer(RUN, self.wait, "red")
+                posted = rt.answer(RUN, self.question, "red")
             except ReynError as error:
                 return error.code
             result = rt.resume_answered(posted)
@@ -262,7 +262,7 @@ def test_posting_an_answer_reads_no_events(tmp_path: Path, case: str):
     stage.start()
     journal = Interposed(stage.journal, 0, stage.resume)
     with stage.open(journal) as rt:
-        rt.answer(RUN, stage.wait, "red")
+        rt.answer(RUN, stage.question, "red")
     assert journal.points.count("before read") == 0
     assert journal.points.count("before post") == 1
 
@@ -271,7 +271,7 @@ def test_a_process_that_claims_the_run_between_check_and_resume_continues_it(tmp
     stage = stages(tmp_path, "own")()
     stage.start()
     with stage.open() as rt:
-        posted = rt.answer(RUN, stage.wait, "red")
+        posted = rt.answer(RUN, stage.question, "red")
         assert not posted.is_claimed
         with stage.journal.claim(RUN):
             assert rt.resume_answered(posted) is None
@@ -309,7 +309,7 @@ def test_a_model_error_after_an_answer_reports_that_the_answer_is_stored(tmp_pat
     stage = stages(tmp_path, "own")()
     stage.start()
     with SyncRuntime.open(stage.root, journal=stage.journal, model="nowhere:x") as rt:
-        posted = rt.answer(RUN, stage.wait, "red")
+        posted = rt.answer(RUN, stage.question, "red")
         with pytest.raises(ReynError) as failed:
             rt.resume_answered(posted)
     assert failed.value.action == NextAction("resume", RUN)

@@ -268,7 +268,7 @@ def test_a_forged_answer_does_not_approve_an_action_of_a_fork(here: Project, the
     import_(there, archive)
     with there.open([act(WRITE), go("b"), finish()], **ask) as rt:
         result = rt.fork("k", run_id="f")
-    assert (result.status, result.wait.reason) == ("waiting", "approval")
+    assert (result.status, result.question.reason) == ("waiting", "approval")
     assert not (there.root / "output").exists()
 
 
@@ -285,7 +285,7 @@ def test_no_standing_approval_applies_to_the_skill_of_an_imported_run(here: Proj
     (there.root / "output" / "a.md").unlink()
     with there.open([act(WRITE), go("b"), finish()], **ask) as rt:
         result = rt.fork("k", at=1, run_id="new") if verb == "fork" else rt.rerun("k", run_id="new")
-        assert (result.status, result.wait.reason) == ("waiting", "approval")
+        assert (result.status, result.question.reason) == ("waiting", "approval")
 
 
 @pytest.mark.parametrize("verb", ["fork", "rerun"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from reyn.errors import (
     SkillUnsupported,
 )
 from reyn.testing import ScriptedModel
-from tests.support import write_skill
+from tests.support import finish, write_skill
 
 IN = {"text": "in"}
 
@@ -102,3 +103,25 @@ def test_runs_are_readable_by_the_runtime_that_recorded_the_first_one(project: P
         assert rt.runs() == []
         assert rt.run("pair", IN, run_id="k").status == "failed"
         assert [row.run_id for row in rt.runs()] == ["k"]
+
+
+def test_a_traceback_shows_the_code_and_the_hint_of_an_error():
+    error = InputInvalid("the input is not a valid `note`", hint="Pass text.")
+    assert traceback.format_exception(error)[-3:] == [
+        "reyn.errors.InputInvalid: the input is not a valid `note`\n",
+        "code: RYN201\n",
+        "fix: Pass text.\n",
+    ]
+    error.set_hint("Pass a note.")
+    assert traceback.format_exception(error)[-1] == "fix: Pass a note.\n"
+    assert str(error) == "the input is not a valid `note`"
+
+
+def test_a_misspelt_optional_field_of_the_input_is_a_warning(tmp_path: Path):
+    guest = {"type": "object", "properties": {"name": {"type": "string"}, "occasion": {"type": "string"}}}
+    write_skill(tmp_path, "greet", {"a": ["end"]}, inputs={"a": "guest"}, artifacts={"guest": guest})
+    with open_project(tmp_path, model=ScriptedModel([finish()])) as rt:
+        result = rt.run("greet", {"name": "Ada", "ocasion": "harvest", "x": 1})
+    assert result.warnings == (
+        "the input has the field `ocasion`, which `guest` does not declare; did you mean `occasion`?",
+    )

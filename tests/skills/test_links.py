@@ -97,7 +97,7 @@ def test_a_skill_or_shared_folder_that_leads_out_of_the_project_is_not_read(tmp_
     assert ("RYN138", "shared/artifacts/note.yaml") in [(finding.code, finding.file) for finding in findings]
     folder.rename(elsewhere / "s")
     folder.symlink_to(elsewhere / "s")
-    with pytest.raises(SkillNotFound, match="leads out of the project"):
+    with pytest.raises(SkillNotFound, match="points outside the project"):
         Library(root).find("s")
     assert [name for name, shelf, _ in Library(root) if shelf == "project"] == []
     assert Library(root).find("../elsewhere/s") == elsewhere / "s"

@@ -264,7 +264,7 @@ def test_a_page_is_fetched_without_a_request_once_a_person_allows_the_host(root:
 
 def test_without_a_rule_each_host_asks(root: Path):
     result, _ = run(root, "page_digest", {"url": "https://example.org/"})
-    assert (result.status, "ask for web example.org" in result.wait.message) == ("waiting", True)
+    assert (result.status, "ask for web example.org" in result.question.message) == ("waiting", True)
 
 
 @pytest.mark.skipif(all(backend.problem for backend in BACKENDS), reason="no process sandbox")

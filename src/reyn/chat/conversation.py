@@ -20,7 +20,7 @@ from reyn.chat.items import (
     MessageReceived,
     OpFinished,
     OpRequested,
-    Question,
+    QuestionAsked,
     Reply,
     Restarted,
     RunReported,
@@ -121,7 +121,7 @@ class Conversation:
         self._usage = state.models.usage
         self._queued.extend(state.inbox.queued)
         self.runs.continue_all(state)
-        self._drive(is_new=False)
+        self._start_task(is_new=False)
 
     async def close(self) -> None:
         """Leave the conversation. It and its runs are interrupted where they are, and can be continued."""
@@ -163,7 +163,7 @@ class Conversation:
         if reply is not None:
             self._waiting[message] = reply
         if self._driving is None or self._driving.done():
-            self._drive(is_new=is_new, text=text)
+            self._start_task(is_new=is_new, text=text)
 
     async def items(self) -> AsyncIterator[ChatItem]:
         """Yield what happens in the conversation until it is closed. There is one reader."""
@@ -175,19 +175,19 @@ class Conversation:
         with suppress(RunNotResumable):
             self._runtime.abort_turn(self.run_id, reason, partial="".join(self._partial))
 
-    def answer(self, question: Question, value: Any, *, is_text: bool = False) -> None:
+    def answer(self, question: QuestionAsked, value: Any, *, is_text: bool = False) -> None:
         """Reply to a question of the conversation or of one of its runs.
 
         Raises:
             ReplyInvalid: The value does not fit the question.
             QuestionUnknown: The question has a reply already.
         """
-        self._runtime.answer(question.run, question.wait.id, value, is_text=is_text, by=self._by)
-        self.questions.close(question.run, question.wait.id)
+        self._runtime.answer(question.run, question.question.id, value, is_text=is_text, by=self._by)
+        self.questions.close(question.run, question.question.id)
 
     # -- the run --------------------------------------------------------------------------------------
 
-    def _drive(self, *, is_new: bool, text: str = "") -> None:
+    def _start_task(self, *, is_new: bool, text: str = "") -> None:
         self._stopped = None
         self._driving = asyncio.ensure_future(self._execute(is_new=is_new, text=text))
 
@@ -235,18 +235,18 @@ class Conversation:
 
     # -- people ---------------------------------------------------------------------------------------
 
-    async def ask(self, run_id: str, wait: kinds.Wait) -> Any:
+    async def ask(self, run_id: str, question: kinds.Question) -> Any:
         """Show a question; the reply comes through the inbox. Part of the port `People`."""
-        if wait.is_message:
+        if question.is_message:
             self._is_busy = False
         else:
-            question = Question(run_id, wait)
-            self.questions.open(question)
-            self._put(question)
+            asked = QuestionAsked(run_id, question)
+            self.questions.open(asked)
+            self._put(asked)
         try:
             return await asyncio.get_running_loop().create_future()
         finally:
-            self.questions.close(run_id, wait.id)
+            self.questions.close(run_id, question.id)
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""What happens in a conversation, as a program or a terminal sees it. Each item is one line of `reyn chat --json`."""
+"""The items of a conversation's stream, for programs and the terminal. Each is one line of `reyn chat --json`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from reyn.journal.kinds import Usage, Wait
+from reyn.journal.kinds import Question, Usage
 
 
 class Item(msgspec.Struct, frozen=True, tag_field="item"):
@@ -66,11 +66,11 @@ class RunReported(Item, frozen=True, tag="run_ended"):
     reason: str = ""
 
 
-class Question(Item, frozen=True, tag="question"):
-    """A run asks the user. `run` is the conversation itself or one of its runs."""
+class QuestionAsked(Item, frozen=True, tag="question"):
+    """A run asks the user. `run` is the run of the conversation or one of its sub-runs."""
 
     run: str
-    wait: Wait
+    question: Question
 
 
 class Reply(Item, frozen=True, tag="reply"):
@@ -90,7 +90,7 @@ class Reply(Item, frozen=True, tag="reply"):
 
 
 class Stopped(Item, frozen=True, tag="stopped"):
-    """The conversation does not go on by itself: it ended, failed, or reached a limit.
+    """The conversation stopped: it ended, failed, or reached a limit.
 
     Attributes:
         status: The status of the run.
@@ -113,7 +113,7 @@ ChatItem = (
     | OpFinished
     | RunStarted
     | RunReported
-    | Question
+    | QuestionAsked
     | Reply
     | Stopped
 )

@@ -16,7 +16,7 @@ import click
 from reyn._version import __version__
 from reyn.cli.interrupts import INTERRUPTED
 from reyn.cli.terminal import is_plain
-from reyn.errors import InternalError, ReynError, UsageError
+from reyn.errors import InternalError, ReynError, SkillNotFound, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ COMMANDS = {
     "export": "Write a run to a file.",
     "import": "Import exported runs.",
     "permissions": "Explain what a skill may do; list and revoke standing approvals.",
-    "trust": "Review what a project wants, and trust it.",
+    "trust": "Review the settings of a project that grant access, and trust it.",
     "secret": "Store, list and remove secrets.",
     "models": "List models, or download one.",
     "mcp": "Add, list and test MCP servers.",
@@ -203,10 +203,15 @@ def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    from reyn.cli.hints import explain_command, full_hint
+    from reyn.cli.hints import explain_command, full_hint, hint_without_project
     from reyn.cli.output import clean, command_line, print_json
+    from reyn.cli.project import has_project
 
-    hint, more = full_hint(error.code, error.hint), explain_command(error.code)
+    if isinstance(error, SkillNotFound) and not has_project():
+        hint = hint_without_project(error.hint)
+    else:
+        hint = full_hint(error.code, error.hint)
+    more = explain_command(error.code)
     if as_json:
         next_command = {"next": command_line(error.action)} if error.action else {}
         print_json({"error": error.as_json() | {"hint": hint, "more": more} | next_command})

@@ -149,7 +149,7 @@ def check_trust(root: Path) -> Check:
         return Check("trust", "ok", "unknown, the configuration is invalid")
     if not trust.ignored:
         return Check("trust", "ok", "nothing needs trust" if trust.state == "not needed" else trust.state)
-    ignored = "; ".join(f"{want.text} ({want.place})" for want in trust.ignored)
+    ignored = "; ".join(f"{grant.text} ({grant.place})" for grant in trust.ignored)
     return Check("trust", "warning", f"{trust.state}; ignored: {ignored}", "Review and trust: reyn trust")
 
 

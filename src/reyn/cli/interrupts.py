@@ -82,7 +82,7 @@ def _ignore_sigint() -> None:
 
 
 class Interrupts:
-    """Handle SIGINT while a run is executed; what it does not handle goes to the handler that was installed before.
+    """Handle SIGINT while a run is executed, and pass other signals to the handler that was installed before.
 
     Args:
         stop: Stops the run; false if none is being executed.

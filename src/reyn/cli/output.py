@@ -133,8 +133,8 @@ def command_line(action: NextAction | None) -> str:
 
 def _arguments(action: NextAction) -> list[str]:
     arguments = [action.verb, action.run_id]
-    if action.wait_id is not None:
-        arguments += [action.wait_id, "VALUE"]
+    if action.question_id is not None:
+        arguments += [action.question_id, "VALUE"]
     if action.retry:
         arguments.append("--retry")
     if action.limit is not None:
@@ -159,7 +159,7 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
 
 def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
     """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
-    is_approval = result.wait is not None and result.wait.is_approval
+    is_approval = result.question is not None and result.question.is_approval
     awaited = f" for {'approval' if is_approval else 'input'}" if result.status == "waiting" else ""
     line = coloured(result.status) + awaited
     code = f" ({result.code})" if result.code else ""
@@ -174,8 +174,8 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
         click.echo(f"fix: {clean(full_hint(result.code, result.hint))}")
     if result.code:
         click.echo(f"more: {clean(explain_command(result.code))}")
-    if result.wait is not None and result.wait.suggestions:
-        click.echo(f"suggested: {', '.join(short(text, 80) for text in result.wait.suggestions)}")
+    if result.question is not None and result.question.suggestions:
+        click.echo(f"suggested: {', '.join(short(text, 80) for text in result.question.suggestions)}")
     if result.artifact is not None:
         echo_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     if result.path:

@@ -24,7 +24,7 @@ from reyn.runs.questions import parse_reply
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.journal.kinds import Wait
+    from reyn.journal.kinds import Question
 
 _STDIN = 0
 _LABELS = {"question": "question", "approval": "approval", "decision": "approval", "unsafe": "unknown outcome"}
@@ -64,24 +64,24 @@ class TerminalPeople:
         """The name of the user at this terminal; it is recorded with the replies."""
         return user_name()
 
-    async def ask(self, run_id: str, wait: Wait) -> Any:
+    async def ask(self, run_id: str, question: Question) -> Any:
         """Ask one question at a time: sub-runs may execute together."""
         async with self._turn:
-            self.asked.add((run_id, wait.id))
+            self.asked.add((run_id, question.id))
             self.before_output()
-            _print_question(wait)
-            answer = await self._answer(wait)
-            self.answered.add((run_id, wait.id))
+            _print_question(question)
+            answer = await self._answer(question)
+            self.answered.add((run_id, question.id))
             return answer
 
-    async def _answer(self, wait: Wait) -> Any:
+    async def _answer(self, question: Question) -> Any:
         while True:
             line = await _ask_line()
-            if line is None or (not line and not _is_optional(wait)):
+            if line is None or (not line and not _is_optional(question)):
                 return LATER
             try:
-                value = parse_reply(wait, _pick(wait, line))
-                fault = answer_error(wait, wait.id, value)
+                value = parse_reply(question, _pick(question, line))
+                fault = answer_error(question, question.id, value)
             except ReplyInvalid as error:
                 fault = f"{error.message}. {error.hint}"
             if not fault:
@@ -89,32 +89,32 @@ class TerminalPeople:
             click.echo(f"    {clean(fault)}", err=True)
 
 
-def _print_question(wait: Wait) -> None:
+def _print_question(question: Question) -> None:
     """Print a question. Every line of it is indented and escaped, so that none can look like output of Reyn."""
     mark = click.style("?", fg="magenta", bold=True)
-    first, *others = wait.message.removesuffix("\n").split("\n")
-    click.echo(f"  {mark} {_LABELS.get(wait.reason, wait.reason)}: {clean(first)}", err=True)
+    first, *others = question.message.removesuffix("\n").split("\n")
+    click.echo(f"  {mark} {_LABELS.get(question.reason, question.reason)}: {clean(first)}", err=True)
     for line in others:
         click.echo(f"    | {clean(line)}", err=True)
-    for number, suggestion in enumerate(wait.suggestions, start=1):
+    for number, suggestion in enumerate(question.suggestions, start=1):
         click.echo(f"      {number}. {short(suggestion)}", err=True)
-    empty = "to skip" if _is_optional(wait) else "to reply later"
-    number_hint = "type a number or your own reply; " if wait.suggestions else ""
-    if wait.is_approval:
+    empty = "to skip" if _is_optional(question) else "to reply later"
+    number_hint = "type a number or your own reply; " if question.suggestions else ""
+    if question.is_approval:
         number_hint = "type a number, or `reject` and a remark; "
     click.echo(click.style(f"    ({number_hint}press Enter {empty})", dim=True), err=True)
 
 
-def _is_optional(wait: Wait) -> bool:
+def _is_optional(question: Question) -> bool:
     """Return whether a question accepts `null`, so that it may go unanswered."""
-    return not answer_error(wait, wait.id, None)
+    return not answer_error(question, question.id, None)
 
 
-def _pick(wait: Wait, line: str) -> str:
-    if line in wait.suggestions:
+def _pick(question: Question, line: str) -> str:
+    if line in question.suggestions:
         return line
-    if line.isascii() and line.isdigit() and len(line) < 4 and 0 < int(line) <= len(wait.suggestions):
-        return wait.suggestions[int(line) - 1]
+    if line.isascii() and line.isdigit() and len(line) < 4 and 0 < int(line) <= len(question.suggestions):
+        return question.suggestions[int(line) - 1]
     return line
 
 

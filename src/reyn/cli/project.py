@@ -39,6 +39,12 @@ def project_root() -> Path:
     return next((folder for folder in (current, *current.parents) if (folder / _CONFIG).is_file()), current)
 
 
+def has_project() -> bool:
+    """Return whether the folder of the project has a configuration or skills."""
+    root = project_root()
+    return (root / _CONFIG).is_file() or (root / "reyn").is_dir()
+
+
 def print_assumed_project() -> None:
     """Print which folder is the project if neither `--project` nor a `reyn.yaml` says so."""
     if click.get_current_context().obj["project"] is None and not ((root := project_root()) / _CONFIG).is_file():

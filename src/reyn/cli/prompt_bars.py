@@ -69,7 +69,7 @@ def _whole(cost: SectionCost) -> str:
 
 
 def to_text(visits: Sequence[VisitContext]) -> str:
-    """Return one line per visit with a bar, below it what was truncated and cached, and a legend."""
+    """Return one line per visit with a bar, below it the truncated sections and cached tokens, and a legend."""
     if not visits:
         return "no prompts yet\n"
     most = max(visit.tokens for visit in visits) or 1

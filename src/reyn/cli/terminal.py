@@ -1,4 +1,4 @@
-"""What the environment says about the terminal."""
+"""Detect the abilities of the terminal from the environment."""
 
 from __future__ import annotations
 

@@ -159,13 +159,13 @@ class Timeline:
                 # What is to be approved is part of the result, not of the timeline.
                 text = wait.message.partition("\n")[0] if wait.is_approval else wait.message
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
-            case kinds.WaitAnswered(wait=wait_id, value=name):
+            case kinds.WaitAnswered(wait=question_id, value=name):
                 self.activity = "resuming"
                 # Another process may have started the op that asks. An approval comes before the start of its op.
-                run.ops.setdefault(wait_id.rpartition("/")[2], "")
+                run.ops.setdefault(question_id.rpartition("/")[2], "")
                 value = self._read(name)
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-                return _Line(2, "answered", f"reply: {text}", {"wait": wait_id, "value": value})
+                return _Line(2, "answered", f"reply: {text}", {"wait": question_id, "value": value})
         return None
 
     # -- visits ------------------------------------------------------------------------------------

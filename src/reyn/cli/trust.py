@@ -1,4 +1,4 @@
-"""Show what a project wants, and ask whether to trust it."""
+"""List the settings of a project that grant access, and ask whether to trust the project."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def ask_for_trust() -> None:
 
 
 def print_wants(loaded: LoadedProject, journal: JournalReport, *, err: bool = True) -> None:
-    click.echo(f"{clean(loaded.trust.root)} wants:", err=err)
-    for want in loaded.trust.wants:
-        click.echo(f"  {clean(want.text)}  ({clean(want.place)})", err=err)
+    click.echo(f"settings of {clean(loaded.trust.root)} that need trust:", err=err)
+    for grant in loaded.trust.grants:
+        click.echo(f"  {clean(grant.text)}  ({clean(grant.place)})", err=err)
     if not journal.is_own:
         click.echo(f"  {journal.text}  (not created by you)", err=err)
 
@@ -45,13 +45,13 @@ def decide(loaded: LoadedProject, *, is_trusted: bool, err: bool = True) -> None
     from reyn.permissions.trust import store_decision
     from reyn.runtime.ownership import inspect_journal
 
-    refused = store_decision(loaded, is_trusted=is_trusted) if loaded.trust.wants else []
+    refused = store_decision(loaded, is_trusted=is_trusted) if loaded.trust.grants else []
     if is_trusted:
         inspect_journal(Path(loaded.trust.root), adopt=True)
     if is_trusted:
         click.echo(f"trusted {clean(loaded.trust.root)}", err=err)
     else:
-        ignored = "these settings are ignored" if loaded.trust.wants else "its runs can be read only"
+        ignored = "these settings are ignored" if loaded.trust.grants else "its runs can be read only"
         click.echo(f"not trusted; {ignored}. Change your mind with: {reyn_command('trust')}", err=err)
     for handle, origin in refused:
         command = reyn_command("secret", "allow", handle.removeprefix("secret://"), origin)

@@ -32,7 +32,8 @@ _PLAIN_TEXT_KEYS = ("model", "output_language")
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The sources of a configuration, lowest precedence first. Each is valid by itself, and so is their merger."""
+    """The sources of a configuration, lowest precedence first. Each source is valid, and so is the merged
+    configuration."""
 
     documents: tuple[Document, ...]
 
@@ -43,7 +44,7 @@ class Sources(msgspec.Struct, frozen=True):
 
     @property
     def operator(self) -> dict[str, Any]:
-        """Return what the operator sets: everything except the files of the project."""
+        """Return the settings of the operator: of all sources except the files of the project."""
         return _merge_all(document for document in self.documents if document.file not in FILES)
 
     def last(self, *path: str) -> Document | None:

@@ -38,8 +38,8 @@ def explain_config(
 
     Args:
         sources: The sources of the configuration.
-        config: The configuration in effect; by default what the sources set.
-        ignored: What has no effect, by key.
+        config: The configuration in effect; by default the settings of the sources.
+        ignored: The settings without effect, by key.
     """
     effective = msgspec.to_builtins(config or msgspec.convert(sources.merged, Config))
     rest = {key: tuple(texts) for key, texts in (ignored or {}).items()}

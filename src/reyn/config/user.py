@@ -28,9 +28,11 @@ NAME = "config.yaml"
 
 
 class TrustEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The user's decision about a project. It holds as long as the project wants the same."""
+    """The user's decision about a project. It is valid while `wants`, a digest of its settings, is the same."""
 
-    wants: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z", description="the digest of what the project wants")]
+    wants: Annotated[
+        str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z", description="the digest of the settings that need trust")
+    ]
     trusted: bool = True
 
 

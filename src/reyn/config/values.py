@@ -277,18 +277,20 @@ ToolName = Annotated[
 ]
 
 
-SEARCH_URLS = {
+SearchProvider = Literal["brave", "tavily", "searxng"]
+
+SEARCH_URLS: dict[SearchProvider, str] = {
     "brave": "https://api.search.brave.com/res/v1/web/search",
     "tavily": "https://api.tavily.com/search",
     "searxng": "",
 }
-"""The providers of web searches and their servers; the operator runs the one without a URL."""
+"""The server of each search provider; the operator runs the one without a URL."""
 
 
 class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The provider of web searches."""
 
-    provider: str
+    provider: SearchProvider
     key: SecretHandle | None = None
     url: Url | None = None
 
@@ -415,10 +417,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     strict: bool = False
     """Enforce required fields at every depth of an artifact instead of at the top level only."""
     sizes: Sizes = Sizes()
-    """Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a frame, before
-    truncation: `input_bytes`, `result_bytes`. A file that an op reads or writes: `file_bytes`. All ops of one
-    visit: the bytes that they may read (`visit_read_bytes`), search (`visit_matched_bytes`), and record
-    as results and contents of files (`visit_recorded_bytes`); an op beyond that fails with an error result."""
+    """Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a prompt; a
+    larger one is truncated: `input_bytes`, `result_bytes`. A file that an op reads or writes: `file_bytes`. All ops of
+    one visit together: bytes to read (`visit_read_bytes`), to search (`visit_matched_bytes`), and to record as results
+    and contents of files (`visit_recorded_bytes`). An op that exceeds a limit fails."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -470,7 +472,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     @property
     def counter(self) -> CounterChoice:
-        """How the project counts tokens."""
+        """The token counter of the project."""
         return self.context.counter if isinstance(self.context, ProjectContext) else "auto"
 
     @classmethod

@@ -85,7 +85,7 @@ from reyn.context.tokens import (
     estimate_tokens,
     truncate_to_token_budget,
 )
-from reyn.context.transcript import Experience, NormalizedMessage, NormalizedMessageList, SelfRefMarker, normalize
+from reyn.context.transcript import Memory, MemoryEntry, NormalizedMessage, NormalizedMessageList, normalize
 
 __all__ = [
     "Assembly",
@@ -107,7 +107,6 @@ __all__ = [
     "DataFromAgentConfig",
     "DataFromSelfRef",
     "Execution",
-    "Experience",
     "ExperienceForget",
     "ExperienceRemember",
     "FittedText",
@@ -115,6 +114,8 @@ __all__ = [
     "FunctionCounter",
     "HandoffContext",
     "InvocationSpec",
+    "Memory",
+    "MemoryEntry",
     "MultimodalToolResult",
     "NormalizedMessage",
     "NormalizedMessageList",
@@ -127,7 +128,6 @@ __all__ = [
     "Rollback",
     "Section",
     "SectionCost",
-    "SelfRefMarker",
     "StableFrame",
     "StaticChoice",
     "TokenCounter",

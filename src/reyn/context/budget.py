@@ -74,7 +74,8 @@ class FittedText(msgspec.Struct, frozen=True):
 
 
 def apply_context_budget(text: str, max_tokens: int, counter: TokenCounter = CHARS) -> tuple[str, ContextBudgetResult]:
-    """Truncate a text to a budget; return it with what the budget changed. A budget of 0 or less is unlimited."""
+    """Truncate a text to a budget; return the text with the token counts before and after. A budget of 0 or less is
+    unlimited."""
     fitted = truncate_to_token_budget(text, max_tokens, counter)
     return fitted, ContextBudgetResult(
         counter.count(text), max_tokens, counter.count(fitted), was_truncated=fitted != text

@@ -1,7 +1,7 @@
-"""Compile what a model sees: `render(invocation, patch(base transcript, mutations))`.
+"""Compile a prompt: `render(invocation, patch(base transcript, mutations))`.
 
-The pipeline is pure and does not copy: a compiled transcript shares the memory of the one that it comes from. The act
-loop of a phase, conversations and Python functions build their requests through it.
+The pipeline is pure and does not copy: a compiled transcript shares its storage with the one it was compiled from.
+Phases, conversations and Python functions build their prompts with it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class CompiledContext(msgspec.Struct, frozen=True):
 
 
 class PromptContract(msgspec.Struct, frozen=True):
-    """How the system prompt is chosen and what is added to it.
+    """The sources of the system prompt, and the texts that are added to it.
 
     Attributes:
         base_instruction: The prompt if nothing else sets one: a docstring, or a phase's instructions.
@@ -71,7 +71,7 @@ class PromptContract(msgspec.Struct, frozen=True):
 
 
 class InvocationSpec(msgspec.Struct, frozen=True):
-    """What is constant in an invocation: its name, its prompt, and the memory that it starts with."""
+    """The constant part of an invocation: its name, its prompt, and its initial memory."""
 
     name: str = ""
     mode: Literal["phase", "function", "chat"] = "chat"

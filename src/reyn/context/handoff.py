@@ -1,6 +1,6 @@
-"""Handoffs: what a completed phase leaves for later ones, and the text block that a later phase sees of them.
+"""Handoffs: the records of completed phases, and the section of a prompt that is built from them.
 
-The functions are pure. The kernel derives handoffs from the events of a run and records what a budget removed.
+The functions are pure. The kernel derives handoffs from the events of a run and records the effect of the budget.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ HEADER = "From earlier phases:"
 
 
 class PhaseHandoff(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a phase leaves for later phases.
+    """The record that a completed phase leaves for later phases.
 
     Attributes:
         phase: The ordinal of the phase: its rank among the phases of the run, by first visit.
@@ -80,7 +80,7 @@ class HandoffContext(msgspec.Struct, frozen=True):
 
 
 def build_handoff_context(handoffs: Sequence[PhaseHandoff], manifest: PhaseManifest) -> str:
-    """Return what a phase sees of earlier handoffs: select fields, assemble them, truncate the text to the budget.
+    """Return the handoff section for a phase: select fields, assemble them, truncate the text to the budget.
 
     Args:
         handoffs: The handoffs of earlier phases, oldest first.

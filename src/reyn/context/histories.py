@@ -1,7 +1,7 @@
 """Histories that a caller passes to a run: stored once, in parts, and shared by the runs that continue each other.
 
-A run starts with a list of parts. The parts of a history that extends an earlier one are those of the earlier one and
-one part with what is new, so that a conversation of many runs stores each message about once.
+A run starts with a list of parts. A history that extends an earlier one consists of the parts of the earlier one and
+one part with the new messages, so a conversation of many runs stores each message about once.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ class Histories:
         is_stored: Callable[[str], bool],
         scrub: Callable[[str], str] = str,
     ) -> tuple[Parts, tuple[Blob, ...]]:
-        """Return the parts of a history, and the content that is new. Costs time for what is new, if it extends a known
-        history. Its system message is not part of it.
+        """Return the parts of a history without its system message, and the new content.
+
+        If the history extends a known one, the cost depends only on the new messages.
 
         Args:
             messages: The history.

@@ -1,7 +1,7 @@
 """Mutations: patches that model calls, tools, memory and aborts produce, and their application to a transcript.
 
 Nothing changes a transcript in place. Mutations collect during a turn and are applied together: either all of them, or
-an error and none. Results of tools are stored in the order of the calls, whatever order they arrive in.
+an error and none. Results of tools are stored in the order of the calls, not in the order of arrival.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from reyn.context.selfref import forget, remember
 from reyn.context.transcript import (
     EMPTY,
     Content,
+    Memory,
     NormalizedMessage,
     NormalizedMessageList,
-    SelfRefMarker,
     check_closed,
     message_of,
 )
@@ -87,19 +87,19 @@ class ContextSummary(ContextMutation, frozen=True):
 
 
 class ExperienceRemember(ContextMutation, frozen=True):
-    """Remember a text for the rest of the conversation, beyond any compaction."""
+    """Add a text to the memory. It survives compactions."""
 
     text: str
 
 
 class ExperienceForget(ContextMutation, frozen=True):
-    """Forget an experience."""
+    """Remove an entry from the memory."""
 
     experience_id: str
 
 
 class AssistantTruncated(ContextMutation, frozen=True):
-    """An answer was aborted. What had arrived of it stays; nothing is added if nothing had."""
+    """Add the received part of an aborted answer; add nothing if no part was received."""
 
     partial_content: Content
     abort_reason: str = ""
@@ -219,17 +219,17 @@ class _Application:
     # -- memory ---------------------------------------------------------------------------------------
 
     @property
-    def _memory_if_any(self) -> SelfRefMarker | None:
+    def _memory_if_any(self) -> Memory | None:
         system = self._messages.system
         if system is not None and system.marker is not None:
             return system.marker
         return self._selfref.marker if self._selfref is not None else None
 
     @property
-    def _memory(self) -> SelfRefMarker:
-        return self._memory_if_any or SelfRefMarker()
+    def _memory(self) -> Memory:
+        return self._memory_if_any or Memory()
 
-    def _set_memory(self, memory: SelfRefMarker) -> None:
+    def _set_memory(self, memory: Memory) -> None:
         system = self._messages.system or NormalizedMessage("system", "")
         self._messages = self._messages.with_system(replace(system, marker=memory))
 
@@ -246,6 +246,6 @@ def recent_tail(messages: NormalizedMessageList, keep: int) -> tuple[NormalizedM
     if any(message.is_said for message in kept):
         return tuple(message for message in kept if not message.is_summary)
     older = reversed(messages.tail(messages.length)[: messages.length - len(kept)])
-    said = next((message for message in older if message.is_said), None)
+    first = next((message for message in older if message.is_said), None)
     rest = tuple(message for message in kept if not message.is_summary)
-    return rest if said is None else (said, *rest)
+    return rest if first is None else (first, *rest)

@@ -1,6 +1,6 @@
-"""The memory of a conversation as a value: what it remembers, and the summary of what was compacted.
+"""The durable state of a conversation as a value: its memory, and the summary of compacted messages.
 
-The kernel folds this state from events, so that it is as durable as the run. It is never parsed out of a prompt.
+The kernel folds this state from events, so it is as durable as the run. It is never parsed out of a prompt.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from reyn.context.transcript import (
     EMPTY,
     Content,
-    Experience,
+    Memory,
+    MemoryEntry,
     NormalizedMessage,
     NormalizedMessageList,
-    SelfRefMarker,
 )
 from reyn.context.words import one_line
 from reyn.errors import MutationInvalid
@@ -27,24 +27,24 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
 
     Attributes:
         base_system_prompt: The system prompt without the memory; empty to use that of the invocation.
-        experiences: What the conversation remembers, the oldest first.
-        summary: The summary of the messages that were compacted, if any were.
-        summary_message: The summary as the message that replaced them.
-        working_messages: The transcript since then.
-        next_id: The number of the next experience. Ids are never reused.
+        experiences: The entries of the memory, the oldest first.
+        summary: The summary of compacted messages; `None` if there was no compaction.
+        summary_message: The summary as the message that replaced the compacted messages.
+        working_messages: The transcript after the compaction.
+        next_id: The number of the next entry of the memory. Ids are never reused.
     """
 
     base_system_prompt: Content = ""
-    experiences: tuple[Experience, ...] = ()
+    experiences: tuple[MemoryEntry, ...] = ()
     summary: str | None = None
     summary_message: NormalizedMessage | None = None
     working_messages: NormalizedMessageList = EMPTY
     next_id: int = 1
 
     @property
-    def marker(self) -> SelfRefMarker:
+    def marker(self) -> Memory:
         """The memory as typed metadata of a transcript."""
-        return SelfRefMarker(self.experiences, self.next_id)
+        return Memory(self.experiences, self.next_id)
 
     @property
     def memory(self) -> str:
@@ -57,7 +57,7 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
         summary = find_summary(messages)
         return DataFromSelfRef(
             self.base_system_prompt,
-            marker.experiences if marker else self.experiences,
+            marker.entries if marker else self.experiences,
             summary.text if summary is not None else self.summary,
             summary if summary is not None else self.summary_message,
             messages,
@@ -71,16 +71,16 @@ def find_summary(messages: NormalizedMessageList) -> NormalizedMessage | None:
     return first if first is not None and first.is_summary else None
 
 
-def memory_text(experiences: tuple[Experience, ...]) -> str:
-    """Return experiences as one line each, so that no text can pass for another experience; empty without any."""
-    if not experiences:
+def memory_text(entries: tuple[MemoryEntry, ...]) -> str:
+    """Return the memory as text; empty without entries. Each entry is one line, so no text can imitate an entry."""
+    if not entries:
         return ""
-    lines = "".join(f"- [{one.id}] {one_line(one.text)}\n" for one in experiences)
+    lines = "".join(f"- [{one.id}] {one_line(one.text)}\n" for one in entries)
     return f"\n{MEMORY_HEADING}\n{lines}"
 
 
-def remember(memory: SelfRefMarker, text: str) -> tuple[SelfRefMarker, Experience]:
-    """Return the memory with one more experience, and the experience. A text that is remembered already is not added.
+def remember(memory: Memory, text: str) -> tuple[Memory, MemoryEntry]:
+    """Return the memory with a new entry, and the entry. A text that the memory contains already is not added again.
 
     Raises:
         MutationInvalid: The text is blank.
@@ -88,20 +88,20 @@ def remember(memory: SelfRefMarker, text: str) -> tuple[SelfRefMarker, Experienc
     text = one_line(text)
     if not text:
         raise MutationInvalid("there is nothing to remember: the text is blank")
-    known = next((one for one in memory.experiences if one.text == text), None)
+    known = next((one for one in memory.entries if one.text == text), None)
     if known is not None:
         return memory, known
-    added = Experience(f"exp_{memory.next_id}", text)
-    return SelfRefMarker((*memory.experiences, added), memory.next_id + 1), added
+    added = MemoryEntry(f"exp_{memory.next_id}", text)
+    return Memory((*memory.entries, added), memory.next_id + 1), added
 
 
-def forget(memory: SelfRefMarker, experience: str) -> SelfRefMarker:
-    """Return the memory without an experience.
+def forget(memory: Memory, entry_id: str) -> Memory:
+    """Return the memory without an entry.
 
     Raises:
-        MutationInvalid: There is none with this id.
+        MutationInvalid: The memory has no entry with this id.
     """
-    rest = tuple(one for one in memory.experiences if one.id != experience)
-    if len(rest) == len(memory.experiences):
-        raise MutationInvalid(f"there is no experience `{experience}` to forget")
-    return replace(memory, experiences=rest)
+    rest = tuple(one for one in memory.entries if one.id != entry_id)
+    if len(rest) == len(memory.entries):
+        raise MutationInvalid(f"the memory has no entry `{entry_id}`")
+    return replace(memory, entries=rest)

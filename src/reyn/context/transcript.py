@@ -1,8 +1,8 @@
 """Transcripts as persistent values: normalized messages, and the list of them.
 
-A list never changes. Appending returns a new list that shares the old one's memory, in constant time whatever its
-length, so that a snapshot is a reference and no code copies a history. The rules that link tool calls to their results
-are checked here; what a mutation does to a transcript is in `reyn.context.mutation`.
+A list never changes. Appending returns a new list that shares the storage of the old one, in constant time, so no code
+copies a history. This module checks the rules that link tool calls to their results; `reyn.context.mutation` applies
+mutations.
 """
 
 from __future__ import annotations
@@ -28,42 +28,42 @@ _BLOCK = 64
 _EMPTY_DIGEST = digest(b"")
 
 
-class Experience(msgspec.Struct, frozen=True):
-    """Something that a conversation remembers. Its id is never given to another one."""
+class MemoryEntry(msgspec.Struct, frozen=True):
+    """One text in the memory of a conversation. Its id is never reused."""
 
     id: str
     text: str
 
 
-class SelfRefMarker(msgspec.Struct, frozen=True):
-    """What a transcript says about the memory of its conversation: typed metadata of its system message, never text.
+class Memory(msgspec.Struct, frozen=True):
+    """The memory of a conversation, as typed metadata of the system message. It is never parsed from text.
 
     Attributes:
-        experiences: What is remembered, the oldest first.
-        next_id: The number of the next experience.
+        entries: The entries, the oldest first.
+        next_id: The number of the next entry. Ids are never reused.
     """
 
-    experiences: tuple[Experience, ...] = ()
+    entries: tuple[MemoryEntry, ...] = ()
     next_id: int = 1
 
 
 class NormalizedMessage(Message, frozen=True, omit_defaults=True):
-    """A message with what no text can say about it.
+    """A message of a transcript, with typed metadata.
 
     Attributes:
-        parts: References to the content, instead of `text`.
-        is_summary: Whether it replaces older messages.
-        status: `truncated` for an answer that was aborted, `cancelled` for a tool call without a result,
-            `unknown` for one that was interrupted and may have taken effect.
-        reason: Why it was aborted.
-        marker: On a system message, the memory of the conversation.
+        parts: References to stored content, instead of `text`.
+        is_summary: Whether the message is a summary that replaces older messages.
+        status: `truncated` for an aborted answer, `cancelled` for a tool call without a result,
+            `unknown` for a call that was interrupted and may have taken effect.
+        reason: Why the answer or the call was aborted.
+        marker: The memory of the conversation; only on a system message.
     """
 
     parts: tuple[Part, ...] = ()
     is_summary: bool = False
     status: Literal["", "truncated", "cancelled", "unknown"] = ""
     reason: str = ""
-    marker: SelfRefMarker | None = None
+    marker: Memory | None = None
 
     @property
     def content(self) -> Content:
@@ -178,7 +178,7 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
 
     @property
     def digest(self) -> str:
-        """The digest of the messages besides the system message: a hash chain, extended by what is new."""
+        """The digest of the messages besides the system message: a hash chain, extended by new messages."""
         shape, length = self._shape, self.length
         if shape.digest_length != length:
             chained = shape.digest
@@ -189,9 +189,9 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
         return shape.digest
 
     def extends(self, other: NormalizedMessageList) -> bool:
-        """Return whether this list is another one with more messages, by looking at the new ones.
+        """Return whether this list was made from another list by appending messages.
 
-        Lists that were built independently share no memory and do not extend each other.
+        Compares only the new messages: two lists that were built independently do not extend each other.
         """
         theirs = other._shape
         block, following = self._shape.blocks, self._shape.tail

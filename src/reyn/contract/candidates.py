@@ -68,7 +68,7 @@ _FINISH = "Finish with the final output."
 
 
 def _reply(skill: Skill, phase: str, text: str) -> Candidate:
-    """Return the candidate with which a conversation goes on: the user sees the artifact and says something."""
+    """Return the candidate that continues a conversation: the user receives the artifact as the reply."""
     final = skill.final_output
     return Candidate(phase, "transition", final.name, final.schema, text or _REPLY)
 

@@ -10,7 +10,7 @@ import msgspec
 class Accepted(msgspec.Struct, frozen=True):
     """A valid decision. `artifact` is `None` only for an abort; `dropped` counts characters around the object.
 
-    `handoff` is what the model adds for later phases, if it was asked to.
+    `handoff` is the handoff object of the answer, if the phase asks for one.
     """
 
     type: Literal["transition", "finish", "abort"]

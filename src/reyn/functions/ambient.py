@@ -1,8 +1,8 @@
-"""The runtime of a call: the one of the op that calls, the one in use, or that of the current project.
+"""Select the runtime of a call: that of the calling op, that of `use_runtime`, or that of the current project.
 
-A function without a `runtime` uses the project around the current folder (the nearest `reyn.yaml`, else the folder
-itself). Each event loop has its own runtime per project, which is closed with the loop. Plain functions are executed on
-a loop in a thread of its own, so that they work where a loop is already running, as in a notebook.
+A function without a `runtime` uses the project of the current folder: the nearest folder with a `reyn.yaml`, else the
+current folder. Each event loop opens one runtime per project and closes it with the loop. Plain functions run on an
+event loop in a separate thread, so they can be called inside a running event loop, as in a notebook.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _in_use: ContextVar[AnyRuntime | None] = ContextVar("reyn_runtime", default=None
 
 @contextmanager
 def use_runtime(runtime: AnyRuntime) -> Iterator[None]:
-    """Make a runtime that of every function called in the block that has none of its own."""
+    """Use a runtime for all calls in the block, except of functions with a `runtime` of their own."""
     token = _in_use.set(runtime)
     try:
         yield
@@ -160,7 +160,7 @@ def _loop_thread() -> _LoopThread:
 
 
 def _forget_thread() -> None:
-    """Threads do not survive a fork of the process."""
+    """Forget the thread after a fork of the process, because threads do not survive a fork."""
     global _thread  # noqa: PLW0603 - one per process
     _thread = None
 

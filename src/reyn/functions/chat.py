@@ -21,6 +21,7 @@ from reyn.functions.definition import DEFAULT_ACT_TURNS, CallOptions, Decorated,
 from reyn.functions.images import check_image
 from reyn.functions.options import check_count, check_flag
 from reyn.functions.skill import permission_requests
+from reyn.kernel.nesting import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime
 from reyn.skills import USER_MESSAGE, Skill
@@ -217,6 +218,37 @@ class LLMChat(Decorated, Generic[P]):
         options = self._options.changed(self._definition.what, template_params, **changes)
         return LLMChat(self._definition, options)
 
+    async def fork(self, key: str) -> LLMChat[P]:
+        """Copy the conversation with the key of the options; return the chat with the key of the copy.
+
+        The copy has the messages and the memory so far, and both go on independently.
+
+        Args:
+            key: The key of the copy.
+
+        Raises:
+            CallImpossible: The options name no key, or the new key is the same or no text.
+            RunNotFound: The conversation does not exist.
+            RunIdTaken: There is a conversation with the new key.
+        """
+        definition, run = self._definition, self.conversation
+        copy = self.options(key=key)
+        if run is None or copy.conversation == run:
+            raise CallImpossible(
+                f"{definition.what}: a copy needs the key of a conversation and another one for itself",
+                hint='Call `chat.options(key="a").fork("b")`.',
+            )
+        runtime = definition.view(await definition.async_runtime(current_scope()))
+        await runtime.fork(run, run_id=copy.conversation)
+        # A fork begins after the last reply; what the program changed in the memory since then comes after it.
+        now, then = ({one.text: one.id for one in runtime.experiences(name)} for name in (run, copy.conversation))
+        for text in then.keys() - now.keys():
+            runtime.forget(copy.conversation, then[text])
+        for text in now:
+            if text not in then:
+                runtime.remember(copy.conversation, text)
+        return copy
+
     @property
     def conversation(self) -> str | None:
         """The run of the conversation with the key of the options."""
@@ -282,23 +314,24 @@ def llm_chat(
     hooks: Sequence[Hook] = (),
     include_must_principles: bool = False,
 ) -> Any:
-    """Make a Python function a conversation with a model. Its body is never executed.
+    """Turn a Python function into a conversation with a model. The body of the function is never executed.
 
-    The docstring is the system prompt; a system message in the history takes its place. The function has a parameter
-    for the message of the user, and one called `history` if the caller keeps the history.
+    The docstring is the system prompt; a system message in the history replaces it. The first parameter of the function
+    is the user's message. A second parameter named `history` takes earlier messages, if the caller keeps them.
 
     Args:
         function: The function, if the decorator is used without arguments.
-        llm_interface: The model to call, or the name of one; by default the project's.
-        toolkit: Tools that the model may call. The program grants them by passing them; a rule of the operator that
-            denies or asks still holds.
-        runtime: Where calls are executed and recorded; by default the project around the current folder.
-        template_params: The parameters of the docstring: names, or default values by name.
-        memory: Whether the model may remember and forget texts, and compact the conversation, if it has a key.
-        max_tokens: The size above which older messages of a conversation with a key are replaced by a summary.
-        max_act_turns: In how many turns of a call the model may use tools.
-        max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
-        hooks: Functions that are called before each model call, and return mutations of what the model sees.
+        llm_interface: A model, or the name of one; default: the `model` of the project.
+        toolkit: Tools that the model may call. The function needs no further permission for them, but the operator's
+            rules can still deny a tool or ask.
+        runtime: The runtime that executes and records calls; default: the project of the current folder.
+        template_params: Names of parameters that the docstring contains as `{name}`, or a mapping of names to default
+            values.
+        memory: Whether a conversation with a key has the ops `remember`, `forget` and `compact`.
+        max_tokens: The size of a conversation with a key above which a summary replaces older messages.
+        max_act_turns: Maximum number of turns of one call in which the model uses tools.
+        max_retries: Maximum number of retries after rejected answers; default: `max_phase_retries` of the project.
+        hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
         include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
 
     Raises:

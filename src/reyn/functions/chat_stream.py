@@ -241,7 +241,9 @@ class ChatCall:
     def _end(self, result: RunResult) -> ChatReply:
         state = self._runtime.state(result.run_id)
         history = self._history_after(state)
-        goes_on = self._options.key is not None and result.wait is not None and result.wait.reason == kinds.MESSAGE
+        goes_on = (
+            self._options.key is not None and result.question is not None and result.question.reason == kinds.MESSAGE
+        )
         if self._is_aborted:
             return ChatReply("", history, result.run_id, "aborted", result.usage)
         if not goes_on and result.status != "finished":

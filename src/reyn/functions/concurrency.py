@@ -1,4 +1,4 @@
-"""Run tools: a cap on concurrent calls, and threads for plain functions."""
+"""Limit concurrent tool calls, and run plain functions in threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Slots:
-    """At most `count` holders at a time, in order of arrival, across all event loops of the process."""
+    """A semaphore for all event loops of the process: at most `count` holders at a time, in order of arrival."""
 
     def __init__(self, count: int) -> None:
         self._free = count
@@ -59,10 +59,9 @@ def _wake(turn: asyncio.Future[None]) -> None:
 
 
 async def run_in_thread(work: Callable[[], Any], on_end: Callable[[], None]) -> Any:
-    """Run a plain function in a thread of its own, with the context of the caller.
+    """Run a plain function in a new thread, with the context variables of the caller.
 
-    The thread is a daemon: a function that never returns delays neither the end of the event loop nor that of the
-    process.
+    The thread is a daemon, so a function that never returns does not delay the end of the event loop or the process.
 
     Args:
         work: The function.

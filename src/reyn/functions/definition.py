@@ -1,7 +1,7 @@
-"""What `@llm_function` and `@llm_chat` have in common: the definition behind a decorated function, and its runtime.
+"""The common part of `@llm_function` and `@llm_chat`: the definition of a decorated function, and its runtime.
 
-A definition is checked when the decorator is applied. The skill of a call, and what becomes of its result, belong to
-`reyn.functions.function` and `reyn.functions.chat`.
+A definition is checked when the decorator is applied. `reyn.functions.function` and `reyn.functions.chat` build the
+skill of a call and convert its result.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Definition:
         self.skill_name = skill_name(self.name)
         text = inspect.getdoc(function) or ""
         if not text.strip():
-            raise FunctionInvalid(f"{self.what} has no docstring", hint="Write one: it is the model's instruction.")
+            raise FunctionInvalid(f"{self.what} has no docstring", hint="Write the instructions for the model in it.")
         params = decoration.template_params
         check_params(params, self.what)
         params = (params,) if isinstance(params, str) else params
@@ -128,6 +128,15 @@ class Definition:
             values: The values of the template parameters.
             system: A text that takes the place of the docstring.
         """
+        if not values and system is None:
+            return self._own_instructions
+        return self._compiled(values, system)
+
+    @cached_property
+    def _own_instructions(self) -> str:
+        return self._compiled({}, None)
+
+    def _compiled(self, values: Mapping[str, Any], system: str | None) -> str:
         decoration = self.decoration
         config = self.template.config(values, decoration.toolkit, principles=decoration.include_must_principles)
         if system is not None:

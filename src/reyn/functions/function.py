@@ -1,8 +1,8 @@
 """`@llm_function`: a Python function that a model executes. Each call is a run of a skill with one phase.
 
-The signature and the docstring are the skill; the body is never executed. The model's answer must fit the return type:
-one that does not is rejected and asked for again, like any answer that violates its contract. A call returns the typed
-value, and its run can be read, resumed and replayed like any other.
+Reyn builds the skill from the signature and the docstring; it never executes the body. It rejects an answer that does
+not match the return type and calls the model again. A call returns the typed value, and its run can be read, resumed
+and replayed like any other.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _MAX_SKILLS = 64
 
 @dataclass(frozen=True)
 class CallResult(Generic[R]):
-    """The result of a call.
+    """The value of a call, and the run that produced it.
 
     Attributes:
-        value: The typed value.
-        run_id: The run.
-        usage: The tokens that it used.
-        warnings: What the caller should know.
+        value: The value, of the function's return type.
+        run_id: The id of the run.
+        usage: Token counts of the run's model calls.
+        warnings: The warnings of the run.
     """
 
     value: R
@@ -235,7 +235,7 @@ class AsyncLLMFunction(_Function, Generic[P, R]):
 
 
 class LLMFunction(_Function, Generic[P, R]):
-    """A plain function that a model executes: `value = function(…)`. It also works where an event loop is running."""
+    """A plain function that a model executes: `value = function(…)`. It can be called inside a running event loop."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return the typed value of a call.
@@ -291,13 +291,13 @@ class LLMFunction(_Function, Generic[P, R]):
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
     ) -> LLMFunction[P, R]:
-        """Return the function with options for its calls. The function itself stays as it is.
+        """Return a copy of the function with options for its calls.
 
         Args:
-            run_id: The id of the run. If it exists, the call continues it or returns its value.
-            template_params: Values of the parameters of the docstring.
-            listener: Called with every event of the run once it is durable.
-            on_delta: Called with every piece of a model's answer as it arrives.
+            run_id: The id of the run. If this run exists, the call continues it, or returns its value.
+            template_params: Values of the template parameters in the docstring.
+            listener: A callback that receives every event of the run after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
         """
         options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
         return LLMFunction(self._definition, self._options.changed(self._definition.what, **options))
@@ -369,27 +369,36 @@ def llm_function(
     hooks: Sequence[Hook] = (),
     include_must_principles: bool = False,
 ) -> Any:
-    """Make a Python function one that a model executes. Its body is never executed.
+    """Let a model execute a Python function. The body of the function is never executed.
 
-    The parameters are the input, the docstring is the instruction, and the return type is the contract of the answer.
+    The arguments of a call are the input of a run, the docstring contains the instructions, and the return type defines
+    the valid answers. Use the decorator with or without arguments:
+
+        @llm_function
+        def title(text: str) -> str:
+            \"\"\"Give the text a title of at most five words.\"\"\"
+            raise NotImplementedError
 
     Args:
         function: The function, if the decorator is used without arguments.
-        llm_interface: The model to call, or the name of one; by default the project's.
-        toolkit: Tools that the model may call. The program grants them by passing them; a rule of the operator that
-            denies or asks still holds.
-        runtime: Where calls are executed and recorded: a `SyncRuntime` for a plain function, an `OSRuntime` for an
-            `async` one; by default the project around the current folder.
-        template_params: The parameters of the docstring, which are written `{name}` there: names, or default values
-            by name. Without, every brace is text.
-        max_act_turns: In how many turns the model may call tools.
-        max_retries: How often a rejected answer is asked for again; by default `max_phase_retries` of the project.
-        hooks: Functions that are called before each model call, and return mutations of what the model sees.
+        llm_interface: A model, or the name of one; default: the `model` of the project.
+        toolkit: Tools that the model may call. The function needs no further permission for them, but the operator's
+            rules can still deny a tool or ask.
+        runtime: The runtime that executes and records calls: a `SyncRuntime` for a plain function, an `OSRuntime` for
+            an `async` function. Default: the project of the current folder.
+        template_params: Names of parameters that the docstring contains as `{name}`, or a mapping of names to default
+            values. Without this argument, braces in the docstring are plain text.
+        max_act_turns: Maximum number of turns in which the model calls tools.
+        max_retries: Maximum number of retries after rejected answers; default: `max_phase_retries` of the project.
+        hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
         include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
 
+    Returns:
+        A function with the same parameters that returns the typed value (an `LLMFunction` or `AsyncLLMFunction`).
+
     Raises:
-        FunctionInvalid: The function cannot become a skill.
-        TemplateInvalid: The docstring does not use a declared template parameter.
+        FunctionInvalid: The signature, a type or the docstring cannot be converted to a skill.
+        TemplateInvalid: The docstring does not contain a declared template parameter.
     """
     decoration = Decoration(
         llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks, include_must_principles

@@ -207,9 +207,9 @@ class Tool(Generic[P, R]):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Call the function with typed arguments; return its result, or an error that the model sees."""
-        given = {name: value for name, value in call.args.items() if name not in _RESERVED}
+        arguments = {name: value for name, value in call.args.items() if name not in _RESERVED}
         try:
-            values = self._signature.convert(given)
+            values = self._signature.convert(arguments)
         except ConversionError as error:
             return call.error(f"invalid arguments: {error}")
         token = _current.set(ToolCallInfo(self.name, call.key))
@@ -335,21 +335,23 @@ def tool(
     example: Mapping[str, Any] | None = None,
     best_practices: str | Sequence[str] = (),
 ) -> Any:
-    """Make a Python function, plain or `async`, a tool that models can call.
+    """Let models call a Python function, plain or `async`, as a tool.
 
-    The arguments have the types of the signature; a plain function runs in a thread of its own. Text, JSON values and
-    images can be returned. `tool(…)` also takes a bound method, a `functools.partial` and an object with `__call__`.
+    Reyn converts the arguments to the types of the signature. A plain function runs in a separate thread. A tool can
+    return text, JSON values and images. `tool(…)` also accepts a bound method, a `functools.partial` or an object with
+    `__call__`.
 
     Args:
         function: The function, if the decorator is used without arguments.
-        name: The op kind; by default the name of the function.
-        description: What the tool does; by default the first paragraph of the docstring.
-        effect: What happens if a crash interrupts the tool: `pure` and `idempotent` run again, `unsafe` asks a person.
+        name: The op kind; default: the name of the function.
+        description: A description for the model; default: the first paragraph of the docstring.
+        effect: The effect class. After a crash during a call, `pure` and `idempotent` tools are called again; for an
+            `unsafe` tool, Reyn asks a person.
         permission: The permission that a skill must request and the operator must grant; `None` for none.
-        timeout: The most seconds that a call may take; `None` for no limit.
-        max_concurrency: The most calls at a time in this process; `None` for no limit.
-        example: The arguments of a valid call, which the model sees; by default one is made up from the types.
-        best_practices: Advice on the use of the tool, which follows the docstring of every function that has it.
+        timeout: The maximum number of seconds of a call; `None` for no limit.
+        max_concurrency: The maximum number of concurrent calls in this process; `None` for no limit.
+        example: The arguments of a valid call, for the prompt; by default generated from the types.
+        best_practices: Advice on the use of the tool, added to the docstring of every function that has it.
 
     Raises:
         FunctionInvalid: The function cannot be a tool.

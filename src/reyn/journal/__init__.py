@@ -1,7 +1,7 @@
 """The journal: event kinds, canonical bytes, the hash chain, blobs, and storage behind one port.
 
-The journal validates and stores events and derives a run's lifecycle from them. `reyn.kernel` decides what a run does
-next.
+The journal validates and stores events and derives a run's lifecycle from them. `reyn.kernel` decides the next step of
+a run.
 """
 
 from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered

@@ -39,7 +39,7 @@ class Lifecycle(msgspec.Struct, frozen=True):
     status: Status | None = None
     reason: str = ""
     phase: str = ""
-    wait: kinds.Wait | None = None
+    wait: kinds.Question | None = None
     messages_taken: int = 0
     charge: kinds.Charge = kinds.Charge()
     reserved: kinds.BudgetReserved | None = None
@@ -64,7 +64,8 @@ def _start(life: L, _: kinds.RunStarted) -> L:
 
 
 def _fork(life: L, _: kinds.RunForked) -> L:
-    """Start running, whatever the status of the origin was. An open question of the origin is asked again."""
+    """Start with the status `running`, not with the status of the origin. An open question of the origin is asked
+    again."""
     return replace(life, status="running", reason="", wait=None, charge=kinds.Charge(), reserved=None)
 
 

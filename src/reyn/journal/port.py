@@ -50,7 +50,7 @@ class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Change what a conversation remembers. `text` is what to remember, or the id to forget; empty to compact it."""
+    """Change the memory. `text` is the text to remember, or the id of the entry to forget; empty for `compact`."""
 
     action: Literal["remember", "forget", "compact"]
     text: str = ""
@@ -136,7 +136,7 @@ class Approval(msgspec.Struct, frozen=True):
 
 
 class Deletion(msgspec.Struct, frozen=True):
-    """What `Journal.delete` removed. `bytes` is the size of events and contents."""
+    """The numbers of deleted events and contents. `bytes` is the size of events and contents."""
 
     events: int = 0
     blobs: int = 0
@@ -186,7 +186,8 @@ class Journal(Protocol):
         ...
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
-        """Return the messages to a run with ids above `after`. Removes nothing: an event records what was processed."""
+        """Return the messages to a run with ids above `after`. Removes nothing: events record which messages were
+        processed."""
         ...
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:

@@ -100,7 +100,7 @@ class _Parts:
 
 
 def _walk(place: Place, value: Any, *, with_definitions: bool) -> Iterator[tuple[Place, dict[str, Any]]]:
-    """Yield every mapping in a value, whatever keyword holds it."""
+    """Yield every mapping in a value, under any keyword."""
     pending: list[tuple[Place, Any]] = [(place, value)]
     while pending:
         here, found = pending.pop()

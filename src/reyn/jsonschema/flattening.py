@@ -121,7 +121,7 @@ def _distribute(schema: dict[str, Any]) -> dict[str, Any]:
 def _intersection(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """Return a schema for values that satisfy both; subschemas are merged later.
 
-    Where the keywords cannot be combined, the first one stays.
+    If two keywords cannot be combined, the first one stays.
     """
     combined = one | {key: value for key, value in other.items() if key not in one}
     for key in one.keys() & other.keys():

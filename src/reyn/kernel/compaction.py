@@ -50,7 +50,7 @@ _REQUEST = "Summarise the conversation above in JSON: summary (text)."
 
 
 class CompactionPlan(NamedTuple):
-    """What a compaction replaces: the older messages, the number of messages that stay, and the size before."""
+    """The plan of a compaction: the messages to replace, the number of messages to keep, and the size before."""
 
     older: NormalizedMessageList
     kept: int
@@ -69,7 +69,7 @@ class Compaction(NamedTuple):
 
 
 class SummaryRequest:
-    """What a model may answer to the request for a summary."""
+    """The valid answers to a request for a summary."""
 
     def __init__(self, phase: str, max_chars: int) -> None:
         self.phase = phase
@@ -115,7 +115,7 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
 
 
 def _max_tokens(phase: CompiledPhase, tape: Tape) -> int:
-    """Return how long a transcript may be: as the phase says, within what a prompt for the model may have."""
+    """Return the maximum size of a transcript: the setting of the phase, capped by the prompt limit of the model."""
     settings, limit = phase.definition.conversation, phase.estimated_tokens(tape.state)
     assert settings is not None
     # The rest is for the instructions, the choices and what the conversation remembers.

@@ -177,7 +177,7 @@ class CompiledPhase(RunContext):
         return self.name if self.definition.conversation is not None else None
 
     def context(self, ordinal: int) -> PhaseContext:
-        """Return what the phase receives from earlier phases if it is the phase with this rank."""
+        """Return the manifest of the phase for its rank in the run."""
         if ordinal not in self._contexts:
             levels = (self.definition.context, self.skill.context, self.settings.context)
             self._contexts[ordinal] = choose_context(ordinal, *levels)
@@ -213,15 +213,15 @@ class CompiledPhase(RunContext):
 
     @cached_property
     def _own_prompt_tokens(self) -> int | None:
-        """What the phase, its skill or the project allow a prompt."""
+        """The prompt limit of the phase, its skill or the project."""
         levels = (self.definition.context, self.skill.context)
         own = [one.max_prompt_tokens for one in levels if isinstance(one, HandoffSettings) and one.max_prompt_tokens]
         return own[0] if own else self.settings.limits.max_prompt_tokens
 
     def prompt_limit(self, state: RunState) -> PromptLimit:
-        """Return how many tokens the prompt of the phase may have, and how they are counted.
+        """Return the maximum number of tokens of the phase's prompt, and the counter.
 
-        A limit that was raised holds whatever the model declares.
+        A raised limit takes precedence over the model's window.
         """
         model = self._model_limit(state)
         if self.is_limited_by_window(state):

@@ -17,8 +17,8 @@ from reyn.context import (
     DataFromSelfRef,
     ExperienceForget,
     ExperienceRemember,
+    Memory,
     NormalizedMessageList,
-    SelfRefMarker,
     compile_context,
     recorded_mutation,
 )
@@ -204,19 +204,19 @@ def change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, 
     if request.action == "forget":
         tape.emit(kinds.ExperienceForgotten(phase, call, request.text))
         return MemoryOutcome(request.text)
-    after, experience = remember(memory, request.text)
+    after, entry = remember(memory, request.text)
     if after is not memory:
-        tape.emit(kinds.ExperienceRemembered(phase, call, experience.id, experience.text))
-    return MemoryOutcome(experience.id)
+        tape.emit(kinds.ExperienceRemembered(phase, call, entry.id, entry.text))
+    return MemoryOutcome(entry.id)
 
 
-def memory_of(state: RunState, phase: str) -> SelfRefMarker:
-    """Return what a conversation remembers."""
+def memory_of(state: RunState, phase: str) -> Memory:
+    """Return the memory of a conversation."""
     selfref = transcript_of(state, phase).selfref
-    return selfref.marker if selfref is not None else SelfRefMarker()
+    return selfref.marker if selfref is not None else Memory()
 
 
-def memory_error(memory: SelfRefMarker, action: str, text: str) -> str:
+def memory_error(memory: Memory, action: str, text: str) -> str:
     """Return why a memory cannot be changed; empty if it can."""
     if action == "compact":
         return ""
@@ -227,11 +227,11 @@ def memory_error(memory: SelfRefMarker, action: str, text: str) -> str:
             remember(memory, text)
     except MutationInvalid as error:
         return error.message
-    is_full = action == "remember" and len(memory.experiences) >= MAX_EXPERIENCES
-    return f"{MAX_EXPERIENCES} texts are remembered already; forget one first" if is_full else ""
+    is_full = action == "remember" and len(memory.entries) >= MAX_MEMORY_ENTRIES
+    return f"{MAX_MEMORY_ENTRIES} texts are remembered already; forget one first" if is_full else ""
 
 
-MAX_EXPERIENCES = 200
+MAX_MEMORY_ENTRIES = 200
 """Texts that a conversation remembers at most: every prompt contains them."""
 
 

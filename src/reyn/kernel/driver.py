@@ -57,7 +57,7 @@ class World(Protocol):
         """Return the events that reached the run from outside since the last call: a resumption, inbox messages."""
         ...
 
-    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         """Ask the user, and return whether a message arrived or the question expired; False if there is no reply
         now."""
         ...
@@ -71,7 +71,7 @@ class World(Protocol):
         ...
 
     async def settle(self, *, is_finishing: bool = False) -> None:
-        """End what was started ahead of the visit and is not awaited any more; let it finish if that is possible."""
+        """End work that was started ahead of the visit and is no longer awaited; let it finish if possible."""
         ...
 
 
@@ -89,10 +89,10 @@ class Driver:
         self._skill: CompiledSkill | None = None
         self.world = world
 
-    async def drive(self) -> RunState:
+    async def execute(self) -> RunState:
         """Execute the run until it ends or stops."""
         try:
-            state = await self._drive()
+            state = await self._execute()
             if self.world is not None:
                 await self.world.settle(is_finishing=state.status in ("waiting", "limited"))
             return state
@@ -100,7 +100,7 @@ class Driver:
             if self.world is not None:
                 await self.world.settle()
 
-    async def _drive(self) -> RunState:
+    async def _execute(self) -> RunState:
         try:
             self._take_external_events()
             while True:
@@ -120,7 +120,7 @@ class Driver:
         return self.tape.state
 
     async def _record_internal_error(self, error: Exception) -> None:
-        """Flush what is buffered, including a paid answer, and record why the run stopped."""
+        """Flush the buffered events, including a paid answer, and record why the run stopped."""
         reason = f"internal error: {type(error).__name__}: {error}"
         if self.world is not None and self.tape.upcoming is None:
             self.tape.record(kinds.RunBroken(InternalError.code, reason), self.world.now())

@@ -1,7 +1,7 @@
 """Handoffs of a run: record the handoff of a completed phase, and assemble the handoffs for a later phase.
 
-A handoff is derived from what the run records anyway: the decision, the artifact, changed files, reviews, sub-runs. It
-is bounded in size, and a phase receives a bounded number, so that the cost of a visit does not grow with the run.
+A handoff is derived from recorded data: the decision, the artifact, changed files, reviews, sub-runs. Its size and the
+number of handoffs per phase are limited, so the cost of a visit does not grow with the run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAX_SOURCE_BYTES = 24_000
 
 
 async def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
-    """Assemble what a phase receives from earlier phases; return the hash of the text, `None` without any."""
+    """Assemble the handoffs for a phase; return the hash of the text, or `None` if there is none."""
     if not phase.receives_handoffs:
         return None
     history = tape.state.history
@@ -88,7 +88,7 @@ async def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
 
 
 def _assembling(manifest: PhaseManifest, entry: Visit, tape: Tape) -> Callable[[TokenCounter], HandoffContext]:
-    """Return a function that assembles what a phase receives; it holds values only, so any thread may call it."""
+    """Return a function that assembles the handoffs for a phase. It uses only values, so any thread may call it."""
     history = tape.state.history
     names = list(history.handoffs.values())[-MAX_HANDOFFS:]
     handoffs = [_read(name, tape) for name in names]
@@ -109,7 +109,7 @@ async def _count_exactly(
     entry: Visit,
     tape: Tape,
 ) -> HandoffContext:
-    """Assemble what a phase receives with an exact counter, whose numbers are recorded."""
+    """Assemble the handoffs for a phase with an exact counter, and record its counts."""
 
     def work(exact: TokenCounter) -> FittedText:
         built = assemble(exact)

@@ -18,7 +18,7 @@ from reyn.errors import HookFailed, ReynError
 from reyn.journal import kinds
 
 if TYPE_CHECKING:
-    from reyn.context import Experience
+    from reyn.context import MemoryEntry
     from reyn.journal import Blob
     from reyn.kernel.effects import CallHooks, EventWithBlobs
     from reyn.kernel.tape import Tape
@@ -37,7 +37,7 @@ class HookTurn:
         phase: The phase.
         call: The id of the model call that follows.
         is_conversation: Whether the phase is a conversation, which has a memory.
-        experiences: What the conversation remembers.
+        memory: The entries of the conversation's memory.
     """
 
     def __init__(self, effect: CallHooks, tape: Tape) -> None:
@@ -48,7 +48,7 @@ class HookTurn:
         self.call = effect.key.removesuffix(HOOKS)
         self.is_conversation = effect.visit == 0
         selfref = effect.conversation.selfref if effect.conversation is not None else None
-        self.experiences: tuple[Experience, ...] = selfref.experiences if selfref is not None else ()
+        self.memory: tuple[MemoryEntry, ...] = selfref.experiences if selfref is not None else ()
         self._effect = effect
         self._tape = tape
         self._messages: NormalizedMessageList | None = None

@@ -92,7 +92,7 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
 
 
 def to_event(
-    message: InboxMessage, wait: kinds.Wait | None, state: RunState, now: int, *, can_abort: bool
+    message: InboxMessage, wait: kinds.Question | None, state: RunState, now: int, *, can_abort: bool
 ) -> EventWithBlobs:
     """Return the event that records one message."""
     match message.payload:
@@ -110,13 +110,13 @@ def to_event(
                 return kinds.MessageRefused(message.id, "change_memory", reason), ()
             return kinds.MemoryChanged(state.phase, action, text, message.id), ()
         case Say(text, by):
-            said = Blob.of(text.encode())
-            return kinds.MessageQueued(said.hash, message.id, by), (said,)
+            content = Blob.of(text.encode())
+            return kinds.MessageQueued(content.hash, message.id, by), (content,)
         case ReportRun(run, status, text, usage, answers):
             if reason := state.inbox.report_error(run, status):
                 return kinds.MessageRefused(message.id, "report_run", reason), ()
-            said = Blob.of(text.encode())
-            return kinds.MessageQueued(said.hash, message.id, "", run, status, usage, answers), (said,)
+            content = Blob.of(text.encode())
+            return kinds.MessageQueued(content.hash, message.id, "", run, status, usage, answers), (content,)
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
         case Answer(asked, value, by, images):
@@ -135,7 +135,7 @@ def to_event(
             return kinds.WaitAnswered(asked, content.hash, message.id, by, attached), blobs
 
 
-def images_error(wait: kinds.Wait | None, images: Sequence[AttachedImage]) -> str:
+def images_error(wait: kinds.Question | None, images: Sequence[AttachedImage]) -> str:
     """Return why the images of a reply are invalid; empty if they are valid."""
     if images and (wait is None or wait.reason != kinds.MESSAGE):
         return "the question takes no images; only what is said in a conversation has some"
@@ -149,7 +149,7 @@ def images_error(wait: kinds.Wait | None, images: Sequence[AttachedImage]) -> st
     return ""
 
 
-def answer_error(wait: kinds.Wait | None, asked: str, value: Any) -> str:
+def answer_error(wait: kinds.Question | None, asked: str, value: Any) -> str:
     """Return why the reply to a question is invalid; empty if it is valid."""
     if wait is None or wait.id != asked:
         return f"no question `{asked}` is open"

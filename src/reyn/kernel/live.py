@@ -285,6 +285,10 @@ class LiveWorld:
         )
         request = self._recorder.request(effect, tape)
         await self._recorder.begin(effect, request, tape, budget)
+        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+            # The listener, which was told of the intent, may have asked for the abort.
+            budget.release()
+            return None
         call = self._recorder.perform(effect, request, tape, record, budget)
         if not self._recorder.may_take_time(effect, tape.state):
             return await call
@@ -357,7 +361,7 @@ class LiveWorld:
             self._hooks.names if self._hooks.names not in ((), recorded) else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
-    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         """Ask the user and poll the inbox meanwhile; return whether the run continues. The first reply counts."""
         asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
         try:
@@ -374,7 +378,7 @@ class LiveWorld:
             with suppress(asyncio.CancelledError, Exception):
                 await asking
 
-    def _take_answer(self, asking: asyncio.Future[Any], wait: kinds.Wait, state: RunState) -> bool:
+    def _take_answer(self, asking: asyncio.Future[Any], wait: kinds.Question, state: RunState) -> bool:
         error = asking.exception()
         if error is not None:
             self.warnings.append(f"the question could not be asked: {type(error).__name__}: {error}")

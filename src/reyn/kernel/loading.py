@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Resumption:
-    """How a driver continues a recorded run.
+    """The options with which a driver continues a recorded run.
 
     Attributes:
         driver: The id of the driver.

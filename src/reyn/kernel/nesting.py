@@ -79,7 +79,7 @@ def current_scope() -> RunScope | None:
 
 @contextmanager
 def run_scope(owner: Any, tape: Tape, call: str, above: Above) -> Iterator[None]:
-    """Make an op the current scope of what is started in the block."""
+    """Make an op the current scope of the calls in the block."""
     scope = RunScope(owner, tape, call, above)
     token = _scope.set(scope)
     try:

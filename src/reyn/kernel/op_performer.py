@@ -75,7 +75,8 @@ def roots_of(root: Path, state: Path, workspace: str) -> Roots:
 
 
 def credentials_of(skill: Skill, above: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names of the secrets that a run may use: what its skill requires, of what the run above may use."""
+    """Return the names of the secrets that a run may use: those that its skill and the skills of its parents
+    require."""
     own = skill.required_credentials
     if above is None or ALL_CREDENTIALS in above:
         return own
@@ -83,7 +84,7 @@ def credentials_of(skill: Skill, above: tuple[str, ...] | None) -> tuple[str, ..
 
 
 def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
-    """Return what the skills of the runs above a sub-run request."""
+    """Return the permission requests of the skills of a sub-run's parents."""
     if started.requests is None:
         return []
     try:
@@ -381,14 +382,14 @@ class OpPerformer:
         return _completed(effect, call, result, applied=applied)
 
     def restore(self, effect: Restore, tape: Tape) -> OutcomeEvent:
-        """Restore the files of a failed visit, within what the run may write now."""
+        """Restore the files of a failed visit, if the run may write them now."""
         env = self._env(tape)
         files = Files(env.roots, env.content, env.file_bytes, lambda location: decide_restore([env.gate], location))
         done = restore(effect.changes, f"{tape.run_id}/{effect.key}", files)
         return kinds.WorkspaceRestored(effect.key, done.restored, done.left, done.verdicts), ()
 
     def _env(self, tape: Tape) -> Env:
-        """Return what an op may use. It is the same for the effects of a visit until more content is truncated."""
+        """Return the environment of an op. It stays the same in a visit until more content is truncated."""
         state = tape.state
         assert state.started is not None
         budget = self._budget(tape)

@@ -96,8 +96,8 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
             verdict = await _check_output(verdict, call, spec)
         if isinstance(verdict, Rejected):
             error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
-            shown = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
-            context.correct(spec, answer, shown, error.path, error.message)
+            excerpt = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
+            context.correct(spec, answer, excerpt, error.path, error.message)
             last_rejection, retries = verdict, retries + 1
             if retries > phase.max_retries and phase.used_up and verdict.rule == "candidate":
                 phase, retries = await _more_visits(phase, _failure_reason(phase, calls, verdict), tape), 0
@@ -145,8 +145,8 @@ async def _overviews(phase: CompiledPhase, entry: Visit, prepared: PreparedInput
     if not op_kinds:
         return None
     new = {blob.hash: blob.content for blob in prepared.blobs}
-    said = plain_text(new.get(prepared.input) or tape.content(prepared.input))
-    return await ReadOverviews(f"{entry.step}.overviews", op_kinds, said)
+    text = plain_text(new.get(prepared.input) or tape.content(prepared.input))
+    return await ReadOverviews(f"{entry.step}.overviews", op_kinds, text)
 
 
 def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
@@ -159,15 +159,15 @@ def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> Prepar
 
 
 async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
-    """Run the preprocessor on the input artifact, and truncate what is too large for a frame.
+    """Run the preprocessor on the input artifact, and truncate content that is too large for a prompt.
 
     Includes the artifacts that the phase reads, if they exist and are not the input itself.
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
     images: tuple[kinds.Part, ...] = ()
-    said = _continues(phase, entry)
-    if said:
+    is_reply = _continues(phase, entry)
+    if is_reply:
         content, images = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
@@ -182,16 +182,16 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
         if entry.latest.get(name) not in (None, entry.input.hash)
     )
     if len(content.content) > limit:
-        shown = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
-        return PreparedInput(content.hash, shown, (), rollback, reads, images)
-    blobs = (content,) if phase.definition.preprocessor or said else ()
+        excerpt = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
+        return PreparedInput(content.hash, excerpt, (), rollback, reads, images)
+    blobs = (content,) if phase.definition.preprocessor or is_reply else ()
     return PreparedInput(content.hash, content.hash, blobs, rollback, reads, images)
 
 
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:
     """Return whether the visit continues a conversation: the phase follows itself, and its input is its own reply.
 
-    A fork may replace the input by what the user says instead.
+    A fork may replace the input by a message of the user.
     """
     if phase.definition.conversation is None or entry.rollback is not None:
         return False
@@ -200,13 +200,13 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
 
 
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
-    """Return the next message as a `user_message`, and its images: the oldest in the queue, or what the user says."""
+    """Return the next message as a `user_message`, and its images: the oldest in the queue, or the user's reply."""
     text: Any = None
     images: tuple[kinds.Part, ...] = ()
     if not tape.state.inbox.queued:
         schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
-        shown = beginning(plain_text(reply))
-        text = await ask_person(f"{entry.step}.message", shown, schema, tape, reason=kinds.MESSAGE)
+        excerpt = beginning(plain_text(reply))
+        text = await ask_person(f"{entry.step}.message", excerpt, schema, tape, reason=kinds.MESSAGE)
     if text is None or text is QUEUED:
         queued = tape.state.inbox.queued[0]
         tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
@@ -229,7 +229,7 @@ def _draft(
     *,
     is_truncated: bool = False,
 ) -> tuple[TurnSpec, CompiledTurnContext]:
-    """Return what the model may answer and what it sees, without regard to a token budget.
+    """Return the answer specification and the messages, without regard to a token budget.
 
     `left` and `reads` are the act turns that are left, and the turns to read truncated content.
     """

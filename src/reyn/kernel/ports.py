@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from reyn.journal.kinds import Wait
+    from reyn.journal.kinds import Question
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -53,7 +53,7 @@ LATER = Later()
 class People(Protocol):
     """Replies to the questions of runs in the process that executes them: a terminal, a chat, a queue."""
 
-    async def ask(self, run_id: str, wait: Wait) -> Any:
+    async def ask(self, run_id: str, question: Question) -> Any:
         """Return the JSON value of the reply, or `LATER`. Cancelled when another process replies first."""
         ...
 
@@ -69,5 +69,5 @@ class NamedPeople(Protocol):
 class Unattended:
     """No user is present: a run that asks waits for a reply from another process."""
 
-    async def ask(self, run_id: str, wait: Wait) -> Any:
+    async def ask(self, run_id: str, question: Question) -> Any:
         return LATER

@@ -1,7 +1,7 @@
-"""Keep the prompt of a turn within its token budget: count it, truncate what is least important, record both.
+"""Keep the prompt of a turn within its token budget: count it, truncate the least important parts, record both.
 
 Instructions, choices, headings and notes are never truncated; a run whose prompt would have nothing else left stops at
-the limit `max_prompt_tokens`. `reyn.context.budget` truncates; here is decided what goes first.
+the limit `max_prompt_tokens`. This module decides the order; `reyn.context.budget` truncates.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ OLD_RESULT, OTHER, NEW_RESULT = 0, 2, 3
 
 
 class Prompt(NamedTuple):
-    """A prompt within its budget: what the model may answer, the messages, and new content that they refer to.
+    """A prompt within its budget: the answer specification, the messages, and new content that they refer to.
 
     Without messages, a transcript is sent as it is.
     """
@@ -69,7 +69,7 @@ class Draft(Protocol):
     """Builds the prompt of a turn without regard to its budget."""
 
     def __call__(self, *, is_truncated: bool) -> tuple[TurnSpec, CompiledTurnContext]:
-        """Return the contract and what the model sees; `is_truncated` offers ops to read truncated content."""
+        """Return the contract and the messages; with `is_truncated`, offer ops to read truncated content."""
         ...
 
 
@@ -337,7 +337,7 @@ def add_up(costs: Sequence[SectionCost]) -> tuple[SectionCost, ...]:
 
 
 def recall_fitted(counted: kinds.TokensCounted, content: Callable[[str], bytes]) -> FittedText:
-    """Return what an exact counter made of a text, as it is recorded."""
+    """Return the recorded result of fitting a text with an exact counter."""
     try:
         return FittedText(
             counted.original_tokens,

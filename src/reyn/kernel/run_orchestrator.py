@@ -1,4 +1,4 @@
-"""Decide what a run does next: phase sequence, transitions, rollback, limits, lifecycle. Never talks to a model."""
+"""Decide the next step of a run: phase sequence, transitions, rollback, limits, lifecycle. Never talks to a model."""
 
 from __future__ import annotations
 

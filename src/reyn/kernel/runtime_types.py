@@ -18,7 +18,7 @@ from reyn.errors import (
     RunNotResumable,
 )
 from reyn.journal import Status
-from reyn.journal.kinds import Charge, Usage, Wait
+from reyn.journal.kinds import Charge, Question, Usage
 from reyn.kernel.versions import SUPPORTED_RULES
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """How a run ended or why it stopped.
+    """The result of a run that ended or stopped.
 
     Attributes:
         run_id: The run.
@@ -93,7 +93,7 @@ class RunResult(msgspec.Struct, frozen=True):
         usage: Token counts of all model calls.
         path: The last 20 phases.
         warnings: Messages for the operator, for example about skipped steps.
-        wait: The question that the run waits for.
+        question: The open question of a waiting run.
         code: The error code of a failed run; docs/reference/errors.md explains it.
         hint: What to do before a failed run is retried.
         cost: What its model calls were charged; `None` if none was counted, as with scripted models.
@@ -106,7 +106,7 @@ class RunResult(msgspec.Struct, frozen=True):
     usage: Usage
     path: tuple[str, ...]
     warnings: tuple[str, ...] = ()
-    wait: Wait | None = None
+    question: Question | None = None
     code: str = ""
     hint: str = ""
     cost: Cost | None = None

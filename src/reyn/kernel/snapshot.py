@@ -89,7 +89,7 @@ class CompletedVisit(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What a visit decided. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
+    """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
     next_phase: str | None
     artifact: str

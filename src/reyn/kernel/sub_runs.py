@@ -199,7 +199,7 @@ class SubRuns:
     ) -> RunState:
         """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
 
-        The parent's journal records what it used. A sub-run that stopped stays as it is; the caller raises.
+        The parent records its usage. If the sub-run stops, its state is returned and the caller raises an error.
 
         Args:
             scope: The op.
@@ -336,7 +336,7 @@ class SubRuns:
         )
 
     def _requests(self, tape: Tape) -> Blob:
-        """What the run itself and the runs above it request: the most that the sub-run may do."""
+        """The permission requests of the run and its parents, which limit those of the sub-run."""
         above = tape.state.started
         assert above is not None
         own = self._compile_skill(above, tape.content).skill.permissions

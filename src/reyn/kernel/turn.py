@@ -1,4 +1,4 @@
-"""One turn of a visit: compile what the model sees, call it, run the ops that it asks for, collect mutations.
+"""One turn of a visit: compile the prompt, call the model, run the requested ops, collect mutations.
 
 `execute_single_llm_phase` and `schedule_tool_batch` are the two halves of a turn. A `TurnContext` builds the messages
 through the compile pipeline. Usually each turn has a fresh frame as its base, and a correction is a pair of mutations.
@@ -93,7 +93,7 @@ class ToolBatchResult(NamedTuple):
 
 
 class TurnContext:
-    """What the model sees in the turns of one visit.
+    """The messages in the turns of one visit.
 
     Attributes:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
@@ -168,7 +168,7 @@ class TurnContext:
         return self.transcript.whole(self._tape.content)
 
     def compile(self, spec: TurnSpec, turns_left: int | None) -> CompiledTurnContext:
-        """Return what the model sees in the next turn."""
+        """Return the messages of the next turn."""
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
             base = _NO_MESSAGES.append(NormalizedMessage("user", "", parts=message.parts))
@@ -195,7 +195,7 @@ class TurnContext:
         return bool(mutated.mutations)
 
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
-        """Add the input of the visit to the transcript. In a conversation, it is what the user says."""
+        """Add the input of the visit to the transcript. In a conversation, the input is the user's message."""
         self._first_results = tuple(self._log.results)
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         has_choices = not self.is_conversation and len(spec.candidates) > 1
@@ -257,24 +257,24 @@ class TurnContext:
         is_pure = form is not None and form.effect_of(ops[done]) == "pure"
         return "" if is_pure else str(ops[done]["kind"])
 
-    def correct(self, spec: TurnSpec, answer: LlmPhaseResult, shown: str, path: str, error: str) -> None:
+    def correct(self, spec: TurnSpec, answer: LlmPhaseResult, answer_hash: str, path: str, error: str) -> None:
         """Let the next turn show a rejected answer and the error.
 
         Args:
             spec: The turn.
             answer: The rejected answer.
-            shown: The hash of the answer, or of its beginning.
+            answer_hash: The hash of the answer, or of its beginning.
             path: Where the error is.
             error: What is wrong.
         """
-        said, told = correction(shown, path, error)
+        rejected, feedback = correction(answer_hash, path, error)
         if spec.form == "tools":
-            said = answer_message(spec, answer.reply)
-            if said.tool_calls:
-                results = (ToolResult(call.id, told.content) for call in said.tool_calls)
-                self.pending = (said, *results)
+            rejected = answer_message(spec, answer.reply)
+            if rejected.tool_calls:
+                results = (ToolResult(call.id, feedback.content) for call in rejected.tool_calls)
+                self.pending = (rejected, *results)
                 return
-        self.pending = (said, told)
+        self.pending = (rejected, feedback)
 
     def _extend(self, mutations: tuple[ContextMutation, ...], *blobs: Blob) -> None:
         """Record messages by reference. The pipeline validates them before they are recorded."""

@@ -1,7 +1,7 @@
 """Wait for a person: questions, approvals of ops for which a rule says `ask`, reviews of decisions.
 
-An approval authorises one action: it is bound to the digest of what was shown. An op is planned again afterwards, and
-any difference (arguments, contents, files, rule) asks again.
+An approval authorises one action: it is bound to the digest of the preview. An op is planned again afterwards, and any
+difference (arguments, contents, files, rule) asks again.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ async def ask_person(
         expires_at: When the question expires, in microseconds since 1970.
         is_deferred: Whether a person has just postponed this question, so that it is not asked again at once.
     """
-    wait = kinds.Wait(
+    wait = kinds.Question(
         _wait_id(call, tape), reason, message, response_schema, expires_at=expires_at, suggestions=suggestions
     )
     tape.emit(kinds.WaitOpened(wait))

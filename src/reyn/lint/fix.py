@@ -141,7 +141,7 @@ def _resolved(path: Path, folder: Path) -> Path:
     """Return where a file of the skill is. It was read there: a link that leads out of the folder is refused before."""
     resolved = path.resolve()
     if not resolved.is_relative_to(folder.resolve()):
-        raise FixImpossible(f"`{path.name}` leads out of the skill's folder")
+        raise FixImpossible(f"`{path.name}` points outside the skill's folder")
     return resolved
 
 

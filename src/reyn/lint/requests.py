@@ -1,4 +1,4 @@
-"""Rules on permissions: what a skill's ops and python steps need, against what skill.md requests."""
+"""Rules on permissions: compare the needs of a skill's ops and python steps with the requests in skill.md."""
 
 from __future__ import annotations
 

@@ -246,8 +246,8 @@ class _Reply:
 
     def _begin(self, index: int, block: dict[str, Any]) -> str:
         if block.get("type") == "tool_use":
-            given = block.get("input")
-            whole = msgspec.json.encode(given).decode() if given else ""
+            arguments = block.get("input")
+            whole = msgspec.json.encode(arguments).decode() if arguments else ""
             self._calls[index] = _Call(str(block.get("id") or ""), str(block.get("name") or ""), whole)
             self.length += 32 + len(whole)
         return self._text(block.get("text")) if block.get("type") == "text" else ""

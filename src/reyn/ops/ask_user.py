@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.journal.kinds import AskRequest
 from reyn.ops.op import Plan
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, flag, many, result, text
+from reyn.vocabulary.schemas import arguments, array, boolean, result, text
 
 if TYPE_CHECKING:
     from reyn.ops.op import Call, Env, Result
@@ -18,8 +18,8 @@ _FORM = OpForm(
     arguments=arguments(
         "ask_user",
         None,
-        {"question": text(4_000, least=1)},
-        {"suggestions": many(text(400), 20), "required": flag(default=True)},
+        {"question": text(4_000, min_length=1)},
+        {"suggestions": array(text(400), 20), "required": boolean(default=True)},
     ),
     effect="idempotent",
     result=result("ask_user", None, {"question": {"type": "string"}, "answer": {}}),

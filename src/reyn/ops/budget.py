@@ -1,4 +1,4 @@
-"""What the ops of one visit may read, match and record together.
+"""Budgets that all ops of one visit share: bytes to read, match and record.
 
 An op that would exceed a budget fails with a message to the model; nothing is stopped. Budgets are counted while ops
 are performed: results are recorded, so a replay needs no count, and a resumed visit starts with full budgets.
@@ -47,7 +47,7 @@ class Budgets(msgspec.Struct, frozen=True):
 
 
 class Budget:
-    """Counts what the ops of one visit have used."""
+    """Counts the usage of all ops of one visit."""
 
     def __init__(self, most: Budgets | None = None) -> None:
         self.most = most or Budgets()

@@ -1,7 +1,7 @@
 """Call an op of any kind and return a valid plan or result.
 
-An op never ends a run: what it raises, and a plan or result that is malformed, become error results here. Ops from
-outside the package are also checked against what they promise.
+An op never ends a run: exceptions, malformed plans and malformed results become error results here. Ops of other
+packages are also checked against their specification.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def plan_op(
 
 
 def _decide(op: Op | Query, call: Call, env: Env, permissions: Iterable[str]) -> Verdict | None:
-    """Return what the gate says about the permissions of an op; `None` if it needs none."""
+    """Return the verdict of the gate on an op; `None` if the op needs no permission."""
     own = op.spec.permission
     more = tuple(key for key in permissions if key != own)
     if own is None and not more:
@@ -130,12 +130,12 @@ def _raise_if_interrupted() -> None:
 
 
 class Applied(NamedTuple):
-    """What became of the changes of a plan.
+    """The outcome of applying the changes of a plan.
 
     Attributes:
         changes: How many of the changes, in order, are in their files, or may be.
         problem: The result, if not all of them were applied.
-        note: What the model should know although all of them were applied.
+        note: A remark for the model if all of them were applied.
     """
 
     changes: int
@@ -175,12 +175,12 @@ def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, approved: 
 
 
 def copied(call: Call) -> Call:
-    """Return the call with arguments of its own, so that an op cannot change what is recorded."""
+    """Return the call with a copy of its arguments, so an op cannot change the recorded ones."""
     return Call(call.key, msgspec.json.decode(msgspec.json.encode(call.args)))
 
 
 def failed(call: Call, error: BaseException) -> Result:
-    """Return the error result for an exception, whatever its message or fields are."""
+    """Return the error result for any exception, with a message and fields that can be recorded."""
     try:
         return check_result(call, call.failed(error))
     except Exception:  # noqa: BLE001 - an exception that cannot be described
@@ -188,7 +188,7 @@ def failed(call: Call, error: BaseException) -> Result:
 
 
 def check_result(call: Call, result: Any, op: Op | None = None) -> Result:
-    """Return the result if it is a JSON envelope of this call, else an error result that says what is wrong.
+    """Return the result if it is a JSON envelope of this call, else an error result with the reason.
 
     With an op, the result must also fit the schema of its form.
     """

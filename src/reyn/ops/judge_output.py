@@ -26,7 +26,7 @@ _FORM = OpForm(
     arguments=arguments(
         "judge_output",
         None,
-        {"output": {}, "rubric": text(8_000, least=1)},
+        {"output": {}, "rubric": text(8_000, min_length=1)},
         {
             "threshold": {**_FRACTION, "default": 0.8},
             "on_fail": {"enum": ["continue", "transition", "abort"], "default": "continue"},

@@ -64,7 +64,7 @@ class RememberOp:
         arguments=arguments(
             "remember",
             None,
-            {"text": text(MAX_EXPERIENCE_CHARS, least=1)},
+            {"text": text(MAX_EXPERIENCE_CHARS, min_length=1)},
             optional={"name": _NAME, "description": text(MAX_DESCRIPTION), "shared": _SHARED},
         ),
         effect="idempotent",
@@ -115,7 +115,7 @@ class ForgetOp:
     _FORM = OpForm(
         op=None,
         summary="Forget something that is remembered, by its id or name.",
-        arguments=arguments("forget", None, {"id": text(64, least=1)}, optional={"shared": _SHARED}),
+        arguments=arguments("forget", None, {"id": text(64, min_length=1)}, optional={"shared": _SHARED}),
         effect="idempotent",
         result=result("forget", None, {"id": {"type": "string"}, "path": {"type": "string"}}),
         example={"kind": "forget", "id": "exp_1"},

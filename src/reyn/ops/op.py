@@ -1,8 +1,8 @@
 """The interface between the kernel and an op.
 
-`plan` has no side effects; it returns what the op will do, so that the kernel can record the intent with before-images.
-`perform` executes it and may be called again after a crash. An op that needs the kernel (to ask a person or run another
-skill) returns a request in its plan; `perform` then receives the answer.
+`plan` has no side effects. It returns the intended changes, which the kernel records, with the old contents of files,
+before `perform` executes the op. After a crash, `perform` may be called again. An op that needs the kernel (to ask a
+person or run another skill) returns a request in its plan; `perform` then receives the answer.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ Result = dict[str, Any]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One op to execute, valid against the form that the run was offered.
+    """One op to execute. Its arguments match the specification of the op.
 
-    `key` is unique among all runs and the same when the op is executed again after a crash, so it can serve as an
-    idempotency key.
+    Attributes:
+        key: An idempotency key: unique among all runs, and the same when the op is executed again after a crash.
+        args: The arguments, with the op's `kind` and, if the kind has several forms, `op`.
     """
 
     key: str
@@ -128,7 +129,7 @@ def no_credentials(name: str) -> str:
 
 
 class Env(msgspec.Struct, frozen=True):
-    """The environment of an op: the part of the run that it may use.
+    """The environment of an op: the parts of the run and the project that the op may use.
 
     Attributes:
         roots: The folders of the project and the run.
@@ -136,11 +137,12 @@ class Env(msgspec.Struct, frozen=True):
         content: Returns recorded content by its hash.
         full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
-        budget: What the ops of the visit may still read and search.
+        budget: The bytes and the search time that the ops of the visit have left.
         modules: The sources of the modules of the skill's python steps, by path.
         sandbox: The limits of programs and python steps.
         python: The sandbox and the default time of python steps.
-        credential: Returns the value of a secret that the skill and the skills above it require, by its name.
+        credential: Returns the value of a secret by its name. The skill of the run and the skills of its parents must
+            list the secret in `required_credentials`.
         attachments: Content to record beside the result.
         skills: Patterns of the names of the skills that the phase may run; `None` allows all.
     """
@@ -164,20 +166,25 @@ class Env(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What an op will do.
+    """The result of `Op.plan`: the intended changes of an op, before it has any effect.
 
-    - With `changes`, the kernel applies them and returns `result`; it does not call `perform`.
-    - With a `request`, the kernel fulfils it and calls `perform` with its `answer`.
-    - With only a `result`, the op is complete.
-    - Otherwise the kernel calls `perform`.
+    The fields determine what the kernel does next:
+
+    - `changes`: it applies the changes and returns `result`, without calling `perform`.
+    - `request`: it fulfils the request, sets `answer`, and calls `perform`.
+    - `result` only: the op is complete.
+    - none of these: it calls `perform`.
 
     Attributes:
-        rule: The permission rule that allows the op; empty if the op failed before the gate decided.
+        rule: The permission rule that allows the op; empty if the op failed before permissions were checked.
         changes: The files to change.
         result: The result, if it is known before the op is performed.
         blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
         request: Work for the kernel: a question to a person, a run of a skill, or a change of the memory.
-        answer: The result of the request: the person's reply, a `RunOutcome` or a `MemoryOutcome`.
+        answer: The outcome of the request: the person's reply, a `RunOutcome` or a `MemoryOutcome`.
+        approval: The `ask` rule for which a person must approve the op; `None` if no approval is needed.
+        approved: The `ask` rules for which a person has approved the op.
+        reads: A digest of the content that the op reads, if it needs approval. The approval is void if it changes.
     """
 
     rule: str = ""
@@ -187,11 +194,8 @@ class Plan(msgspec.Struct, frozen=True):
     request: AskRequest | RunRequest | MemoryRequest | None = None
     answer: Any = None
     approval: str | None = None
-    """The rule that wants a person to approve this action."""
     approved: str = ""
-    """The rules for which a person approved it."""
     reads: str = ""
-    """Identifies what the op reads, if it needs approval: an approval does not cover other content."""
 
 
 class Complete(Plan, frozen=True, kw_only=True):
@@ -201,9 +205,13 @@ class Complete(Plan, frozen=True, kw_only=True):
 
 
 class RunOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a `RunRequest`: the final artifact of the sub-run, or the error.
+    """The outcome of a `RunRequest`.
 
-    `phases` holds the names of the phases that were visited last, each with its artifact.
+    Attributes:
+        run_id: The sub-run.
+        artifact: Its final artifact; `None` if the sub-run failed.
+        error: Why it failed; empty otherwise.
+        phases: The phases that were visited last, each with its artifact.
     """
 
     run_id: str
@@ -213,7 +221,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
 
 
 class MemoryOutcome(msgspec.Struct, frozen=True):
-    """The outcome of a `MemoryRequest`: the id of what was remembered or forgotten, or the error."""
+    """The outcome of a `MemoryRequest`: the id of the entry that was added or removed, or the error."""
 
     id: str = ""
     error: str = ""
@@ -227,7 +235,7 @@ class Op(Protocol):
     def spec(self) -> OpSpec: ...
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        """Return what the op will do, without side effects."""
+        """Return the plan of a call, or refuse the call. Must not have side effects."""
         ...
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
@@ -248,11 +256,11 @@ class Query(Protocol):
 
 @dataclass(frozen=True)
 class OpSetup:
-    """What a runtime gives to its ops when it opens a project.
+    """The project's settings and services that a runtime passes to its ops.
 
     Attributes:
         config: The configuration of the project.
-        secret: Returns the value of a secret (a handle) in order to send it to a URL.
+        secret: Takes a handle and the URL of a server, and returns the value of the secret if it may be sent there.
         library: Finds skills by name.
         lint: Returns the findings about the skill in a folder.
         load: Loads a skill by its name.
@@ -297,10 +305,10 @@ class HasOverview(Protocol):
 
 @runtime_checkable
 class Targeted(Protocol):
-    """An op whose permission is about a target, such as a program, a host or a tool. Rules can name it."""
+    """An op with a target, such as a program, a host or a tool, that permission rules can name."""
 
     def target(self, call: Call) -> str:
-        """Return what the rules of the kind's permission are matched with."""
+        """Return the target that permission rules are matched with."""
         ...
 
 

@@ -1,7 +1,7 @@
-"""What a person sees of an op that needs approval: exactly what would happen.
+"""Render the preview of an op that needs approval.
 
-The first lines name every file with what happens to it; the diff follows. Only LF ends a line, as in the files
-themselves, and bytes that are not text are described by size and hash, so that no change is invisible.
+The first lines list every file that would be created, changed or deleted; the diff follows. Only LF ends a line, as in
+the files, and binary content is described by size and hash, so no change is invisible.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from reyn.ops.op import Plan
 from reyn.ops.sandbox_limits import limits_of
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, many, path, result, text, whole
+from reyn.vocabulary.schemas import arguments, array, integer, path, result, text
 
 if TYPE_CHECKING:
     from reyn.ops.op import Call, Env, Result
@@ -32,11 +32,11 @@ def _form(mode: str, summary: str, effect: Any) -> OpForm:
             mode,
             {
                 "module": path(),
-                "function": text(200, least=1),
+                "function": text(200, min_length=1),
                 "artifact": {"type": "object"},
-                "clock": whole(0, 2**53),
+                "clock": integer(0, 2**53),
             },
-            {"seconds": whole(1, 86_400, default=DEFAULT_SECONDS), "credentials": many(text(64, least=1), 100)},
+            {"seconds": integer(1, 86_400, default=DEFAULT_SECONDS), "credentials": array(text(64, min_length=1), 100)},
         ),
         effect,
         result(

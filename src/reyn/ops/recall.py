@@ -15,7 +15,7 @@ from reyn.ops.op import Overview, Plan
 from reyn.permissions import Denied, refusal
 from reyn.ranking import best_matches
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, many, result, text
+from reyn.vocabulary.schemas import arguments, array, result, text
 from reyn.workspace import FileError, Guard, PathInvalid, locate
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ _FORM = OpForm(
     arguments=arguments(
         "recall",
         None,
-        {"query": text(1_000, least=1)},
+        {"query": text(1_000, min_length=1)},
         optional={
-            "folders": many(text(400, least=1), 10),
+            "folders": array(text(400, min_length=1), 10),
             "limit": {"type": "integer", "minimum": 1, "maximum": 20, "default": 5},
         },
     ),
@@ -44,7 +44,7 @@ _FORM = OpForm(
         "recall",
         None,
         {
-            "found": many(
+            "found": array(
                 {
                     "type": "object",
                     "properties": {

@@ -12,7 +12,7 @@ from reyn.ranking import best_matches
 from reyn.skills.catalogue import Catalogue
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, many, result, text
+from reyn.vocabulary.schemas import arguments, array, result, text
 
 if TYPE_CHECKING:
     from reyn.ops.op import Call, Env, OpSetup, Result
@@ -22,7 +22,7 @@ _INPUT = {"type": ["object", "string"], "maxLength": 1_000_000}
 _FORM = OpForm(
     op=None,
     summary="Run another skill and take its final artifact.",
-    arguments=arguments("run_skill", None, {"skill": text(200, least=1), "input": _INPUT}),
+    arguments=arguments("run_skill", None, {"skill": text(200, min_length=1), "input": _INPUT}),
     effect="idempotent",
     result=result(
         "run_skill",
@@ -33,7 +33,7 @@ _FORM = OpForm(
             "artifact_type": {"type": "string"},
             "final_output": {},
             "run": {"type": "string"},
-            "phase_artifacts": many(
+            "phase_artifacts": array(
                 {"type": "object", "properties": {"phase": {"type": "string"}, "artifact": {"type": "object"}}}, 50
             ),
         },
@@ -43,7 +43,7 @@ _FORM = OpForm(
 _START_FORM = OpForm(
     op=None,
     summary="Start a skill that takes long and go on with the conversation. A message reports its end.",
-    arguments=arguments("start_skill", None, {"skill": text(200, least=1), "input": _INPUT}),
+    arguments=arguments("start_skill", None, {"skill": text(200, min_length=1), "input": _INPUT}),
     effect="idempotent",
     result=result("start_skill", None, {"skill": {"type": "string"}, "run": {"type": "string"}}),
     example={"kind": "start_skill", "skill": "report", "input": {"text": "what to report on"}},

@@ -1,4 +1,4 @@
-"""The limits of one program or python step: what it asks for, within what the operator configured."""
+"""The limits of one program or python step: the requested values, capped by the configuration."""
 
 from __future__ import annotations
 

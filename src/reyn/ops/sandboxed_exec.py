@@ -1,7 +1,7 @@
 """The op `sandboxed_exec`: run a program in the process sandbox.
 
-The model asks for paths, network and time; the gate and the configuration decide what the program gets. A call without
-`write_paths` and `network` has no lasting effect, so it is repeated after a crash; any other one asks a person.
+The model requests paths, network and time; the gate and the configuration decide. A call without `write_paths` and
+`network` has no lasting effect, so it is repeated after a crash. For any other call, a person decides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reyn.ops.sandbox_limits import limits_of
 from reyn.ops.shell import program_result
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, flag, many, path, result, text, whole
+from reyn.vocabulary.schemas import arguments, array, boolean, integer, path, result, text
 from reyn.workspace import Location, locate
 from reyn.workspace.observation import Observation, TooManyFiles
 
@@ -41,12 +41,12 @@ _FORM = OpForm(
         None,
         {"argv": {"type": "array", "items": text(8_000), "minItems": 1, "maxItems": 200}},
         {
-            "read_paths": many(path(), 50),
-            "write_paths": many(path(), 20),
-            "network": flag(default=False),
-            "allow_subprocess": flag(default=False),
-            "env_passthrough": many(text(64, least=1), 20),
-            "timeout_seconds": whole(1, 3_600, default=60),
+            "read_paths": array(path(), 50),
+            "write_paths": array(path(), 20),
+            "network": boolean(default=False),
+            "allow_subprocess": boolean(default=False),
+            "env_passthrough": array(text(64, min_length=1), 20),
+            "timeout_seconds": integer(1, 3_600, default=60),
         },
     ),
     "unsafe",
@@ -67,7 +67,7 @@ _FORM = OpForm(
 
 
 class SandboxedExecOp:
-    """Runs a program that can reach what the gate grants, and nothing else."""
+    """Runs a program with access to exactly the files and the network that the gate grants."""
 
     spec = OpSpec(
         "sandboxed_exec",
@@ -114,7 +114,7 @@ class SandboxedExecOp:
         return program_result(call, outcome, backend=backend.name)
 
     def _verdicts(self, call: Call, env: Env) -> Iterator[Verdict]:
-        """Yield what the gate says about the program, then about each thing that it would use."""
+        """Yield the verdicts of the gate on the program, its paths and the network."""
         args = call.args
         yield env.gate.capability("exec", self.target(call))
         for text_ in args.get("read_paths", ()):
@@ -158,7 +158,7 @@ def _changes(before: Observation) -> Observed | None:
 
 
 def _access(call: Call, env: Env, *, approved: str) -> Access:
-    """Return what the program may use. The gate has allowed the paths; what it denies below them is hidden.
+    """Return the access of the program. The gate has allowed the paths; files below them that it denies are hidden.
 
     Raises:
         OpFailed: A path does not exist, or a credential is not available.

@@ -13,7 +13,7 @@ from reyn.ops.op import Plan
 from reyn.ops.sandbox_limits import limits_of
 from reyn.permissions import Denied, refusal
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, result, text, whole
+from reyn.vocabulary.schemas import arguments, integer, result, text
 
 if TYPE_CHECKING:
     from reyn.ops.op import Call, Env, Result
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FORM = OpForm(
     None,
     "Run a shell command in the project's folder.",
-    arguments("shell", None, {"cmd": text(8_000, least=1)}, {"timeout": whole(1, 3_600, default=120)}),
+    arguments("shell", None, {"cmd": text(8_000, min_length=1)}, {"timeout": integer(1, 3_600, default=120)}),
     "unsafe",
     result(
         "shell",

@@ -10,7 +10,7 @@ from reyn.ops.op import Complete, OpSetup
 from reyn.permissions import Denied, NeedsApproval
 from reyn.skills.resolve import STDLIB, is_path
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, many, path, result
+from reyn.vocabulary.schemas import arguments, array, path, result
 from reyn.workspace import locate
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _FORM = OpForm(
             "passed": {"type": "boolean"},
             "error_count": {"type": "integer"},
             "warning_count": {"type": "integer"},
-            "issues": many({"type": "string"}, _MAX_ISSUES),
+            "issues": array({"type": "string"}, _MAX_ISSUES),
         },
     ),
     example={"kind": "lint", "skill_path": "reyn/local/summarise"},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _FORM = OpForm(
     op=None,
     summary="Find the folder of a skill by its name.",
-    arguments=arguments("skill_resolve", None, {"name": text(200, least=1)}),
+    arguments=arguments("skill_resolve", None, {"name": text(200, min_length=1)}),
     effect="pure",
     result=result(
         "skill_resolve",

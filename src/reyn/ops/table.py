@@ -175,7 +175,7 @@ def _check(op: Any, table: dict[str, Op | Query]) -> None:
 
 
 def _spec_fault(spec: OpSpec) -> str:
-    """Return what is wrong with a specification, or an empty string."""
+    """Return the fault of a specification, or an empty string."""
     try:
         check_json(msgspec.to_builtins(spec))
         if msgspec.json.decode(ordered(spec), type=OpSpec) != spec:

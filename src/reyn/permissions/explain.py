@@ -1,7 +1,7 @@
 """Explain the permissions of a skill before a run: each request with the rule that decides about it.
 
 A request is a pattern, so a rule may cover it as a whole or in part. The gate decides about each action at the moment
-of execution; what is explained here is what it will decide with the same rules.
+of execution, with the same rules.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAME = "any-name"
 
 
 class RequestVerdict(msgspec.Struct, frozen=True):
-    """What the rules say about one request.
+    """The verdict of the rules on one request.
 
     Attributes:
         capability: The permission key.
@@ -36,7 +36,7 @@ class RequestVerdict(msgspec.Struct, frozen=True):
         rules: The rules that decide.
         exceptions: Rules that decide otherwise about a part of it.
         reason: Why it is not granted; empty if it is.
-        line: What to add to grant it.
+        line: The line to add to the configuration to grant it.
     """
 
     capability: str

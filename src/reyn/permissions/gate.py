@@ -62,7 +62,7 @@ _RECORDED = Allowed("default: content of this run")
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """What a run may do."""
+    """Decides which actions a run may perform."""
 
     roots: Roots
     policy: Policy = Policy()

@@ -56,7 +56,7 @@ def protected_name(parts: tuple[str, ...], access: Access) -> str:
 
 
 class PathPattern(msgspec.Struct, frozen=True):
-    """A pattern as it was written, and what it means."""
+    """A pattern as it was written, with its parsed form."""
 
     text: str
     zone: Literal["project", "outside", "workspace"]

@@ -206,7 +206,7 @@ def _texts(value: Any, *path: str | int) -> tuple[str, ...]:
 
 
 class Requests(msgspec.Struct, frozen=True):
-    """What one skill requests, by capability: paths of files, names of anything else; empty means everything."""
+    """The requests of one skill, by capability: paths of files, names of anything else; empty means everything."""
 
     files: dict[str, tuple[PathPattern, ...]] = {}
     others: dict[str, tuple[str, ...]] = {}

@@ -1,4 +1,4 @@
-"""Trust in a project: what its own configuration wants, and what holds until the user trusts it.
+"""Trust in a project: the settings in its files that grant access, and the user's decision about them.
 
 `reyn.yaml` and `reyn.local.yaml` come with a project, which may be a stranger's. Until the user trusts the project,
 they cannot widen the file zones, grant permissions, send a secret to a new origin, or load code; everything else in
@@ -33,13 +33,13 @@ TrustState = Literal["not needed", "trusted", "declined", "not trusted"]
 _ACCESSES: tuple[Access, ...] = ("read", "write")
 
 
-class Want(msgspec.Struct, frozen=True):
-    """One thing that needs trust.
+class AccessGrant(msgspec.Struct, frozen=True):
+    """One setting of a project that grants access, and therefore needs trust.
 
     Attributes:
         kind: A file zone, a permission, a secret, or code to load.
         key: The key of the configuration, such as `files.write`.
-        text: What takes effect with trust.
+        text: A description of the access.
         place: Where it is set, such as `reyn.yaml:3`.
         pair: The handle of a secret, and the origin that it would be sent to.
     """
@@ -56,35 +56,36 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class ProjectTrust(msgspec.Struct, frozen=True):
-    """What a project wants, and whether it is trusted.
+    """The settings of a project that need trust, and the user's decision.
 
     Attributes:
         root: The project's folder.
-        state: The user's decision. A decision about something else that the project wanted counts as none.
-        wants: Everything in the project's own configuration that needs trust.
-        ignored: What has no effect. A secret that is bound to the project's origin already needs no trust.
+        state: The user's decision. A decision about other settings than the current ones does not count.
+        grants: Everything in the project's own configuration that needs trust.
+        ignored: The settings that have no effect. A secret that is bound to the project's origin already needs no
+            trust.
         ignored_permissions: The grants that have no effect, in the form of `permissions`.
         withheld: Secrets and origins that the project may not bring together: pairs of a handle and an origin.
     """
 
     root: str = ""
     state: TrustState = "not needed"
-    wants: tuple[Want, ...] = ()
-    ignored: tuple[Want, ...] = ()
+    grants: tuple[AccessGrant, ...] = ()
+    ignored: tuple[AccessGrant, ...] = ()
     ignored_permissions: dict[str, Any] = {}
     withheld: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def digest(self) -> str:
-        """Identifies what the project wants; the user's decision is bound to it."""
-        return _digest(self.wants)
+        """A digest of the settings that need trust; the user's decision is bound to it."""
+        return _digest(self.grants)
 
     @property
     def warning(self) -> str:
-        """Return what is ignored; empty if nothing is."""
+        """Return a warning that lists the ignored settings; empty if there are none."""
         if not self.ignored:
             return ""
-        listed = "; ".join(f"{want.text} ({want.place})" for want in self.ignored)
+        listed = "; ".join(f"{grant.text} ({grant.place})" for grant in self.ignored)
         return f"{UNTRUSTED}, so these settings are ignored: {listed}"
 
     def may_bind(self, handle: str, origin: str) -> bool:
@@ -100,10 +101,10 @@ class LoadedProject(msgspec.Struct, frozen=True):
     sources: Sources
 
     def settings(self) -> list[Setting]:
-        """Return every setting with its origin, and what is ignored."""
+        """Return every setting with its origin, and whether it is ignored."""
         ignored: dict[str, list[str]] = {}
-        for want in self.trust.ignored:
-            ignored.setdefault(want.key, []).append(want.text)
+        for grant in self.trust.ignored:
+            ignored.setdefault(grant.key, []).append(grant.text)
         return explain_config(self.sources, self.config, ignored)
 
 
@@ -125,14 +126,14 @@ def load_project(
     sources = load_sources(root, flags, environ)
     merged = sources.merged
     own = user_config(environ).read()
-    wants = tuple(_wants(sources, merged))
-    needed = tuple(want for want in wants if not want.is_bound(own))
+    grants = tuple(_access_grants(sources, merged))
+    needed = tuple(grant for grant in grants if not grant.is_bound(own))
     state: TrustState
     if trust is None:
-        state = _state(own.projects.get(str(root)), wants) if needed else "not needed"
+        state = _state(own.projects.get(str(root)), grants) if needed else "not needed"
     else:
         state = "not needed" if not needed else "trusted" if trust else "not trusted"
-    found = ProjectTrust(str(root), state, wants)
+    found = ProjectTrust(str(root), state, grants)
     if state in ("declined", "not trusted"):
         removed = _without_grants(merged, sources)
         _without_zones(merged, sources)
@@ -141,12 +142,12 @@ def load_project(
         _without_servers(merged, sources)
         _without_models(merged, sources)
         withheld = frozenset(_project_pairs(sources))
-        found = ProjectTrust(str(root), state, wants, needed, removed, withheld)
+        found = ProjectTrust(str(root), state, grants, needed, removed, withheld)
     return LoadedProject(msgspec.convert(merged, Config), found, sources)
 
 
 def store_decision(loaded: LoadedProject, *, is_trusted: bool = True) -> list[tuple[str, str]]:
-    """Store the user's decision about what a project wants.
+    """Store the user's decision about the settings that need trust.
 
     With trust, a secret that is bound to no origin yet is bound to the one that the project names.
 
@@ -168,8 +169,8 @@ def store_decision(loaded: LoadedProject, *, is_trusted: bool = True) -> list[tu
 def bound_secrets(root: Path) -> list[tuple[str, str]]:
     """Return the secrets that are bound to origins in the project's own configuration. They need no trust."""
     own = user_config().read()
-    wants = load_project(root).trust.wants if root.is_dir() else ()
-    return sorted({want.pair for want in wants if want.pair is not None and want.is_bound(own)})
+    grants = load_project(root).trust.grants if root.is_dir() else ()
+    return sorted({grant.pair for grant in grants if grant.pair is not None and grant.is_bound(own)})
 
 
 def _project_pairs(sources: Sources) -> list[tuple[str, str]]:
@@ -177,52 +178,54 @@ def _project_pairs(sources: Sources) -> list[tuple[str, str]]:
     return sorted(set(_pairs(sources.merged)) - set(_pairs(sources.operator)))
 
 
-def _state(entry: TrustEntry | None, wants: tuple[Want, ...]) -> TrustState:
-    if entry is None or entry.wants != _digest(wants):
+def _state(entry: TrustEntry | None, grants: tuple[AccessGrant, ...]) -> TrustState:
+    if entry is None or entry.wants != _digest(grants):
         return "not trusted"
     return "trusted" if entry.trusted else "declined"
 
 
-def _digest(wants: tuple[Want, ...]) -> str:
-    return digest(canonical(sorted((want.kind, want.text) for want in wants)))
+def _digest(grants: tuple[AccessGrant, ...]) -> str:
+    return digest(canonical(sorted((grant.kind, grant.text) for grant in grants)))
 
 
 # -- what needs trust -----------------------------------------------------------------------------------------
 
 
-def _wants(sources: Sources, merged: dict[str, Any]) -> Iterator[Want]:
+def _access_grants(sources: Sources, merged: dict[str, Any]) -> Iterator[AccessGrant]:
     for access in _ACCESSES:
         entries = merged.get("files", {}).get(access, ())
         if _is_project(sources, "files", access):
             for index, text in enumerate(entries):
                 if _widens(text, access):
                     place = sources.place("files", access, index)
-                    yield Want("zone", f"files.{access}", f"files.{access}: {text}", place)
+                    yield AccessGrant("zone", f"files.{access}", f"files.{access}: {text}", place)
     for document in sources.documents:
         for key, entry in _project_rules(document).items():
             for index, rule in enumerate(_rules(entry)):
                 if _grants(rule):
                     path = ("permissions", key, index) if isinstance(entry, list) else ("permissions", key)
                     place = f"{document.file}:{document.at(*path).line}"
-                    yield Want("permission", f"permissions.{key}", _rule_text(key, rule), place)
+                    yield AccessGrant("permission", f"permissions.{key}", _rule_text(key, rule), place)
     if _is_project(sources, "tools"):
         for index, name in enumerate(merged.get("tools", ())):
-            yield Want("code", "tools", f"tools: load {name}", sources.place("tools", index))
+            yield AccessGrant("code", "tools", f"tools: load {name}", sources.place("tools", index))
     for name in _project_servers(sources):
         text = f"mcp.servers.{name}: {_server_text(merged['mcp']['servers'][name])}"
-        yield Want("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
+        yield AccessGrant("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
     for keys, text in _foreign_models(sources):
-        yield Want("code", ".".join(keys), f"{'.'.join(keys)}: {text}", sources.place(*keys))
+        yield AccessGrant("code", ".".join(keys), f"{'.'.join(keys)}: {text}", sources.place(*keys))
     own = _project_pairs(sources)
     for name, settings in merged.get("models", {}).items():
         pair = _pair(settings)
         if pair is not None and pair in own:
             place = sources.place("models", name, "base_url" if settings.get("base_url") else "key")
-            yield Want("secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place, pair)
+            yield AccessGrant(
+                "secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place, pair
+            )
     pair = _search_pair(merged)
     if pair is not None and pair in own:
         place = sources.place("web", "search", "url" if merged["web"]["search"].get("url") else "key")
-        yield Want("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
+        yield AccessGrant("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
 
 
 def _project_servers(sources: Sources) -> list[str]:
@@ -232,7 +235,7 @@ def _project_servers(sources: Sources) -> list[str]:
 
 
 def _server_text(settings: Any) -> str:
-    """Return what a server's settings cause, with everything that decides about it."""
+    """Describe the program or the URL of an MCP server, with all settings that matter for trust."""
     command = settings.get("command")
     what = f"start {' '.join(map(str, command))}" if command else f"connect to {settings.get('url')}"
     values = {**settings.get("env", {}), **settings.get("headers", {})}

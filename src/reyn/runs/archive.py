@@ -1,7 +1,7 @@
 """The archive format: write runs as JSON lines, and read them again.
 
 An archive has a header, one line per event and per content, and a checksum (`seal`) of all lines before it. The
-author of an archive can compute every hash in it; `reyn.runs.importing` decides what is stored.
+author of an archive can compute every hash in it; `reyn.runs.importing` checks it before anything is stored.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ _HEADER = {"reyn_export", "run", "runs"}
 
 
 def bounded_lines(source: Iterable[bytes], limits: ImportLimits) -> Iterator[bytes]:
-    """Yield the lines of a file or an iterable; a file is never read beyond the limits, whatever it contains.
+    """Yield the lines of a file or an iterable; a file is never read beyond the limits.
 
     Raises:
         ArchiveTooLarge: A line, or all of them, are larger than the limits.

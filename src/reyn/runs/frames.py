@@ -34,17 +34,17 @@ _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, ki
 
 
 TOOLS = "tools"
-"""The role under which `frame_at` returns the native tools of a request, one per line."""
+"""The role under which `prompt_at` returns the native tools of a request, one per line."""
 ANSWER = "answer"
-"""The role under which `frame_at` returns the model's answer."""
+"""The role under which `prompt_at` returns the model's answer."""
 CHOICE = "choice:"
-"""What precedes the roles of the prompt that asks for the choice alone."""
+"""The prefix of the roles of the prompt that asks for the choice alone."""
 TOPIC = "topic:"
-"""What precedes the roles of the prompt that asks for a topic: with the input (`user`), and with each of `choices`."""
+"""The prefix of the roles of the prompt that asks for a topic: with the input (`user`), and with each of `choices`."""
 
 
 class RecordedFrame(NamedTuple):
-    """A recorded frame: its messages, the op results in it, its answer, and what was truncated for it."""
+    """A recorded prompt: its messages, the op results in it, its answer, and the truncated contents."""
 
     messages: tuple[kinds.FrameMessage, ...]
     transcript: tuple[NormalizedMessage, ...]
@@ -71,7 +71,7 @@ class RecordedFrame(NamedTuple):
         return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
 
 
-def frame_at(
+def prompt_at(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> list[tuple[str, str]]:
     """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
@@ -130,11 +130,11 @@ def _text(message: NormalizedMessage, content: Callable[[str], bytes], results: 
     return "\n".join([rendered.text, *calls] if rendered.text else calls) if calls else rendered.text
 
 
-def frame_sections(
+def prompt_sections(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> tuple[FrameSection, ...]:
-    """Return the estimated tokens of each section of a frame, and of what was truncated. The arguments are those of
-    `frame_at`."""
+    """Return the estimated tokens of each section of a prompt, before and after truncation. The arguments are those of
+    `prompt_at`."""
     return sections_of(find_frame(run_id, events, seq, content), content)
 
 
@@ -369,7 +369,7 @@ class _Scanner:
 
 
 def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> RecordedFrame:
-    """Return the frame at an event, or the last one before it. The arguments are those of `frame_at`."""
+    """Return the frame at an event, or the last one before it. The arguments are those of `prompt_at`."""
     scanner, last = _Scanner(content), 0
     for event in events:
         body, last = decode(event), event.seq

@@ -388,7 +388,7 @@ def _check_fields(value: msgspec.Struct, where: str) -> None:
             for name in (path, *made):
                 if not is_recorded_path(name):
                     raise ArchiveInvalid(f"{where}: {name[:200]!r} is not the path of a file that an op can change")
-        case kinds.Wait():
+        case kinds.Question():
             _check_wait(value, where)
         case kinds.AskRequest(response_schema=schema):
             _check_schema(schema, where)
@@ -405,7 +405,7 @@ def _parts(value: msgspec.Struct) -> Iterator[msgspec.Struct]:
                 yield item
 
 
-def _check_wait(wait: kinds.Wait, where: str) -> None:
+def _check_wait(wait: kinds.Question, where: str) -> None:
     if wait.expires_at is not None and not 0 <= wait.expires_at <= MAX_TS:
         raise ArchiveInvalid(f"{where}: the question expires at the impossible time {wait.expires_at}")
     if wait.run is not None and not is_run_id(wait.run):

@@ -37,7 +37,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
             return None
     question = open_question(journal, row)
     if question is not None and not question.is_answered:
-        return NextAction("answer", run, wait_id=question.wait.id)
+        return NextAction("answer", run, question_id=question.question.id)
     if is_claimed:
         return None
     match row.status:

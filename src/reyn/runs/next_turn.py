@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     OverviewReader = Callable[[ReadOverviews, Tape], tuple[Body, tuple[Blob, ...]]]
 
 
-async def next_frame(
+async def next_prompt(
     journal: Journal,
     run_id: str,
     compile_skill: SkillCompiler,
@@ -43,15 +43,15 @@ async def next_frame(
         journal: The journal.
         run_id: The run.
         compile_skill: Compiles the run's copy of its skill.
-        answer: The answer to the open question of the run, for example what the user says next.
-        read_overviews: Lists what the ops of a conversation can act on.
+        answer: The answer to the open question of the run, for example the user's next message.
+        read_overviews: Lists the objects that the ops of a conversation can act on.
 
     Raises:
         RunNotResumable: The run calls no model before it ends, asks again, or has a side effect.
     """
     loaded = load_run(journal, run_id)
     world = _Preview(run_id, loaded.state, answer, read_overviews)
-    await Driver(loaded.tape, compile_skill, world).drive()
+    await Driver(loaded.tape, compile_skill, world).execute()
     effect, tape = world.reached, loaded.tape
     if not isinstance(effect, CallModel):
         reason = "a step has side effects" if effect is not None else f"it is {tape.state.status}"
@@ -95,7 +95,7 @@ class _Preview:
         content, self._answer = Blob.of(canonical(self._answer)), None
         return [(kinds.WaitAnswered(state.wait.id, content.hash, state.messages_taken + 1), (content,))]
 
-    async def wait_for_answer(self, wait: kinds.Wait, state: RunState) -> bool:
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         return False
 
     async def start(self, effect: StartSubRuns, tape: Tape) -> None:

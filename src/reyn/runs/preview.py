@@ -83,7 +83,7 @@ def preview_frame(
 
 
 class _NotReached(NamedTuple):
-    """Why a visit does not reach its first model call; `is_limit` if the prompt exceeds its limit."""
+    """The reason why a visit does not reach its first model call; `is_limit` if the prompt exceeds its limit."""
 
     reason: str
     is_limit: bool = False

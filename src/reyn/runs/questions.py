@@ -13,7 +13,7 @@ import msgspec
 
 from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
-from reyn.journal.kinds import Wait
+from reyn.journal.kinds import Question
 from reyn.kernel.inbox import answer_error, images_error
 from reyn.kernel.loading import check_supported_rules
 from reyn.runs.family import descendants, lineage
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from reyn.kernel.runtime_types import RunResult
 
 
-class Question(msgspec.Struct, frozen=True):
+class OpenQuestion(msgspec.Struct, frozen=True):
     """An open question of a run or of one of its descendants."""
 
     run_id: str
     """The run that asks."""
-    wait: Wait
+    question: Question
     is_answered: bool
     """Whether a reply is in the inbox of the run, which has not been executed since."""
 
@@ -40,7 +40,7 @@ class PostedReply(msgspec.Struct, frozen=True):
 
     run_id: str
     """The run that asked."""
-    wait_id: str
+    question_id: str
     root_run: str
     """The run to resume."""
     message_id: int
@@ -51,7 +51,7 @@ class PostedReply(msgspec.Struct, frozen=True):
 # -- open questions -----------------------------------------------------------------------------------
 
 
-def open_question(journal: Journal, row: RunRow) -> Question | None:
+def open_question(journal: Journal, row: RunRow) -> OpenQuestion | None:
     """Return the open question of a run or of one of its descendants. An imported run takes no reply.
 
     Reads no events: the row of a run contains its question.
@@ -61,18 +61,18 @@ def open_question(journal: Journal, row: RunRow) -> Question | None:
         return None
     messages = [message.payload for message in journal.drain(asking.run_id, asking.messages_taken)]
     is_answered = any(isinstance(payload, Answer) and payload.wait == asking.wait.id for payload in messages)
-    return Question(asking.run_id, asking.wait, is_answered)
+    return OpenQuestion(asking.run_id, asking.wait, is_answered)
 
 
-def question_text(journal: Journal, question: Question) -> str:
-    """Return the text of a question, with the whole preview of what is to be approved."""
-    first = question.wait.message.partition("\n")[0]
+def question_text(journal: Journal, question: OpenQuestion) -> str:
+    """Return the text of a question, with the whole preview of an approval."""
+    first = question.question.message.partition("\n")[0]
     preview = ""
     for event in journal.read(question.run_id):
         body = decode(event)
         if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed):
             preview = body.preview
-    return f"{first}\n{journal.blob(preview).decode()}" if question.wait.is_approval else question.wait.message
+    return f"{first}\n{journal.blob(preview).decode()}" if question.question.is_approval else question.question.message
 
 
 def _asking_run(journal: Journal, row: RunRow) -> RunRow | None:
@@ -86,15 +86,15 @@ def _is_own(row: RunRow) -> bool:
     return row.wait is not None and row.wait.run is None
 
 
-def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
+def _find_question(journal: Journal, row: RunRow, question_id: str) -> OpenQuestion:
     question = open_question(journal, row)
-    if question is None or question.wait.id != wait_id:
-        state = f"it waits for `{question.wait.id}`" if question else f"its status is {row.status}"
-        action = NextAction("answer", row.run_id, wait_id=question.wait.id) if question else None
-        raise QuestionUnknown(f"run `{row.run_id}` has no open question `{wait_id}`; {state}", action=action)
+    if question is None or question.question.id != question_id:
+        state = f"it waits for `{question.question.id}`" if question else f"its status is {row.status}"
+        action = NextAction("answer", row.run_id, question_id=question.question.id) if question else None
+        raise QuestionUnknown(f"run `{row.run_id}` has no open question `{question_id}`; {state}", action=action)
     if question.is_answered:
         raise QuestionUnknown(
-            f"question `{wait_id}` of run `{question.run_id}` has a reply already",
+            f"question `{question_id}` of run `{question.run_id}` has a reply already",
             hint="Resume the run; it continues with the stored reply.",
             action=NextAction("resume", row.run_id),
         )
@@ -107,7 +107,7 @@ def _find_question(journal: Journal, row: RunRow, wait_id: str) -> Question:
 def post_reply(
     journal: Journal,
     row: RunRow,
-    wait_id: str,
+    question_id: str,
     value: Any,
     *,
     now: int,
@@ -120,7 +120,7 @@ def post_reply(
     Args:
         journal: The journal of the run.
         row: The run that asks, or an ancestor of it.
-        wait_id: The id of the question.
+        question_id: The id of the question.
         value: The reply, a JSON value.
         now: The time, in microseconds since 1970.
         is_text: Whether `value` is text as a user typed it, see `parse_reply`.
@@ -132,25 +132,25 @@ def post_reply(
         ReplyInvalid: The reply does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
-    question = _find_question(journal, row, wait_id)
+    question = _find_question(journal, row, question_id)
     check_supported_rules(row.run_id, row.rules)
-    if question.wait.is_expired(now):
+    if question.question.is_expired(now):
         raise QuestionUnknown(
-            f"question `{wait_id}` of run `{question.run_id}` has expired",
+            f"question `{question_id}` of run `{question.run_id}` has expired",
             hint="Resume the run; it continues as if the question was declined.",
             action=NextAction("resume", row.run_id),
         )
     if is_text:
-        value = parse_reply(question.wait, value)
-    fault = answer_error(question.wait, wait_id, value) or images_error(question.wait, images)
+        value = parse_reply(question.question, value)
+    fault = answer_error(question.question, question_id, value) or images_error(question.question, images)
     if fault:
         raise ReplyInvalid(fault)
-    message_id = journal.post(question.run_id, Answer(wait_id, value, by, images))
+    message_id = journal.post(question.run_id, Answer(question_id, value, by, images))
     asking = journal.find(question.run_id)
     assert asking is not None
     rows = lineage(journal, asking)
     is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post, see the module's docstring
-    return PostedReply(question.run_id, wait_id, rows[-1].run_id, message_id, is_claimed)
+    return PostedReply(question.run_id, question_id, rows[-1].run_id, message_id, is_claimed)
 
 
 async def resume_answered(
@@ -178,7 +178,7 @@ async def resume_answered(
             return None
         raise
     except ModelError as error:
-        error.hint = f"The reply is stored; resume the run, with another model if necessary. {error.hint}"
+        error.set_hint(f"The reply is stored; resume the run, with another model if necessary. {error.hint}")
         error.action = error.action or NextAction("resume", answer.root_run)
         raise
 
@@ -203,7 +203,7 @@ def pending_message(journal: Journal, run_id: str) -> int:
 # -- text as a reply ----------------------------------------------------------------------------------
 
 
-def parse_reply(wait: Wait, text: str) -> Any:
+def parse_reply(wait: Question, text: str) -> Any:
     """Return the value of a reply that a user typed.
 
     It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In reply

@@ -69,7 +69,7 @@ class Replayer:
             content=self._journal.blob,
             is_read_only=True,
         )
-        state = await Driver(tape, self._compile_skill, None).drive()
+        state = await Driver(tape, self._compile_skill, None).execute()
         if (extra := tape.upcoming or _beyond(self._journal, head)) is not None:
             message = f"event {extra.seq} `{extra.kind}` is recorded; the rules derive no event after {tape.seq}"
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)
@@ -158,7 +158,7 @@ def _check_head(row: RunRow, seq: int, head: str) -> None:
 def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyReport:
     """Check the hashes of all events and contents of a run, and of the sub-runs whose results it took.
 
-    A live run may go on meanwhile; what it has recorded when this begins is verified.
+    A run can be executed at the same time; the events that are recorded when the check begins are verified.
 
     Args:
         journal: The journal of the run.

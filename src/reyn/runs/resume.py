@@ -77,7 +77,7 @@ def _check_flags(
         raise RunNotResumable(
             f"run `{run_id}` waits for a reply: {state.reason}",
             hint="Reply to the question first.",
-            action=NextAction("answer", run_id, wait_id=state.wait.id),
+            action=NextAction("answer", run_id, question_id=state.wait.id),
         )
     if state.status == "failed" and not retry:
         raise RunNotResumable(

@@ -1,6 +1,6 @@
 """The files of recorded runs: recreate a workspace for a fork or an import, undo changes.
 
-`fork` and `undo` derive from events what is to be done; this module applies it to the file system.
+`fork` and `undo` derive the changes from events; this module applies them to the file system.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from reyn.runs.archive import export_runs
 from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
-from reyn.runs.frames import frame_at, frame_sections, visit_contexts
-from reyn.runs.next_turn import next_frame
+from reyn.runs.frames import prompt_at, prompt_sections, visit_contexts
+from reyn.runs.next_turn import next_prompt
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
@@ -109,9 +109,9 @@ class RunReader:
         row = self.find(run)
         return side_of(row.run_id, tuple(self.journal.read(row.run_id)))
 
-    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
+    def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         row = self.find(run)
-        return frame_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+        return prompt_at(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
 
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         state = self.state(run)
@@ -121,9 +121,10 @@ class RunReader:
             raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
         before = HISTORIES.load(found.history, self.journal.blob)
         own = found.messages.tail(found.messages.length)
-        return before.append(*(rendered_message(message, self.journal.blob) for message in own))
+        rendered = (rendered_message(message, self.journal.blob, with_images=True) for message in own)
+        return before.append(*rendered)
 
-    async def next_frame(
+    async def next_prompt(
         self, run: str, answer: Any = None, *, read_overviews: OverviewReader | None = None
     ) -> list[tuple[str, str]]:
         row = self.find(run)
@@ -131,15 +132,15 @@ class RunReader:
         def compile_skill(started: kinds.RunStarted) -> CompiledSkill:
             return self.compile_skill(started, self.journal.blob)
 
-        return await next_frame(self.journal, row.run_id, compile_skill, answer, read_overviews=read_overviews)
+        return await next_prompt(self.journal, row.run_id, compile_skill, answer, read_overviews=read_overviews)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         row = self.find(run)
         return context_frame(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob, self.compile_skill)
 
-    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+    def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         row = self.find(run)
-        return frame_sections(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
+        return prompt_sections(row.run_id, self.journal.read(row.run_id), seq, self.journal.blob)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
         row = self.find(run)
@@ -190,7 +191,7 @@ class RunReader:
             state.models.usage,
             state.history.path,
             warnings=(*state.warnings, *switches, *warnings),
-            wait=state.wait,
+            question=state.wait,
             code=code,
             hint=(state.stop.hint or hint_of(code)) if code else "",
             cost=Cost.of(state.charge),

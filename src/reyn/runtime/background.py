@@ -64,8 +64,8 @@ def report_of(result: RunResult, skill: str, answers: int) -> ReportRun | None:
     who = f"The background run `{result.run_id}` of the skill `{skill}`"
     if result.status == "finished":
         data = msgspec.json.encode((result.artifact or {}).get("data")).decode()
-        shown = data if len(data) <= MAX_RESULT_CHARS else f"{data[:MAX_RESULT_CHARS]} … ({len(data)} characters)"
-        text = f"{who} has finished. Its result: {shown}"
+        excerpt = data if len(data) <= MAX_RESULT_CHARS else f"{data[:MAX_RESULT_CHARS]} … ({len(data)} characters)"
+        text = f"{who} has finished. Its result: {excerpt}"
     else:
         text = f"{who} is {result.status}: {result.reason or 'no reason was recorded'}"
     return ReportRun(result.run_id, str(result.status), text, result.usage, answers)

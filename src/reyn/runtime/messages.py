@@ -1,6 +1,6 @@
-"""The messages of a runtime to its runs: answers, cancellations, aborted turns, changes of a conversation's memory.
+"""Post messages to runs: replies, cancellations, aborted turns, changes of a conversation's memory.
 
-They reach a run through its inbox, whether this process, another one or none executes it.
+A message goes to the inbox of the run. The process that executes the run, now or later, reads it from there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,14 @@ class RunMessages(RuntimeBase):
     """Messages to runs."""
 
     def answer(
-        self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
+        self,
+        run: str,
+        question_id: str,
+        value: Any,
+        *,
+        is_text: bool = False,
+        by: str = "",
+        images: Sequence[Image] = (),
     ) -> PostedReply:
         """Post a reply to an open question of a run or of its descendants.
 
@@ -44,9 +51,9 @@ class RunMessages(RuntimeBase):
 
         Args:
             run: The run that asks, or an ancestor of it.
-            wait: The id of the question.
+            question_id: The id of the question.
             value: The reply, a JSON value.
-            is_text: Whether `value` is text as a user typed it: taken as text if the question takes text, else as JSON.
+            is_text: Whether `value` is text that a user typed. It is parsed as JSON unless the question takes text.
             by: The name of the user who replies; it is recorded.
             images: The images of what a user says in a conversation.
 
@@ -60,7 +67,7 @@ class RunMessages(RuntimeBase):
         posted = post_reply(
             self._project.journal,
             row,
-            wait,
+            question_id,
             value,
             now=self._project.clock.now(),
             is_text=is_text,
@@ -104,7 +111,11 @@ class RunMessages(RuntimeBase):
         return any(phase.conversation is not None for phase in phases)
 
     def cancel(self, run: str, reason: str = "") -> None:
-        """End a run and its descendants. A process that executes the run stops before the run's next effect."""
+        """Cancel a run and its descendants. The process that executes the run stops before the next effect.
+
+        Raises:
+            RunNotResumable: The run has ended.
+        """
         row = self._project.reader.find(run)
         check_not_imported(row, "cancelled: it is never executed here")
         if row.status in ENDED:
@@ -119,16 +130,19 @@ class RunMessages(RuntimeBase):
             self._executor.take_messages(name)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
-        """Abort the turn of a conversation that is in progress; the conversation itself can go on.
+        """Abort the turn in progress of a conversation. The conversation can be continued.
 
-        What the turn has done stays in the transcript: the user's message, completed tool calls, and what had arrived
-        of the answer. Tool calls without a result are recorded as cancelled. A request that arrives after the turn has
-        ended is refused.
+        The transcript keeps the user's message, completed tool calls and the received part of the answer. A tool call
+        without a result is recorded as cancelled, or as unknown if it had begun and may have taken effect. If the turn
+        has ended already, the request has no effect.
 
         Args:
-            run: The conversation.
-            reason: Why, for the record.
+            run: The run of the conversation.
+            reason: The reason to record.
             partial: The text of the model's answer so far, as the caller received it.
+
+        Raises:
+            RunNotResumable: The run has ended.
         """
         row = self._project.reader.find(run)
         check_not_imported(row, "aborted: it is never executed here")
@@ -142,20 +156,20 @@ class RunMessages(RuntimeBase):
                 self._executor.polling.notify(child.run_id)
 
     def remember(self, run: str, text: str) -> None:
-        """Let a conversation remember a text, beyond any compaction. The next turn sees it.
+        """Add a text to the memory of a conversation. Every later prompt contains it, also after a compaction.
 
         Raises:
-            MutationInvalid: The text is blank, or the run has no conversation.
+            MutationInvalid: The text is blank, the memory is full, or the run is not in a conversation.
         """
         self._change_memory(run, "remember", text)
 
-    def forget(self, run: str, experience: str) -> None:
-        """Let a conversation forget an experience, by its id.
+    def forget(self, run: str, entry_id: str) -> None:
+        """Remove an entry from the memory of a conversation.
 
         Raises:
-            MutationInvalid: The conversation does not remember it.
+            MutationInvalid: The memory has no entry with this id.
         """
-        self._change_memory(run, "forget", experience)
+        self._change_memory(run, "forget", entry_id)
 
     def compact(self, run: str) -> None:
         """Let a conversation replace its older messages by a summary, before its next model call.

@@ -3,8 +3,9 @@
     async with OSRuntime.open(".") as rt:
         result = await rt.run("hello", {"text": "..."})
 
-It connects the packages below it and implements no rules of its own. The groups of its methods have modules of their
-own; this one starts and continues runs.
+This module starts and continues runs. Other groups of methods have their own modules: `messages` (replies, cancel),
+`recorded_runs` (read, replay, diff), `project_api` (skills, permissions, MCP). None of them implements rules; the
+packages below do.
 """
 
 from __future__ import annotations
@@ -46,14 +47,14 @@ if TYPE_CHECKING:
 
 
 class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
-    """One project and its runs. `SyncRuntime` has the same methods for synchronous code.
+    """A project and its runs. `SyncRuntime` has the same methods for synchronous code.
 
-    A run is named by its id or by a unique prefix of it. Journal, model, clock, ids and people can be replaced; by
-    default they come from the project and the system.
+    Methods that take a `run` accept its id or a unique prefix of the id. You can replace the journal, the model, the
+    clock, the generator of ids, and `people`, who reply to questions.
     """
 
     def __init__(self, project: Project, *, base: OSRuntime | None = None) -> None:
-        """Execute the runs of an open project; `open` opens one.
+        """Create a runtime for an open project. Use `open` to open a project.
 
         Args:
             project: The project.
@@ -80,24 +81,27 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
     ) -> Self:
         """Open a project.
 
-        Settings in the project's files that need trust have no effect unless the project is trusted: wider file zones,
-        grants, secrets that are sent to a new origin. `trust` of the runtime lists the ones that were ignored.
+        If the project is not trusted, Reyn ignores the settings in its files that grant access: wider file zones,
+        permissions, secrets for new servers, code to load. `trust.ignored` of the runtime lists them.
 
         Args:
             root: The project's folder.
-            model: A model, or the name of one; by default the one in `reyn.yaml`.
-            journal: Where runs are recorded; by default `.reyn/journal.db`.
-            clock: The source of time.
-            ids: The source of run ids.
-            people: Replies to the questions of runs; by default a run that asks stops and waits.
-            ops: Op kinds to register besides the built-in and installed ones.
-            trust: Whether this program vouches for the project and its journal; by default the decision that
-                `reyn trust` stored.
-            allow_shell: Whether skills that a rule grants `shell` may run shell commands.
-            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process's
-                user.
-            hooks: Functions that are called before each model call and return mutations of what the model sees.
-            **settings: Keys of the configuration to override.
+            model: A model, or the name of one; default: `model` in `reyn.yaml`.
+            journal: The journal that records runs; default: `.reyn/journal.db`.
+            clock: The clock; default: the system's.
+            ids: The generator of run ids; default: random ids.
+            people: An object that replies to questions; by default a run that asks a question stops and waits.
+            ops: Ops to register besides the built-in and installed ones.
+            trust: Whether to treat the project and its journal as trusted; default: the decision that `reyn trust`
+                stored.
+            allow_shell: Whether skills that have the permission `shell` may run shell commands.
+            allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process.
+            hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
+            **settings: Configuration keys to override, such as `strict=True`.
+
+        Raises:
+            ConfigInvalid: The configuration has an unknown key or an invalid value.
+            ProjectNotFound: The folder does not exist.
         """
         project = Project.open(
             root,
@@ -125,18 +129,18 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
         people: People | None = None,
         **settings: Any,
     ) -> Self:
-        """Return a runtime of the same project with other ops, model or settings.
+        """Return a runtime for the same project with different ops, model or settings.
 
-        It shares journal and commits with this one and is closed with it. Runs that it starts are runs of the
-        project like any other. The ops of another derived runtime are not inherited.
+        The derived runtime shares the journal and commits with this one, and is closed with it. It does not
+        inherit the ops of other derived runtimes.
 
         Args:
-            ops: Ops to add; they replace ops of the same kind that are not built in.
-            model: A model, or the name of one; by default that of this runtime.
-            permissions: Rules to add to those of the configuration.
+            ops: Ops to add. An op replaces an added or installed op of the same kind.
+            model: A model, or the name of one; default: the model of this runtime.
+            permissions: Permission rules to add to those of the configuration.
             hooks: Hooks to call after those of this runtime.
-            people: Replies to the questions of its runs; by default those of this runtime.
-            **settings: Keys of the configuration to override.
+            people: An object that replies to the questions of its runs; default: that of this runtime.
+            **settings: Configuration keys to override.
 
         Raises:
             OpInvalid: An object is not an op, or its kind cannot be registered.
@@ -160,26 +164,40 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
-        If a run with this `run_id` exists, continue it if it was interrupted or a reply is stored for it; else return
-        its result.
+        With the `run_id` of an existing run, continue that run if it was interrupted or has a stored reply; otherwise
+        return its result. A run that fails, waits or reaches a limit raises no error: see `status` of the result.
 
         Args:
-            skill: Name or path of the skill, or the skill as a value.
-            input: Text, the data of the entry phase's type, or an artifact with `type` and `data`.
+            skill: The name or path of the skill, or a `Skill` object.
+            input: The data of the entry phase's input type, or an artifact with `type` and `data`. Plain text is data
+                of the type `user_message`.
             run_id: The id of the run; generated by default.
-            listener: Called with every event once it is durable.
-            on_delta: Called with every piece of a model's answer as it arrives.
-            check: Checks a final output that fits its schema, if the skill says `checks_output`: returns the JSON path
-                and the message of an error, both empty if it is valid. The model is asked again after an error.
-            within: The op, of a run in this journal, whose code makes this call: the new run is a sub-run of its run.
-                If the op is performed again after a crash, the same call continues the same sub-run.
-            history: The messages that came before, if the entry phase is a conversation: messages, or dicts in the
-                format of chat completion APIs. A transcript that `transcript` returned is stored once. A system message
-                is left out: the phase has its own.
+            listener: A callback that receives every event after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
+            check: Validates the final output in addition to its schema, for skills with `checks_output`. It returns
+                the JSON path and the message of an error, or two empty strings. After an error, Reyn calls the model
+                again.
+            within: The scope of the op whose code makes this call (`current_scope`). The new run is then a sub-run of
+                the run that performs the op. If Reyn repeats the op after a crash, the same call continues the same
+                sub-run.
+            history: Earlier messages, if the entry phase is a conversation: `Message` objects, or dicts in the format
+                of chat completion APIs. Messages that `transcript` returned are not stored again. System messages are
+                ignored, because the phase has its own system prompt.
 
         Raises:
-            MessageInvalid: A message of the history has an unknown role, a malformed field or invalid text.
-            TranscriptInvalid: A tool call of the history does not have exactly one result.
+            SkillNotFound: There is no skill with this name or path.
+            SkillInvalid: The skill has errors.
+            SkillUnsupported: The skill uses a feature that this version cannot execute.
+            InputInvalid: The entry phase does not accept the input, or `history` is passed to a phase that is not a
+                conversation.
+            RunIdInvalid: `run_id` is not a valid id.
+            RunIdTaken: A run with this id exists for a different skill or input.
+            RunBusy: Another process executes the run.
+            RunBlocked: This version cannot execute the existing run.
+            ModelUnknown: No model is configured, or its name is unknown.
+            ModelNotInstalled: A package or the weights of the model are not installed.
+            MessageInvalid: A message in `history` has an unknown role, a malformed field or invalid text.
+            TranscriptInvalid: A tool call in `history` does not have exactly one result.
         """
         observers, value = Observers(listener, on_delta, check), self._project.scrub(input)
         name = self._executor.checked_id(run_id)
@@ -192,7 +210,7 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
         loaded = self._project.load(skill) if isinstance(skill, str) else self._project.check_skill(skill)
         earlier = normalize(history)
         if earlier.length and not is_conversation(loaded):
-            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so that a run cannot have a history")
+            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
         if within is not None:
             return await self._executor.run_within(within, loaded, value, observers, earlier)
         settings = self._project.run_settings()
@@ -240,12 +258,13 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
             raise_limits: New values of the limits that stopped the run; `None` removes a limit.
             model: Call this model from here on.
             upgrade: Continue with the current version of the skill, if it is compatible.
-            listener: Called with every event once it is durable.
-            on_delta: Called with every piece of a model's answer as it arrives.
-            check: Checks the final output, as for `run`.
+            listener: A callback that receives every event after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
+            check: Validates the final output; see `run`.
 
         Raises:
-            RunNotResumable: The run cannot continue with these options; `action` of the error is the operation that
+            RunNotFound: There is no such run.
+            RunNotResumable: The run cannot be resumed with these options. `action` of the error is the operation that
                 continues it.
             RunBusy: Another process executes the run.
         """
@@ -302,7 +321,7 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> RunStream:
-        """Start a run and iterate over its events as they become durable; `.result` holds the result at the end."""
+        """Start a run and return an async iterator over its events. After the last one, `.result` is the result."""
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
     async def resume_answered(
@@ -328,9 +347,9 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
         return self._executor.interrupt()
 
     async def aclose(self) -> None:
-        """Interrupt the runs that are being executed and close models and journal.
+        """Interrupt the runs that are being executed, then close models and journal.
 
-        A runtime that was derived from another one is closed with that.
+        On a derived runtime, this does nothing: it is closed with the runtime that it was derived from.
         """
         if self._project.is_derived:
             return

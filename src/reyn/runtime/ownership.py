@@ -24,7 +24,7 @@ class JournalReport(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What takes effect when the user vouches for the journal."""
+        """Describes the effect of trusting the journal."""
         return f"{STATE}/{DATABASE}: continue {_count(self.runs, 'run')}, honour {_count(self.approvals, 'approval')}"
 
 

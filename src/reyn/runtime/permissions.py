@@ -1,4 +1,5 @@
-"""Report what a skill may do before it runs: zones, requests, rules with their lines, and the verdict on one op."""
+"""Report the permissions of a skill before it runs: zones, requests, rules with their lines, and the verdict on one
+op."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class ZoneReport(msgspec.Struct, frozen=True):
 
 
 class RequestReport(msgspec.Struct, frozen=True):
-    """A request, where it is, and what the rules say about it. `rules` and `exceptions` name their lines."""
+    """A request, its position, and the verdict of the rules. `rules` and `exceptions` name their lines."""
 
     skill: str
     capability: str
@@ -74,7 +75,7 @@ class OpReport(msgspec.Struct, frozen=True):
 
 
 class PermissionReport(msgspec.Struct, frozen=True):
-    """Everything that decides what a run of a skill may do."""
+    """The permissions of a skill: zones, ops, requests and rules."""
 
     skill: str
     zones: tuple[ZoneReport, ...]
@@ -194,7 +195,7 @@ class Explainer:
         return Gate(roots, self._policy, (parse_requests(skill.permissions),), skill.name)
 
     def kind(self, skill: Skill, kind: str) -> OpReport:
-        """Return what a skill may do with an op kind.
+        """Return the permissions of a skill for an op kind.
 
         Raises:
             OpUnknown: There is no such kind.

@@ -109,7 +109,7 @@ class Project:
             people: Replies to the questions of runs.
             ops: Op kinds to register besides the built-in and installed ones, or besides those of `base`.
             trust: The decision about the settings that need trust.
-            vouches: Whether the caller vouches for the journal, whoever created it.
+            vouches: Whether to trust the journal even if another user created it.
             allow_shell: Whether a rule can grant `shell`.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run.
             hooks: Functions that are called before each model call.
@@ -446,7 +446,7 @@ class Project:
     def all_secrets(self) -> Scrubber:
         """Return a scrubber that also knows the keys of the configured models, which may be in the keyring.
 
-        They are read before the first op of this project: what an op reads may hold them.
+        They are read before the first op of this project, because a file that an op reads may contain them.
         """
         secrets = self.roster.secrets()
         if not self._has_learned_keys:

@@ -131,7 +131,7 @@ class ProjectApi(RuntimeBase):
             self._project.roster.check_name(self._project.config.model)
 
     def explain_permissions(self, skill: str) -> PermissionReport:
-        """Return what a run of a skill may do, and why: zones, requests, ops, and rules with their lines."""
+        """Return the permissions of a skill: zones, requests, ops, and rules with their lines."""
         return self._explainer.report(skill, self._project.load(skill))
 
     def explain_op(self, skill: str, op: str | Mapping[str, Any]) -> OpReport | OpVerdict:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from datetime import timedelta
 
-    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
+    from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Event, RunRow, Status
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import Question
+    from reyn.runs.questions import OpenQuestion
     from reyn.runs.undo import UndoReport
     from reyn.runs.usage import Grouping, UsageReport
 
@@ -70,12 +70,12 @@ class RecordedRuns(RuntimeBase):
         """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
         return next_action(self._project.existing_journal, row)
 
-    def open_question(self, row: RunRow) -> Question | None:
+    def open_question(self, row: RunRow) -> OpenQuestion | None:
         """Return the open question of a run or of one of its descendants."""
         return open_question(self._project.existing_journal, row)
 
-    def question_text(self, question: Question) -> str:
-        """Return the text of a question; unlike its `message`, with the whole preview of what is to be approved."""
+    def question_text(self, question: OpenQuestion) -> str:
+        """Return the text of a question. Unlike its `message`, the preview of an approval is not truncated."""
         return question_text(self._project.existing_journal, question)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
@@ -94,14 +94,14 @@ class RecordedRuns(RuntimeBase):
         """Return the result of a run as recorded so far."""
         return self._project.reader.result(run)
 
-    def experiences(self, run: str) -> tuple[Experience, ...]:
-        """Return what the conversation of a run remembers, the oldest first."""
+    def memory(self, run: str) -> tuple[MemoryEntry, ...]:
+        """Return the memory of a run's conversation, the oldest entry first."""
         state = self._project.reader.state(run)
-        return memory_of(state, state.phase).experiences
+        return memory_of(state, state.phase).entries
 
-    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
+    def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
-        return self._project.reader.frame_at(run, seq)
+        return self._project.reader.prompt_at(run, seq)
 
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         """Return the messages of a conversation with their texts, those of its history included.
@@ -115,26 +115,26 @@ class RecordedRuns(RuntimeBase):
         """
         return self._project.reader.transcript(run, phase)
 
-    async def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+    async def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing.
 
         Args:
             run: The run.
-            answer: The answer to its open question; in a conversation, what the user says next.
+            answer: The answer to its open question; in a conversation, the user's next message.
 
         Raises:
             RunNotResumable: The run does not call its model next.
         """
         reader = self._executor.op_performer.read_overviews
-        return await self._project.reader.next_frame(run, answer, read_overviews=reader)
+        return await self._project.reader.next_prompt(run, answer, read_overviews=reader)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
         return self._project.reader.context_frame(run, seq)
 
-    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+    def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
-        return self._project.reader.frame_sections(run, seq)
+        return self._project.reader.prompt_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
         """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from reyn.chat.sync import SyncConversation
     from reyn.config import Config
-    from reyn.context import ContextFrame, Experience, FrameSection, NormalizedMessageList
+    from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.hooks import Hook
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.prune import PruneReport
-    from reyn.runs.questions import PostedReply, Question
+    from reyn.runs.questions import OpenQuestion, PostedReply
     from reyn.runs.undo import UndoReport
     from reyn.runs.usage import Grouping, UsageReport
     from reyn.runtime.messages import PostedMessage
@@ -276,9 +276,16 @@ class SyncRuntime:
     # -- messages, files, archives --------------------------------------------------------------------
 
     def answer(
-        self, run: str, wait: str, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
+        self,
+        run: str,
+        question_id: str,
+        value: Any,
+        *,
+        is_text: bool = False,
+        by: str = "",
+        images: Sequence[Image] = (),
     ) -> PostedReply:
-        return self.runtime.answer(run, wait, value, is_text=is_text, by=by, images=images)
+        return self.runtime.answer(run, question_id, value, is_text=is_text, by=by, images=images)
 
     def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
         return self.runtime.say(run, text, by=by)
@@ -325,10 +332,10 @@ class SyncRuntime:
     def next_action(self, row: RunRow) -> NextAction | None:
         return self.runtime.next_action(row)
 
-    def open_question(self, row: RunRow) -> Question | None:
+    def open_question(self, row: RunRow) -> OpenQuestion | None:
         return self.runtime.open_question(row)
 
-    def question_text(self, question: Question) -> str:
+    def question_text(self, question: OpenQuestion) -> str:
         return self.runtime.question_text(question)
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
@@ -346,29 +353,29 @@ class SyncRuntime:
     def remember(self, run: str, text: str) -> None:
         self.runtime.remember(run, text)
 
-    def forget(self, run: str, experience: str) -> None:
-        self.runtime.forget(run, experience)
+    def forget(self, run: str, entry_id: str) -> None:
+        self.runtime.forget(run, entry_id)
 
     def compact(self, run: str) -> None:
         self.runtime.compact(run)
 
-    def experiences(self, run: str) -> tuple[Experience, ...]:
-        return self.runtime.experiences(run)
+    def memory(self, run: str) -> tuple[MemoryEntry, ...]:
+        return self.runtime.memory(run)
 
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         return self.runtime.transcript(run, phase)
 
-    def next_frame(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
-        return self._runner.run(self.runtime.next_frame(run, answer))
+    def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
+        return self._runner.run(self.runtime.next_prompt(run, answer))
 
-    def frame_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
-        return self.runtime.frame_at(run, seq)
+    def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
+        return self.runtime.prompt_at(run, seq)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         return self.runtime.context_frame(run, seq)
 
-    def frame_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
-        return self.runtime.frame_sections(run, seq)
+    def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
+        return self.runtime.prompt_sections(run, seq)
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
         return self.runtime.visit_contexts(run)

@@ -23,7 +23,7 @@ class Backend(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used on this machine; empty if it can."""
+        """The reason why it cannot be used on this machine; empty if it can."""
         ...
 
     def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> Running:

@@ -1,4 +1,5 @@
-"""What Monty 1.4 has of Python: modules with their names, and builtins. Compared with CPython by a test."""
+"""The part of Python that Monty 1.4 supports: modules with their names, and builtins. Compared with CPython by a
+test."""
 
 from __future__ import annotations
 

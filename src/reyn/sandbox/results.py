@@ -9,7 +9,7 @@ import msgspec
 
 
 class StepOutput:
-    """What a step printed, up to a limit."""
+    """The printed output of a step, up to a limit."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Kind(NamedTuple):
-    """What a process was started with. The time limit does not matter before it gets a step."""
+    """The settings that a process was started with. The time limit does not matter before it gets a step."""
 
     backend: str
     argv: tuple[str, ...]

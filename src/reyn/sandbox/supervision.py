@@ -41,7 +41,7 @@ class Running(Protocol):
         ...
 
     def kill(self) -> None:
-        """End it and every process that it started, whatever they do with signals."""
+        """End it and every process that it started, even if they ignore signals."""
         ...
 
     def wait(self) -> int:
@@ -177,7 +177,7 @@ class _Supervision:
         self._truncated = self._truncated or len(data) > free
 
     def _drain(self) -> None:
-        """Read what is left in the pipes."""
+        """Read the rest of the output from the pipes."""
         deadline = time.monotonic() + _DRAIN_SECONDS
         while time.monotonic() < deadline:
             open_streams = [key for key in self._selector.get_map().values() if key.data == "output"]

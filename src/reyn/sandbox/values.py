@@ -1,4 +1,4 @@
-"""What a program may use and how much of it, and how it ended. Plain values that every backend understands."""
+"""The access, the limits and the outcome of a program, as values that every backend understands."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """What a program may use besides the programs and libraries of the system.
+    """The access of a program, besides the programs and libraries of the system.
 
     Attributes:
         read: Files and folders that it can read, as absolute paths without links.
@@ -48,7 +48,7 @@ class Access(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a program ended.
+    """The outcome of a program.
 
     Attributes:
         status: `exited` by itself, `timeout` if its time was up, `killed` if it used too much of something else.

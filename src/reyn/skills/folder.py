@@ -112,7 +112,7 @@ class SkillFolder:
         folder, path = self._locate(file) or (self.path, self.path / file)
         label = file if folder is self.path else f"{folder.name}/{file}"
         if folder is not self.path and not _is_inside_project(folder):
-            message = f"`{folder.name}` is a link that leads out of the project; `{label}` is not read"
+            message = f"`{folder.name}` is a link that points outside the project; `{label}` is not read"
             raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
         text = read_text(path, label, inside=folder)
         parse = parse_front_matter if has_body else parse_yaml

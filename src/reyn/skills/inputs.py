@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from reyn.documents import nearest
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema, lenient
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from reyn.skills.values import ArtifactType, Skill
     from reyn.vocabulary import Vocabulary
 
+_LISTED_FIELDS = 8
+"""The number of fields that a hint lists."""
+
 
 def to_artifact(value: Any, skill: Skill, *, strict: bool = False, node: str | None = None) -> dict[str, Any]:
-    """Return the artifact that an input stands for.
+    """Return an input as an artifact.
 
     Text is a `user_message`. An object with `type` and `data` is an artifact. Any other object is the data of the
     input type of the node.
@@ -34,7 +38,9 @@ def to_artifact(value: Any, skill: Skill, *, strict: bool = False, node: str | N
     node = node or skill.entry
     inputs = skill.inputs_of(node)
     if value is None and (error := _data_error({}, inputs[0], strict=strict)):
-        raise InputInvalid(f"skill `{skill.name}` needs an input, data of type `{_type_names(inputs)}`: {error}")
+        raise InputInvalid(
+            f"skill `{skill.name}` needs an input, data of type `{_type_names(inputs)}`: {error}", hint=_hint(inputs)
+        )
     if value is None:
         value = {}
     if isinstance(value, str):
@@ -43,15 +49,20 @@ def to_artifact(value: Any, skill: Skill, *, strict: bool = False, node: str | N
         artifact = value
         if extra := value.keys() - {"type", "data"}:
             names = ", ".join(f"`{name}`" for name in sorted(map(str, extra)))
-            raise InputInvalid(f"an artifact has only `type` and `data`; the input also has {names}")
+            raise InputInvalid(
+                f"an artifact has only `type` and `data`; the input also has {names}", hint=_hint(inputs)
+            )
     elif isinstance(value, dict) and len(inputs) == 1:
         artifact = {"type": inputs[0].name, "data": value}
     elif isinstance(value, dict):
         raise InputInvalid(
-            f"phase `{node}` accepts several types (`{_type_names(inputs)}`); name one with `type` and `data`"
+            f"phase `{node}` accepts several types (`{_type_names(inputs)}`); the input does not name one",
+            hint=_hint(inputs),
         )
     else:
-        raise InputInvalid(f"the input is of type {type(value).__name__}; a run takes text or a JSON object")
+        raise InputInvalid(
+            f"the input is of type {type(value).__name__}; a run takes text or a JSON object", hint=_hint(inputs)
+        )
     _check(artifact, node, inputs, strict=strict)
     return artifact
 
@@ -62,13 +73,16 @@ def _check(artifact: dict[str, Any], node: str, inputs: tuple[ArtifactType, ...]
     except ValueError as invalid:
         raise InputInvalid(f"the input is not JSON: {invalid}") from invalid
     if artifact["type"] not in [member.name for member in inputs]:
+        text = "plain text, " if artifact["type"] == USER_MESSAGE.name else ""
         raise InputInvalid(
-            f"the input has type `{artifact['type']}`; phase `{node}` accepts `{_type_names(inputs)}`",
-            hint=f"Pass a JSON object with the data of `{inputs[0].name}`, or one with `type` and `data`.",
+            f"the input is {text}of type `{artifact['type']}`; phase `{node}` accepts `{_type_names(inputs)}`",
+            hint=_hint(inputs),
         )
     member = next(one for one in inputs if one.name == artifact["type"])
     if error := _data_error(artifact["data"], member, strict=strict):
-        raise InputInvalid(f"the input is not a valid `{artifact['type']}`: {error}")
+        raise InputInvalid(
+            f"the input is not a valid `{artifact['type']}`: {error}", hint=_hint((member,), artifact["data"])
+        )
 
 
 def _data_error(data: Any, member: ArtifactType, *, strict: bool) -> str:
@@ -76,6 +90,44 @@ def _data_error(data: Any, member: ArtifactType, *, strict: bool) -> str:
     schema = member.schema if strict else lenient(member.schema)
     error = compile_schema(schema).first_error(data)
     return "" if error is None else f"{error.path('data')}: {error.message}"
+
+
+def _hint(inputs: tuple[ArtifactType, ...], data: Any = None) -> str:
+    """Return how to write an input of the types that a node accepts, and the likely typo in rejected data."""
+    if len(inputs) > 1:
+        names = " or ".join(f"`{member.name}`" for member in inputs)
+        return f'Pass {{"type": …, "data": …}} with the type {names}.'
+    [member] = inputs
+    if member.name == USER_MESSAGE.name:
+        return "Pass text."
+    schema = member.schema if isinstance(member.schema, dict) else {}
+    required = schema.get("required", [])
+    fields = [f"`{name}` (required)" if name in required else f"`{name}`" for name in schema.get("properties", {})]
+    listed = ", ".join(fields[:_LISTED_FIELDS]) + (", …" if len(fields) > _LISTED_FIELDS else "")
+    typo = "".join(f"`{name}`: {guess} " for name, guess in _typos(data, member)[:1])
+    return f"{typo}Pass a JSON object with the fields of `{member.name}`{f': {listed}' if listed else ''}."
+
+
+def unknown_field_warnings(artifact: dict[str, Any], skill: Skill, node: str | None = None) -> tuple[str, ...]:
+    """Return a warning for each field of an input that resembles a declared field which the input lacks.
+
+    A schema without `additionalProperties: false` accepts such a field, and the value is lost if it is a typo.
+    """
+    member = next((one for one in skill.inputs_of(node or skill.entry) if one.name == artifact["type"]), None)
+    return tuple(
+        f"the input has the field `{name}`, which `{artifact['type']}` does not declare; {guess}"
+        for name, guess in (_typos(artifact["data"], member) if member is not None else ())
+    )
+
+
+def _typos(data: Any, member: ArtifactType) -> list[tuple[str, str]]:
+    """Return the undeclared fields that resemble a declared one which is absent, each with the suggestion."""
+    declared = member.schema.get("properties", {}) if isinstance(member.schema, dict) else {}
+    if not declared or not isinstance(data, dict):
+        return []
+    absent = [name for name in declared if name not in data]
+    guesses = [(name, nearest(name, absent)) for name in data if name not in declared]
+    return [(name, guess) for name, guess in guesses if guess]
 
 
 def _type_names(inputs: tuple[ArtifactType, ...]) -> str:

@@ -303,7 +303,7 @@ class _Loader:
         fields["conversation"] = _conversation(front.conversation)
         fields["model_class"] = front.model_class or skill_front.model_class
         if fields["conversation"] is not None and USER_MESSAGE not in known:
-            message = f"a conversation takes what the user says, but `input` is `{front.input}`"
+            message = f"a conversation needs `user_message` in `input`, which is `{front.input}`"
             self._report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
         fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": tuple(dict.fromkeys(allowed))}
         return Phase(**fields)
@@ -328,7 +328,7 @@ class _Loader:
             fix = f"write a step: `- {kind}: {{…}}`"
             self._report(document, codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
         elif self.vocabulary.is_reserved(kind):
-            message = f"op `{kind}` is reserved for a later version; the model is not offered it"
+            message = f"op `{kind}` is reserved for a later version; Reyn does not offer it to the model"
             self._report(document, codes.UNSUPPORTED, message, *path, severity="warning")
         elif spec.is_for_conversations and not is_conversation:
             message = f"op `{kind}` changes the memory of a conversation, but the phase is not one"

@@ -57,7 +57,7 @@ class Library:
                 if not self._is_inside(found, parent):
                     place = f"`reyn/{parent.name}/{name}`"
                     hint = f"Copy the folder, or use its path: `{found.resolve()}`."
-                    raise SkillNotFound(f"{place} is a link that leads out of the project; it is not read", hint=hint)
+                    raise SkillNotFound(f"{place} is a link that points outside the project; it is not read", hint=hint)
                 return found
         folders = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
         guess = nearest(nfc(name), [known for known, _, _ in self])

@@ -10,30 +10,30 @@ STATUSES = ("ok", "error", "denied", "skipped", "timeout")
 Fields = dict[str, dict[str, Any]]
 
 
-def text(most: int, *, least: int = 0, **more: Any) -> dict[str, Any]:
+def text(max_length: int, *, min_length: int = 0, **keywords: Any) -> dict[str, Any]:
     """Return the schema of a string with a length limit."""
-    bounds: dict[str, Any] = {"minLength": least} if least else {}
-    return {"type": "string", **bounds, "maxLength": most, **more}
+    bounds: dict[str, Any] = {"minLength": min_length} if min_length else {}
+    return {"type": "string", **bounds, "maxLength": max_length, **keywords}
 
 
-def path(**more: Any) -> dict[str, Any]:
+def path(**keywords: Any) -> dict[str, Any]:
     """Return the schema of a file path."""
-    return text(PATH_LENGTH, least=1, **more)
+    return text(PATH_LENGTH, min_length=1, **keywords)
 
 
-def whole(least: int, most: int, **more: Any) -> dict[str, Any]:
+def integer(minimum: int, maximum: int, **keywords: Any) -> dict[str, Any]:
     """Return the schema of an integer in a range."""
-    return {"type": "integer", "minimum": least, "maximum": most, **more}
+    return {"type": "integer", "minimum": minimum, "maximum": maximum, **keywords}
 
 
-def flag(*, default: bool) -> dict[str, Any]:
+def boolean(*, default: bool) -> dict[str, Any]:
     """Return the schema of a boolean."""
     return {"type": "boolean", "default": default}
 
 
-def many(item: dict[str, Any], most: int) -> dict[str, Any]:
+def array(items: dict[str, Any], max_items: int) -> dict[str, Any]:
     """Return the schema of an array with a length limit."""
-    return {"type": "array", "items": item, "maxItems": most}
+    return {"type": "array", "items": items, "maxItems": max_items}
 
 
 def arguments(

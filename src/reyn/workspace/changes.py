@@ -1,8 +1,8 @@
 """Apply and revert recorded changes of single files, atomically and idempotently.
 
 A `Change` refers to contents by hash, so the journal can record it before it is applied. It takes effect only if the
-file still is what it was when the change was planned; applying it a second time, after a crash, has no effect. A lock
-on the folder keeps other runs out between the look and the replacement.
+file has not changed since the change was planned; applying it a second time, after a crash, has no effect. A lock on
+the folder excludes other runs between the comparison and the replacement.
 """
 
 from __future__ import annotations

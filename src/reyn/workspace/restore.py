@@ -57,7 +57,8 @@ def preview_restore(changes: tuple[Change, ...], files: Files) -> Restored:
 def restore(changes: tuple[Change, ...], token: str, files: Files) -> Restored:
     """Revert changes, newest first, each if the permission gate allows to write its file now.
 
-    A file is left alone if it is neither as a change left it nor as it was before: another program changed it.
+    A file whose content is neither that before nor that after a change is left alone, because another program changed
+    it.
     """
     restored: dict[str, None] = {}
     left: dict[str, None] = {}

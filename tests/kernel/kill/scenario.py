@@ -188,7 +188,7 @@ class Scenario:
                 value = runtime.next_action(runtime.find(run)).value
             return await runtime.resume(run, raise_limits={limit: value + 1})
         if stopped.status == "waiting" and not self.has_user:
-            wait = stopped.wait
+            wait = stopped.question
             answer = answer_to(wait)
             self.ledger.write(Entry("replied", wait.run or run, wait.id, digest(canonical(answer))))
             with suppress(QuestionUnknown):  # answered before the kill

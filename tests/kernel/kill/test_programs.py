@@ -41,7 +41,7 @@ def test_a_writing_program_is_never_repeated_without_asking(arena: Path):
         result = resume(scenario)
         if result.status == "waiting":
             asked += 1
-            assert (result.wait.reason, "`sandboxed_exec`" in result.wait.message) == ("unsafe", True)
+            assert (result.question.reason, "`sandboxed_exec`" in result.question.message) == ("unsafe", True)
             result = resume(scenario, "done" if lines(scenario) else "again")
         assert result.ok
         assert lines(scenario) == ["line"], f"{number} {points[number - 1]}"
@@ -103,7 +103,7 @@ def test_a_shell_command_ends_when_reyn_is_killed_and_a_resume_asks(tmp_path: Pa
     execute_and_kill(tmp_path, program, mark, "auto", "--allow-shell")
     with SyncRuntime.open(tmp_path, model="scripted:answers.jsonl", trust=True, allow_shell=True) as runtime:
         result = runtime.resume("k")
-        assert (result.status, result.wait.reason) == ("waiting", "unsafe")
+        assert (result.status, result.question.reason) == ("waiting", "unsafe")
 
 
 def execute_and_kill(root: Path, program: dict, mark: str, backend: str, *options: str) -> None:

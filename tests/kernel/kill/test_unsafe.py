@@ -53,7 +53,7 @@ def resume(scenario: Scenario, resolution: str = "", kill_at: int = 0) -> RunRes
                 if not resolution:
                     return await runtime.run(scenario.skill, {"text": "in"}, run_id=RUN)
                 with suppress(QuestionUnknown):  # answered before the kill
-                    runtime.answer(RUN, runtime.result(RUN).wait.id, resolution)
+                    runtime.answer(RUN, runtime.result(RUN).question.id, resolution)
                 return await runtime.resume(RUN)
 
     return asyncio.run(work())
@@ -92,8 +92,8 @@ def test_an_unsafe_op_with_unknown_outcome_asks_the_operator_first(scenario: Sce
             assert scenario.check(kills=1) == []
             continue
         doubts += 1
-        assert (result.status, result.wait.reason) == ("waiting", "unsafe")
-        assert NAME in result.wait.message
+        assert (result.status, result.question.reason) == ("waiting", "unsafe")
+        assert NAME in result.question.message
         assert changes(scenario) == before
         assert resume(scenario) == result  # asking again changes nothing
     assert doubts > 15
@@ -129,9 +129,9 @@ def test_a_kill_during_the_second_attempt_asks_again(scenario: Scenario):
             break
         if is_outcome_unknown(scenario) and not is_answered(scenario):
             before, result = changes(scenario), resume(scenario)
-            assert (result.status, result.wait.reason) == ("waiting", "unsafe")
+            assert (result.status, result.question.reason) == ("waiting", "unsafe")
             assert changes(scenario) == before, "the op was repeated without asking the operator"
-            asked.add(result.wait.id)
+            asked.add(result.question.id)
             assert resume(scenario, "again").ok
         else:
             assert resume(scenario).ok
@@ -146,8 +146,8 @@ def test_the_question_of_a_sub_run_reaches_its_parent(arena: Path):
         scenario.reset()
         scenario.execute_in_child(kill_at=number)
         before, result = changes(scenario), resume(scenario)
-        assert (result.status, result.wait.reason) == ("waiting", "unsafe")
-        assert result.wait.run == f"{RUN}.1.1.1"
+        assert (result.status, result.question.reason) == ("waiting", "unsafe")
+        assert result.question.run == f"{RUN}.1.1.1"
         assert changes(scenario) == before
         assert resume(scenario, "again").ok
         assert scenario.files_differ() == []
@@ -166,8 +166,8 @@ def test_an_unsafe_op_that_asks_a_person_first_is_performed_once(arena: Path):
         result = resume(scenario)
         while result.status == "waiting":
             made = calls.exists()
-            doubts += result.wait.reason == "unsafe"
-            answer = ("done" if made else "again") if result.wait.reason == "unsafe" else "yes"
+            doubts += result.question.reason == "unsafe"
+            answer = ("done" if made else "again") if result.question.reason == "unsafe" else "yes"
             result = resume(scenario, answer)
         assert result.ok
         assert calls.read_text() == "called\n", f"{number} {scenario.points[number - 1]}"

@@ -10,7 +10,7 @@ from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:
     from reyn.chat.conversation import Conversation
-    from reyn.chat.items import Question
+    from reyn.chat.items import QuestionAsked
 
 
 class Handled(NamedTuple):
@@ -45,9 +45,9 @@ class InterventionHandler:
         self._conversation.post(text)
         return Handled("message", fault)
 
-    def _reply(self, question: Question, text: str) -> str:
+    def _reply(self, question: QuestionAsked, text: str) -> str:
         """Reply to a question; return why the text cannot be the reply."""
-        wait = question.wait
+        wait = question.question
         chosen = text.strip()
         if chosen.isascii() and chosen.isdigit() and 0 < int(chosen[:4]) <= len(wait.suggestions):
             chosen = wait.suggestions[int(chosen) - 1]

@@ -81,7 +81,7 @@ class ChatCommands:
         for one in memories:
             self._echo(f"  {one.path}: {short(one.description or one.error, 100)}")
         if self._is_recorded:
-            for experience in self._runtime.experiences(self._conversation.run_id):
+            for experience in self._runtime.memory(self._conversation.run_id):
                 self._echo(f"  {experience.id}: {short(experience.text, 100)}")
 
     def _usage(self, _: str) -> None:
@@ -94,7 +94,7 @@ class ChatCommands:
 
     def _questions(self, _: str) -> None:
         for question in self._conversation.questions:
-            self._echo(f"  {question.run} {question.wait.id}: {short(question.wait.message, 200)}")
+            self._echo(f"  {question.run} {question.question.id}: {short(question.question.message, 200)}")
 
     def _id(self, _: str) -> None:
         self._echo(f"  {self._conversation.run_id}")

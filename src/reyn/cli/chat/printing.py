@@ -13,7 +13,7 @@ from reyn.chat import (
     MessageReceived,
     OpFinished,
     OpRequested,
-    Question,
+    QuestionAsked,
     Reply,
     Restarted,
     RunReported,
@@ -116,7 +116,7 @@ def describe(item: ChatItem) -> str:
             return f"  ▸ {clean(skill)} {'runs in the background as' if background else 'runs as'} {clean(run)}"
         case RunReported(run=run, status=status, reason=reason):
             return f"  ▪ {clean(run)} {status}{f': {short(reason, 200)}' if reason else ''}"
-        case Question(wait=wait):
+        case QuestionAsked(question=wait):
             lines = [f"  ? {clean(wait.message)}"]
             lines += [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
             return "\n".join(lines)

@@ -16,11 +16,10 @@ from reyn.cli.prompt_bars import budget_json, section_json, to_svg, to_text
 )
 @json_option
 def command(run: str, form: str, as_json: bool) -> None:
-    """Show, for each visit of RUN, where the tokens of its last prompt went, and what was truncated.
+    """Show the tokens of each section of a prompt, for the last prompt of each visit of RUN, and truncated sections.
 
-    RUN is an id or a unique prefix. Tokens of sections are estimates, at four characters a token; in a prompt that was
-    truncated, they are those that its budget counted. Tokens that a prompt cache served are those that the provider
-    reported.
+    RUN is an id or a unique prefix. Tokens are estimates, at four characters a token. For a prompt that was truncated,
+    they are the counts of its budget. Cached tokens are those that the provider reported.
     """
     with open_existing_project() as runtime:
         visits = list(runtime.visit_contexts(run))

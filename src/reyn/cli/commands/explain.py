@@ -54,6 +54,6 @@ def _entry(code: str, cls: type[ReynError] | None) -> dict[str, Any]:
             **entry,
             "hint": COMMANDS.get(code, "`reyn lint SKILL` shows the line, and the fix if it is known."),
         }
-    meaning = inspect.cleandoc(cls.__doc__ or "")
+    meaning, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:")
     entry = {"name": cls.__name__, "exit_code": cls.exit_code, "meaning": meaning, "finding": finding}
     return {"code": code, **entry, "hint": full_hint(code, cls.hint)}

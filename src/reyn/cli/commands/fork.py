@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--model", metavar="MODEL", help="Model to call from there on.")
 @click.option("--input", metavar="INPUT", help="New input of the next phase.")
 @click.option(
-    "--skill", metavar="SKILL", help="Skill to continue with: another one, or the current version of the same."
+    "--skill", metavar="SKILL", help="Skill to continue with: a different one, or the current version of the same."
 )
 @click.option("--run-id", metavar="ID", help="Id of the new run.")
 @execution_options

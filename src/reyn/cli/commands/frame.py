@@ -41,18 +41,18 @@ def command(
     messages: bool,
     as_json: bool,
 ) -> None:
-    """Show the first prompt of SKILL for INPUT, or the prompt of RUN at event SEQ with its answer.
+    """Print the first prompt of SKILL for INPUT, or a recorded prompt of RUN with the model's answer.
 
-    INPUT is empty by default; with --phase, it is the input of that phase. SEQ is an event number, by default the last;
-    the command prints the last prompt at or before it. If a section was truncated, a table of the sections follows.
-    With --next, it prints the prompt that a conversation would send if the user said TEXT; an empty TEXT answers
-    nothing. Nothing is executed or recorded. On a terminal, control characters are escaped.
+    With SKILL, INPUT is the input of the entry phase, or of the phase that --phase names; empty by default. With RUN,
+    the command prints the last prompt at or before event SEQ; by default the last prompt of the run. With --next, it
+    prints the prompt that a waiting run would send if the user replied TEXT. Nothing is executed or recorded.
 
-    The prompt asks for the answer in the form of the configured model, or of --model; without a model, in the full
-    form. The native tools of a request follow its messages. If the model of RUN chose before it answered, the messages
-    with the roles `choice:…` and `topic:…` are the prompts of that step. --json prints the context frame as one object,
-    the same for SKILL and RUN. With --messages or --next it prints a list of objects with `role` and `text` instead,
-    for RUN with the answer.
+    The form of the answer depends on the configured model, or on --model. If the model has native tools, they follow
+    the messages. If the model of RUN chose before it answered, messages with the roles `choice:…` and `topic:…` are the
+    prompts of that step. If a part of the prompt was truncated, a table with the size of each section follows.
+
+    --json prints the context frame, the data that the prompt is rendered from. With --messages or --next, --json prints
+    a list of messages with `role` and `text`, for RUN followed by the answer.
     """
     with open_existing_project(model=model) as runtime:
         may_be_run = phase is None and model is None and (input_or_seq is None or _is_number(input_or_seq))
@@ -60,7 +60,7 @@ def command(
         if answer is not None:
             if run is None:
                 raise RunNotFound(f"no run `{skill_or_run}`")
-            texts = runtime.next_frame(run, answer or None)
+            texts = runtime.next_prompt(run, answer or None)
             if as_json:
                 print_json([{"role": role, "text": text} for role, text in texts])
             else:
@@ -70,8 +70,8 @@ def command(
             seq = None if input_or_seq is None else int(input_or_seq)
             is_value = as_json and not tokens and not messages
             frame = runtime.context_frame(run, seq) if is_value else None
-            sections = runtime.frame_sections(run, seq)
-            texts = runtime.frame_at(run, seq)
+            sections = runtime.prompt_sections(run, seq)
+            texts = runtime.prompt_at(run, seq)
         else:
             frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
             sections, texts = frame.sections, list(frame.messages)

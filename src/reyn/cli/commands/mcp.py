@@ -22,10 +22,10 @@ _LOCAL = "reyn.local.yaml"
 
 @click.group(epilog="Example: reyn mcp list")
 def command() -> None:
-    """Add, list and test MCP servers, whose tools phases can use as ops: `allowed_ops: [mcp:SERVER/TOOL]`.
+    """Add, list and test MCP servers. A phase uses their tools as ops: `allowed_ops: [mcp:SERVER/TOOL]`.
 
-    A tool is an op once you have accepted its definition. A server that changes a definition later cannot be called
-    until you accept the change.
+    A tool can be used after you have accepted its definition with `reyn mcp test`. If the server changes the definition
+    later, calls are denied until you accept the change.
     """
 
 
@@ -35,7 +35,7 @@ def list_servers(as_json: bool) -> None:
     """List the configured servers and the tools that were accepted. Connects to nothing."""
     with open_project() as runtime:
         rows = [_row(runtime, name) for name in runtime.config.mcp.servers]
-        ignored = [want.text for want in runtime.trust.ignored if want.key.startswith("mcp.servers.")]
+        ignored = [grant.text for grant in runtime.trust.ignored if grant.key.startswith("mcp.servers.")]
         if as_json:
             print_json({"servers": rows, "ignored": ignored})
             return
@@ -62,7 +62,7 @@ def _row(runtime: SyncRuntime, name: str) -> dict[str, Any]:
     return {"server": name, "connection": connection, "trusted": server.trusted, "tools": tools, "problem": problem}
 
 
-@command.command("test", epilog="Example: reyn mcp test files")
+@command.command("test", epilog="Example: reyn mcp test git")
 @click.argument("server")
 @click.option("--accept", is_flag=True, help="Accept the definitions without a question.")
 @json_option
@@ -81,8 +81,8 @@ def test_server(server: str, accept: bool, as_json: bool) -> None:
         is_accepted = not changes or _decide(runtime, found, changes, accept=accept, as_json=as_json)
         if as_json:
             tools = [{"name": tool.name, "description": tool.description} for tool in found.tools]
-            shown = {"tools": tools, "unusable": found.unusable, "changes": changes, "accepted": is_accepted}
-            print_json({"server": server} | shown)
+            report = {"tools": tools, "unusable": found.unusable, "changes": changes, "accepted": is_accepted}
+            print_json({"server": server} | report)
         elif not changes:
             click.echo(f"{server}: OK, {len(found.tools)} tools, none has changed")
     if not is_accepted:
@@ -138,9 +138,9 @@ def add(server: str, program: tuple[str, ...], url: str | None, env: tuple[str, 
     from reyn.config.values import McpSettings
 
     settings: dict[str, Any] = {"command": list(program)} if program else {"url": url}
-    for key, given in (("env", env), ("headers", headers)):
-        if given:
-            settings[key] = dict(_pair(text, key) for text in given)
+    for key, pairs in (("env", env), ("headers", headers)):
+        if pairs:
+            settings[key] = dict(_pair(text, key) for text in pairs)
     if bool(program) == bool(url):
         raise UsageError("give either a program after `--`, or --url", hint="Run: reyn mcp add --help")
     try:

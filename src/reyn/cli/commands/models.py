@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def command(context: click.Context, as_json: bool) -> None:
     """List the configured and the downloadable models: availability, output modes, settings.
 
-    Loads no model and connects to no server: a server is listed as ok if its key exists and may be sent to it.
+    Loads no model and connects to no server: a model of a server is listed as ok if its key exists and is bound to the
+    server.
     """
     if context.invoked_subcommand is not None:
         return

@@ -50,7 +50,7 @@ def new_function(name: str) -> None:
     """Create the module NAME.py with a function and a tool.
 
     A model executes the function; scripted answers for one call are created, too. Then edit its types and its
-    docstring, which is what the model is told to do.
+    docstring, which contains the instructions for the model.
     """
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower() or not is_valid_name(name):
         message = f"`{name}` is not the name of a Python module; begin with a letter, then letters, digits and `_`"

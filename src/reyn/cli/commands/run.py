@@ -28,14 +28,17 @@ def command(
 ) -> int:
     """Start a run of SKILL with INPUT.
 
-    SKILL is a name, a path that contains a slash, or a Python function as `module:function`. INPUT is text, a JSON
-    object of the entry phase's type, an object with `type` and `data`, `-` for standard input, or `@FILE`.
+    SKILL is a name, a path that contains a slash, or a Python function with `@llm_function` as `module:function`.
 
-    A function is decorated with `@llm_function`; INPUT is a JSON object of its arguments, or the text of its only one.
-    The command imports its module from the current folder, the project or the installed packages, and so runs its code.
+    INPUT is a JSON object with the data of the entry phase's input type. It is plain text if that type is
+    `user_message`. `-` reads INPUT from standard input, `@FILE` from a file. INPUT can also be an artifact: an object
+    with `type` and `data`. For a function, INPUT is a JSON object with the arguments, or the text of the only argument.
 
-    On a terminal, the run asks its questions there. Ctrl-C interrupts the run, which can then be resumed; a second
-    Ctrl-C cancels it.
+    To find a function, the command imports its module from the current folder, the project or the installed packages,
+    which executes the code of the module.
+
+    At a terminal, the command asks the run's questions. Ctrl-C interrupts the run, and `reyn resume` continues it; a
+    second Ctrl-C cancels the run.
     """
     parsed = parse_input(input)
     settings["model"] = model_name(settings["model"])

@@ -15,8 +15,8 @@ from reyn.kernel.runtime_types import Cost
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
-    from reyn.journal.kinds import Wait
-    from reyn.runs.questions import Question
+    from reyn.journal.kinds import Question
+    from reyn.runs.questions import OpenQuestion
     from reyn.runtime import SyncRuntime
 
 _HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "COST", "WAITING FOR")
@@ -29,19 +29,22 @@ class _Listed(NamedTuple):
     depth: int
     display_status: str
     command: str
-    question: Question | None
+    question: OpenQuestion | None
 
     def as_json(self) -> dict[str, Any]:
         fields: dict[str, Any] = msgspec.to_builtins(self.row)
         fields |= {"display_status": self.display_status, "depth": self.depth, "next": self.command}
         del fields["charge"]
         fields["cost"] = msgspec.to_builtins(Cost.of(self.row.charge))
-        return fields | {"question": msgspec.to_builtins(self.question)}
+        if self.question is None:
+            return fields | {"question": None}
+        asked = {"run_id": self.question.run_id, "is_answered": self.question.is_answered}
+        return fields | {"question": msgspec.to_builtins(self.question.question) | asked}
 
     def cells(self) -> tuple[str, ...]:
         row = self.row
         since = row.started if self.display_status == "running" else row.updated
-        question = "" if self.question is None else _question_text(self.question.wait)
+        question = "" if self.question is None else _question_text(self.question.question)
         suffix = " (reply stored)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
         since_text, cost = age_text(now() - since), charge_text(row.charge)
@@ -109,7 +112,7 @@ def _describe(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
     return _Listed(row, depth, runtime.display_status(row), command_line(runtime.next_action(row)), question)
 
 
-def _question_text(wait: Wait) -> str:
-    if wait.is_approval:
-        return short(f"approval: {wait.message.partition(chr(10))[0]}", 80)
-    return short(wait.message, 80)
+def _question_text(question: Question) -> str:
+    if question.is_approval:
+        return short(f"approval: {question.message.partition(chr(10))[0]}", 80)
+    return short(question.message, 80)

@@ -21,14 +21,14 @@ from reyn.errors import ProjectNotFound, UsageError
 @click.option("--list", "is_list", is_flag=True, help="List the decisions about all projects.")
 @json_option
 def command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_json: bool) -> None:
-    """Show what the project at PATH (by default the current one) wants, and ask whether to trust it.
+    """List the settings of the project at PATH that grant access, and ask whether to trust the project.
 
-    Until a project is trusted, its own reyn.yaml and reyn.local.yaml cannot widen the file zones, grant permissions,
-    send a secret to a new origin or load code; everything else in them holds. Trust covers what the project wants now:
-    if that changes, Reyn asks again. Decisions are stored in the user configuration, outside the project.
+    PATH is the current project by default. These settings in reyn.yaml and reyn.local.yaml grant access: wider file
+    zones, permissions, secrets for new servers, Python code to load, and MCP servers. Reyn ignores them until you trust
+    the project; other settings need no trust. If these settings change later, Reyn asks again. It stores your decision
+    in your user configuration, outside the project.
 
-    A journal in the project that you did not create is part of what it wants: without trust, its runs can be read, but
-    not continued, and nothing is added to it.
+    A journal that another user created needs trust, too. Until then, its runs can be read but not continued.
     """
     if sum((yes, revoke, is_list)) > 1:
         raise click.UsageError("--yes, --revoke and --list exclude each other")
@@ -52,8 +52,8 @@ def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
 
     loaded, journal = load_project(root), inspect_journal(root)
     if not as_json:
-        if not loaded.trust.wants and journal.is_own:
-            click.echo(f"{clean(str(root))} wants nothing that needs trust")
+        if not loaded.trust.grants and journal.is_own:
+            click.echo(f"{clean(str(root))} has no settings that need trust")
             return
         print_wants(loaded, journal, err=False)
         if not loaded.trust.ignored and journal.is_own:
@@ -63,11 +63,11 @@ def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
             raise UsageError("cannot ask: this is not a terminal", hint="Review the list, then run `reyn trust --yes`.")
         decide(loaded, is_trusted=yes or click.confirm("Trust this project?", default=False, err=True), err=False)
         return
-    if yes and (loaded.trust.wants or not journal.is_own):
+    if yes and (loaded.trust.grants or not journal.is_own):
         decide(loaded, is_trusted=True)
         loaded, journal = load_project(root), inspect_journal(root)
     trust = loaded.trust
-    fields = {"path": trust.root, "state": trust.state, "wants": trust.wants, "ignored": trust.ignored}
+    fields = {"path": trust.root, "state": trust.state, "grants": trust.grants, "ignored": trust.ignored}
     print_json(fields | {"journal": journal, "digest": trust.digest})
 
 
@@ -106,4 +106,4 @@ def _list(*, as_json: bool) -> None:
     for one in listed:
         click.echo(f"{one['state']:<10}  {clean(one['path'])}")
     if not listed:
-        click.echo("no decisions; `reyn trust` in a project shows what it wants")
+        click.echo("no decisions; `reyn trust` in a project lists the settings that need trust")

@@ -10,8 +10,11 @@ from reyn.journal.registry import Body, event
 
 @event("approval_required", v=1, origin="outcome")
 class ApprovalRequired(Body, frozen=True):
-    """A rule says `ask`. `digest` covers the run, the call, its arguments, the contents and the files as they are now;
-    `preview` is what the person sees. The `wait_opened` that follows says when the approval expires."""
+    """An op needs approval because of an `ask` rule.
+
+    `digest` covers the run, the call, its arguments, the new contents and the current files; `preview` is the text for
+    the person. The `wait_opened` that follows contains the time of expiry.
+    """
 
     call: str
     op_kind: str
@@ -42,10 +45,10 @@ class ApprovalDecided(Body, frozen=True):
 
 @event("decision_proposed", v=1, origin="derived")
 class DecisionProposed(Body, frozen=True):
-    """The answer of a phase with `requires_approval` is valid. It takes effect only if a person approves it.
+    """A phase with `requires_approval` made a valid decision. It takes effect only if a person approves it.
 
     `type`, `next_phase` and `reason` are those of the decision. `digest` covers the run, the call and the whole
-    decision; `preview` is what the person sees.
+    decision; `preview` is the text for the person.
     """
 
     call: str

@@ -31,7 +31,7 @@ class TranscriptExtended(Body, frozen=True):
 class TurnAborted(Body, frozen=True):
     """The user aborted the turn in progress. `message` is the id of the request in the inbox.
 
-    `partial` is what had arrived of the model's answer. The visit then completes its transcript and ends.
+    `partial` is the received part of the model's answer. The visit then completes its transcript and ends.
     """
 
     reason: str
@@ -54,7 +54,7 @@ class PhaseAborted(Body, frozen=True):
 
 @event("experience_remembered", v=1, origin="derived")
 class ExperienceRemembered(Body, frozen=True):
-    """A conversation remembers a text. Its `id` is never given to another one. `call` is the op that asked for it."""
+    """The op `call` added a text to the memory of a conversation. The `id` of an entry is never reused."""
 
     phase: str
     call: str
@@ -64,7 +64,7 @@ class ExperienceRemembered(Body, frozen=True):
 
 @event("experience_forgotten", v=1, origin="derived")
 class ExperienceForgotten(Body, frozen=True):
-    """A conversation forgot the experience `id`. `call` is the op that asked for it."""
+    """The op `call` removed the entry `id` from the memory of a conversation."""
 
     phase: str
     call: str
@@ -73,10 +73,10 @@ class ExperienceForgotten(Body, frozen=True):
 
 @event("memory_changed", v=1, origin="outside")
 class MemoryChanged(Body, frozen=True):
-    """A program changed what a conversation remembers. `message` is the id of its request in the inbox.
+    """A program changed the memory of a conversation. `message` is the id of its request in the inbox.
 
-    `text` is what was remembered, or the id of the experience that was forgotten. After `compact`, a summary replaces
-    the older messages before the next model call.
+    `text` is the text to remember, or the id of the entry to forget. After `compact`, a summary replaces the older
+    messages before the next model call.
     """
 
     phase: str
@@ -134,8 +134,8 @@ class ContextMutated(Body, frozen=True):
 class ContextCompacted(Body, frozen=True):
     """A summary replaced the older messages of a conversation.
 
-    `call` is the model call that wrote the `summary`. The last `kept` messages stay, and so does the last message of
-    the user. `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript, and
+    `call` is the model call that wrote the `summary`. The last `kept` messages and the last message of the user stay.
+    `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript, and
     `size_after` is its length in bytes.
     """
 

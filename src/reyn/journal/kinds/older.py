@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from reyn.journal.kinds.ops import OpCompleted, OpStarted, SubRunCompleted, SubRunStarted, SubRunStopped
 from reyn.journal.kinds.run import MessageRefused
-from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, Count, OpStatus, Usage, Wait
+from reyn.journal.kinds.shapes import ArtifactRef, Change, ContentName, Count, OpStatus, Question, Usage
 from reyn.journal.kinds.visit import ContentTruncated
 from reyn.journal.registry import Body, older_event, op_event
 
@@ -125,7 +125,7 @@ class RunSkillStopped1(Body, frozen=True):
     code: str = ""
     limit: str = ""
     value: int = 0
-    wait: Wait | None = None
+    wait: Question | None = None
     active: Count = 0
     hint: str = ""
 

@@ -19,21 +19,21 @@ from reyn.journal.kinds.shapes import (
     MemoryRequest,
     OpStatus,
     PhaseArtifact,
+    Question,
     RestoreVerdict,
     RunRequest,
     Usage,
-    Wait,
 )
 from reyn.journal.registry import Body, event, family
 
 
 @event("permission_denied", v=1, origin="outcome")
 class PermissionDenied(Body, frozen=True):
-    """The permission gate denied an op, or its arguments or result hold a secret.
+    """The permission gate denied an op, or its arguments or result contain a secret.
 
-    An op whose result holds a secret is denied after `<kind>_started`; the result is neither recorded nor shown. `call`
-    identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided; `reason` says
-    what is missing. `result` is the result that the model sees.
+    If the result contains a secret, the denial follows `<kind>_started`, and the result is neither recorded nor sent to
+    the model. `call` identifies the op, `op_kind` and `op` name its kind and form. `rule` is the rule that decided;
+    `reason` is the explanation. `result` is the result that the model receives.
     """
 
     call: str
@@ -207,6 +207,6 @@ class SubRunStopped(Body, frozen=True):
     code: str = ""
     limit: str = ""
     value: int = 0
-    wait: Wait | None = None
+    wait: Question | None = None
     active: Count = 0
     hint: str = ""

@@ -14,8 +14,8 @@ from reyn.journal.kinds.shapes import (
     HistoryPart,
     ImageRef,
     ParentRef,
+    Question,
     RestoreVerdict,
-    Wait,
 )
 from reyn.journal.registry import Body, event
 
@@ -158,7 +158,7 @@ class LimitRaised(Body, frozen=True):
 class WaitOpened(Body, frozen=True):
     """The run stopped to wait for a reply, which any process can send."""
 
-    wait: Wait
+    wait: Question
 
     @property
     def reason(self) -> str:

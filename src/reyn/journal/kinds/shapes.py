@@ -238,15 +238,18 @@ MESSAGE = "message"
 """The reason of a wait for the next message of a conversation."""
 
 
-class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An open question, for which a run waits.
+class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An open question. The run waits for the reply.
 
-    `id` is unique in the run: `3.1.2` is the second op of the first turn in the third visit. `reason` is `question`,
-    `message` (the next one of a conversation), `approval` (of an op), `decision` (of a phase) or `unsafe` (an op whose
-    outcome is unknown). `message` is the text
-    for the user, `response_schema` the JSON Schema of the reply, `suggestions` are suggested replies. `expires_at` is
-    the time when an approval expires, in microseconds since 1970, UTC; null if the question does not expire. `run` is
-    the sub-run that asks, if it is not the run itself.
+    Attributes:
+        id: Identifies the question in its run: `3.1.2` is the second op of the first turn in the third visit.
+        reason: `question`, `message` (the next message of a conversation), `approval` (of an op), `decision` (approval
+            of a phase's decision) or `unsafe` (the outcome of an op is unknown after a crash).
+        message: The text for the user.
+        response_schema: The JSON Schema of the reply.
+        expires_at: When an approval expires, in microseconds since 1970, UTC; null if the question does not expire.
+        run: The sub-run that asks; null if the run itself asks.
+        suggestions: Suggested replies. Any other reply that matches the schema is accepted, too.
     """
 
     id: str
@@ -264,11 +267,11 @@ class Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_approval(self) -> bool:
-        """Whether a person decides about an op or about the decision of a phase, and nothing else."""
+        """Whether the question asks for the approval of an op or of a phase's decision."""
         return self.reason in ("approval", "decision")
 
     def is_expired(self, now: int) -> bool:
-        """Whether the question has expired, so that it takes no reply."""
+        """Whether the question has expired; an expired question accepts no reply."""
         return self.expires_at is not None and now >= self.expires_at
 
 
@@ -285,7 +288,7 @@ class AskRequest(
 class MemoryRequest(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="memory", tag_field="request"
 ):
-    """A request of an op to change what a conversation remembers. `text` is what to remember, or the id to forget."""
+    """A request of an op to change the memory. `text` is the text to remember, or the id of the entry to forget."""
 
     action: Literal["remember", "forget", "compact"]
     text: str = ""

@@ -63,9 +63,9 @@ class StepCompleted(Body, frozen=True):
 
 @event("content_truncated", v=1, origin="derived")
 class ContentTruncated(Body, frozen=True):
-    """Content was too large for the frame and was truncated.
+    """Content was too large for the prompt and was truncated.
 
-    `part` is what the frame contains, `content` the whole, `bytes` its size. The model can read the whole at
+    `part` is the truncated text, `content` the whole content, `bytes` its size. The model can read all of it at
     `workspace:.full/<name>`.
     """
 
@@ -257,8 +257,8 @@ class ValidationError(Body, frozen=True):
 class OutputChecked(Body, frozen=True):
     """The program that started the run checked the final output, which fits its schema.
 
-    `error` says what is wrong with it, at `path`; the answer is then rejected like one that violates the contract.
-    `checked` is false if no check was available: the run was resumed without the program that brings it.
+    If `error` is not empty, it describes the fault at `path`, and the answer is rejected. `checked` is false if no
+    check was available, because another program resumed the run.
     """
 
     call: str

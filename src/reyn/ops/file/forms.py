@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from reyn.vocabulary import Effect, OpForm
-from reyn.vocabulary.schemas import Fields, arguments, flag, path, result, text, whole
+from reyn.vocabulary.schemas import Fields, arguments, boolean, integer, path, result, text
 from reyn.workspace.paths import FULL_CONTENT
 
 _MAX_FILE_CHARS = 1_000_000
@@ -59,10 +59,10 @@ FILE_FORMS = (
         "pure",
         {"path": path()},
         {
-            "offset": whole(0, _MAX_LINES, default=0),
-            "limit": whole(1, _MAX_LINES),
-            "start": whole(0, _MAX_CHARS, default=0),
-            "length": whole(1, _MAX_CHARS),
+            "offset": integer(0, _MAX_LINES, default=0),
+            "limit": integer(1, _MAX_LINES),
+            "start": integer(0, _MAX_CHARS, default=0),
+            "length": integer(1, _MAX_CHARS),
         },
         {"path": _TEXT, "content": _TEXT, "total_lines": _NUMBER, "total_chars": _NUMBER, "suggestions": _TEXTS},
         path="output/notes.md",
@@ -81,8 +81,8 @@ FILE_FORMS = (
         "edit",
         "Replace a text that occurs exactly once in a file, or with `replace_all` wherever it occurs.",
         "reconcilable",
-        {"path": path(), "old_string": text(_MAX_FILE_CHARS, least=1), "new_string": text(_MAX_FILE_CHARS)},
-        {"replace_all": flag(default=False)},
+        {"path": path(), "old_string": text(_MAX_FILE_CHARS, min_length=1), "new_string": text(_MAX_FILE_CHARS)},
+        {"replace_all": boolean(default=False)},
         {"path": _TEXT, "replacements": _NUMBER, "suggestions": _TEXTS},
         path="output/notes.md",
         old_string="draft",
@@ -102,7 +102,7 @@ FILE_FORMS = (
         "List the files that a pattern fits. `*` and `**` pass over names that begin with a dot.",
         "pure",
         {},
-        {"pattern": path(), "path": path(), "max_results": whole(1, _MAX_RESULTS, default=50)},
+        {"pattern": path(), "path": path(), "max_results": integer(1, _MAX_RESULTS, default=50)},
         {"pattern": _TEXT, "matches": _TEXTS, "count": _NUMBER, "truncated": _BOOLEAN},
         one_of=("pattern", "path"),
         pattern="output/**/*.md",
@@ -111,16 +111,16 @@ FILE_FORMS = (
         "grep",
         "Search the lines of files below `path` for a regular expression.",
         "pure",
-        {"pattern": text(1_000, least=1)},
+        {"pattern": text(1_000, min_length=1)},
         {
             "path": path(default="."),
             "glob": path(default="**/*"),
-            "file_type": text(20, least=1),
+            "file_type": text(20, min_length=1),
             "output_mode": {"enum": ["content", "files_with_matches", "count"], "default": "content"},
-            "case_insensitive": flag(default=False),
-            "context_before": whole(0, 20, default=0),
-            "context_after": whole(0, 20, default=0),
-            "head_limit": whole(1, _MAX_RESULTS, default=50),
+            "case_insensitive": boolean(default=False),
+            "context_before": integer(0, 20, default=0),
+            "context_after": integer(0, 20, default=0),
+            "head_limit": integer(1, _MAX_RESULTS, default=50),
         },
         {
             "pattern": _TEXT,
@@ -138,7 +138,7 @@ FILE_FORMS = (
         "regenerate_index",
         "Write a list of the Markdown files of a folder, a line for each, from the keys of their front matter.",
         "reconcilable",
-        {"path": path(), "output_path": path(), "entry_template": text(2_000, least=1)},
+        {"path": path(), "output_path": path(), "entry_template": text(2_000, min_length=1)},
         {"header": text(20_000, default="")},
         {"path": _TEXT, "output_path": _TEXT, "entries": _NUMBER, "skipped": _NUMBER},
         path="output/notes",
@@ -153,10 +153,10 @@ READ_FULL_CONTENT = _form(
     "pure",
     {"path": path(pattern=f"^{FULL_CONTENT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$")},
     {
-        "offset": whole(0, _MAX_LINES, default=0),
-        "limit": whole(1, _MAX_LINES),
-        "start": whole(0, _MAX_CHARS, default=0),
-        "length": whole(1, _MAX_CHARS),
+        "offset": integer(0, _MAX_LINES, default=0),
+        "limit": integer(1, _MAX_LINES),
+        "start": integer(0, _MAX_CHARS, default=0),
+        "length": integer(1, _MAX_CHARS),
     },
     {"path": _TEXT, "content": _TEXT, "total_lines": _NUMBER, "total_chars": _NUMBER, "suggestions": _TEXTS},
     path=f"{FULL_CONTENT}NAME",

@@ -46,7 +46,7 @@ class Connections:
         return await connection.call(tool, arguments)
 
     async def definitions(self, name: str, server: McpServer, credentials: Mapping[str, str]) -> ToolDefinitions:
-        """Return what a server offers now."""
+        """Return the current tool definitions of a server."""
         connection = await self._connected(name, server, credentials)
         return await connection.current()
 
@@ -163,7 +163,7 @@ class _Connection:
             raise ServerFailed(f"the MCP server `{self.name}` {error}") from error
 
     async def current(self) -> ToolDefinitions:
-        """Return what the server offers now; ask again if it announced a change."""
+        """Return the current tool definitions of the server; fetch them again if the server announced a change."""
         if self._is_stale:
             await self._bounded(self._list())
         return self.definitions

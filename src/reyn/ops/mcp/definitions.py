@@ -61,7 +61,7 @@ class ToolDefinitions(msgspec.Struct, frozen=True, omit_defaults=True):
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def changes(self, other: ToolDefinitions | None) -> list[str]:
-        """Return what is different in these definitions: `+ name`, `- name` and `~ name`."""
+        """Return the differences to other definitions: `+ name`, `- name` and `~ name`."""
         before = {tool.name: tool.digest for tool in other.tools} if other else {}
         after = {tool.name: tool.digest for tool in self.tools}
         return [

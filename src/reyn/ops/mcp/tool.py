@@ -17,7 +17,7 @@ from reyn.ops.op import Plan
 from reyn.permissions import Denied
 from reyn.secrets.handles import SCHEME, name_of
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, flag, result
+from reyn.vocabulary.schemas import arguments, boolean, result
 
 if TYPE_CHECKING:
     from reyn.config.values import McpServer
@@ -106,7 +106,7 @@ def _spec(server: str, settings: McpServer, tool: ToolDefinition) -> OpSpec:
         result=result(
             kind,
             None,
-            {"content": {"type": "string"}, "structured": {}, "truncated": flag(default=False)},
+            {"content": {"type": "string"}, "structured": {}, "truncated": boolean(default=False)},
         ),
         example={"kind": kind} | ({"args": dict.fromkeys(schema["required"], "…")} if required else {}),
     )

@@ -15,7 +15,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Target(NamedTuple):
-    """Where a URL leads: its host in ASCII, its port, and the path with the query."""
+    """The parsed target of a URL: its host in ASCII, its port, and the path with the query."""
 
     scheme: str
     host: str

@@ -165,7 +165,7 @@ def _http() -> Any:
 
 
 def _pinned(address: str) -> Any:
-    """Return a network backend that connects to one address, whatever name it is asked for."""
+    """Return a network backend that always connects to one address and ignores the requested name."""
     http = _http()
 
     class PinnedBackend(http.AsyncNetworkBackend):  # type: ignore[misc, name-defined]  # imported lazily

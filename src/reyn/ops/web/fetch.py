@@ -18,7 +18,7 @@ from reyn.ops.web.pages import to_page
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.permissions.rules import PRIVATE
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, flag, result, text, whole
+from reyn.vocabulary.schemas import arguments, boolean, integer, result, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,10 +35,10 @@ _FORM = OpForm(
     arguments=arguments(
         "web_fetch",
         None,
-        {"url": text(4_000, least=1)},
+        {"url": text(4_000, min_length=1)},
         {
-            "timeout": whole(1, 120, default=30),
-            "max_length": whole(1, 1_000_000, default=50_000),
+            "timeout": integer(1, 120, default=30),
+            "max_length": integer(1, 1_000_000, default=50_000),
             "prompt": text(4_000, default=""),
         },
     ),
@@ -52,7 +52,7 @@ _FORM = OpForm(
             "content_type": {"type": "string"},
             "title": {"type": "string"},
             "content": {"type": "string"},
-            "truncated": flag(default=False),
+            "truncated": boolean(default=False),
             "redirect": {"type": "string"},
         },
     ),

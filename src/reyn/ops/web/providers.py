@@ -1,11 +1,14 @@
-"""Providers of web searches: how to ask each one, and how to read its answer."""
+"""Search providers: the HTTP request for a query, and the hits in its response."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import urlencode
 
 import msgspec
+
+if TYPE_CHECKING:
+    from reyn.config.values import SearchProvider
 
 
 class Query(NamedTuple):
@@ -26,7 +29,7 @@ class Hit(msgspec.Struct, frozen=True):
 
 
 class Provider(Protocol):
-    """A search service. `key` is its credential, empty if it needs none."""
+    """A search service. `key` is its API key; empty if the service needs none."""
 
     needs_key: bool
 
@@ -35,7 +38,9 @@ class Provider(Protocol):
     def hits(self, answer: Any) -> list[Hit]:
         """Return the results in the decoded JSON of an answer.
 
-        Raises `KeyError` or `TypeError` if it has another shape.
+        Raises:
+            KeyError: The response has an unexpected shape.
+            TypeError: The response has an unexpected shape.
         """
         ...
 
@@ -76,4 +81,4 @@ def _hit(value: Any, snippet: str) -> Hit:
     return Hit(str(value["title"]), str(value["url"]), str(value.get(snippet) or ""))
 
 
-PROVIDERS: dict[str, Provider] = {"brave": Brave(), "tavily": Tavily(), "searxng": SearXng()}
+PROVIDERS: dict[SearchProvider, Provider] = {"brave": Brave(), "tavily": Tavily(), "searxng": SearXng()}

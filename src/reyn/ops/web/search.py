@@ -17,7 +17,7 @@ from reyn.ops.web.providers import PROVIDERS
 from reyn.permissions import NeedsApproval
 from reyn.permissions.rules import PRIVATE
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, many, result, text, whole
+from reyn.vocabulary.schemas import arguments, array, integer, result, text
 
 if TYPE_CHECKING:
     from reyn.config.values import SearchSettings
@@ -30,7 +30,9 @@ _MAX_TEXT = 2_000
 _FORM = OpForm(
     op=None,
     summary="Search the web and return titles, URLs and snippets.",
-    arguments=arguments("web_search", None, {"query": text(1_000, least=1)}, {"max_results": whole(1, 20, default=10)}),
+    arguments=arguments(
+        "web_search", None, {"query": text(1_000, min_length=1)}, {"max_results": integer(1, 20, default=10)}
+    ),
     effect="idempotent",
     result=result(
         "web_search",
@@ -38,7 +40,7 @@ _FORM = OpForm(
         {
             "query": {"type": "string"},
             "provider": {"type": "string"},
-            "results": many(
+            "results": array(
                 {
                     "type": "object",
                     "properties": {name: {"type": "string"} for name in ("title", "url", "snippet")},
@@ -102,16 +104,10 @@ class WebSearchOp:
             raise OpFailed(
                 "no search provider is configured; the operator sets `web: {search: {provider: …}}` in reyn.yaml"
             )
-        provider = PROVIDERS.get(settings.provider)
-        if provider is None:
-            known = ", ".join(f"`{name}`" for name in PROVIDERS)
-            raise OpFailed(
-                f"the search provider `{settings.provider}` is unknown; `web.search.provider` is one of {known}"
-            )
         base = settings.url or SEARCH_URLS[settings.provider]
         if not base:
             raise OpFailed(f"the search provider `{settings.provider}` needs `web.search.url`, the URL of its server")
-        return settings, provider, base
+        return settings, PROVIDERS[settings.provider], base
 
     def _key(self, settings: SearchSettings, base: str) -> str:
         assert self._setup is not None

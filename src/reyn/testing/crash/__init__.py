@@ -1,7 +1,7 @@
 """Kill a run with SIGKILL at every port call and file system call, and check that nothing was lost or done twice.
 
 `points` wraps ports with failpoints and numbers them; an undisturbed execution enumerates all. `ledger` durably records
-what the world saw, outside of the run. `violations` compares the ledger with what the finished run claims.
+every external effect, outside of the run. `violations` compares the ledger with the journal of the finished run.
 """
 
 from reyn.testing.crash.ledger import (

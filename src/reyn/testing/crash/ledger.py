@@ -1,4 +1,4 @@
-"""The ledger: a file outside of the run that records what the world saw, and survives a kill.
+"""The ledger: a file outside of the run that records every external effect, and survives a kill.
 
 Wrappers around model, user, journal and file system calls write it. The run never reads or writes it, so the run's own
 record can be checked against it.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.journal import Batch, Event
-    from reyn.journal.kinds import Wait
+    from reyn.journal.kinds import Question
     from reyn.models import Model, ModelAnswer, ModelRequest
 
 
@@ -86,10 +86,10 @@ class LedgerPeople:
         self._people = people
         self._ledger = ledger
 
-    async def ask(self, run_id: str, wait: Wait) -> Any:
-        self._ledger.write(Entry("questioned", run_id, wait.id))
-        answer = await self._people.ask(run_id, wait)
-        self._ledger.write(Entry("replied", run_id, wait.id, digest(canonical(answer))))
+    async def ask(self, run_id: str, question: Question) -> Any:
+        self._ledger.write(Entry("questioned", run_id, question.id))
+        answer = await self._people.ask(run_id, question)
+        self._ledger.write(Entry("replied", run_id, question.id, digest(canonical(answer))))
         return answer
 
 

@@ -100,7 +100,7 @@ def _asked_again(ledger: list[Entry], kills: int) -> Iterator[str]:
 
 
 def _phantom(ledger: list[Entry], claimed: dict[str, str]) -> Iterator[str]:
-    """Every answer in the journal was given, with the same text; every call is in the journal."""
+    """The model returned every answer in the journal, with the same text; every call is in the journal."""
     actual = {(entry.call, entry.text) for entry in ledger if entry.what == "answered"}
     for call, text in claimed.items():
         if (call, text) not in actual:
@@ -120,7 +120,7 @@ def _questioned_again(ledger: list[Entry]) -> Iterator[str]:
 
 
 def _unknown_answers(ledger: list[Entry], claimed: dict[str, str]) -> Iterator[str]:
-    """Every user answer in the journal was given, and every posted answer is in the journal."""
+    """The user sent every reply in the journal, and every posted answer is in the journal."""
     actual = {(entry.call, entry.text) for entry in ledger if entry.what == "replied"}
     for wait, value in claimed.items():
         if (wait, value) not in actual:
