@@ -41,6 +41,11 @@ class _Listed(NamedTuple):
         asked = {"run_id": self.question.run_id, "is_answered": self.question.is_answered}
         return fields | {"question": msgspec.to_builtins(self.question.question) | asked}
 
+    @property
+    def has_cost(self) -> bool:
+        """Whether the run has spent money."""
+        return charge_text(self.row.charge) != "-"
+
     def cells(self) -> tuple[str, ...]:
         row = self.row
         since = row.started if self.display_status == "running" else row.updated
@@ -83,7 +88,11 @@ def command(
     if as_json:
         print_json([run.as_json() for run in listed])
     elif listed:
-        print_table(_HEADER, [run.cells() for run in listed])
+        # The column of costs appears once a run has one.
+        shown = [number for number, name in enumerate(_HEADER) if name != "COST" or any(run.has_cost for run in listed)]
+        rows_of_text = [_HEADER, *(run.cells() for run in listed)]
+        header, *cells = [tuple(row[number] for number in shown) for row in rows_of_text]
+        print_table(header, cells)
     else:
         click.echo("no runs; start one with `reyn run SKILL`" if is_empty else "no matching runs")
 
