@@ -77,6 +77,7 @@ def test_cached_and_stored_tokens_are_input_tokens(far: ProviderCaller):
         "input_tokens": 3210,
         "output_tokens": 5,
         "cached_tokens": 3000,
+        "cache_write_tokens": 200,
     }
 
 
