@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.runs.questions import OpenQuestion
     from reyn.runtime import SyncRuntime
 
-_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "COST", "WAITING FOR")
+_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
 
 
 class _Listed(NamedTuple):
@@ -41,19 +41,13 @@ class _Listed(NamedTuple):
         asked = {"run_id": self.question.run_id, "is_answered": self.question.is_answered}
         return fields | {"question": msgspec.to_builtins(self.question.question) | asked}
 
-    @property
-    def has_cost(self) -> bool:
-        """Whether the run has spent money."""
-        return charge_text(self.row.charge) != "-"
-
     def cells(self) -> tuple[str, ...]:
         row = self.row
         since = row.started if self.display_status == "running" else row.updated
         question = "" if self.question is None else _question_text(self.question.question)
         suffix = " (reply stored)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
-        since_text, cost = age_text(now() - since), charge_text(row.charge)
-        return run, clean(row.skill), coloured(self.display_status), since_text, cost, f"{question}{suffix}"
+        return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
 
 
 @click.command(epilog="Example: reyn runs --status waiting --since 2d")
@@ -88,13 +82,19 @@ def command(
     if as_json:
         print_json([run.as_json() for run in listed])
     elif listed:
-        # The column of costs appears once a run has one.
-        shown = [number for number, name in enumerate(_HEADER) if name != "COST" or any(run.has_cost for run in listed)]
-        rows_of_text = [_HEADER, *(run.cells() for run in listed)]
-        header, *cells = [tuple(row[number] for number in shown) for row in rows_of_text]
-        print_table(header, cells)
+        _print(listed)
     else:
         click.echo("no runs; start one with `reyn run SKILL`" if is_empty else "no matching runs")
+
+
+def _print(listed: list[_Listed]) -> None:
+    """Print the table of runs, with their costs if one of them made a call that was charged."""
+    header: tuple[str, ...] = _HEADER
+    rows = [run.cells() for run in listed]
+    if any(run.row.charge.calls for run in listed):
+        header = (*header[:-1], "COST", header[-1])
+        rows = [(*cells[:-1], charge_text(run.row.charge), cells[-1]) for run, cells in zip(listed, rows, strict=True)]
+    print_table(header, rows)
 
 
 def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
