@@ -29,7 +29,8 @@ from reyn.chat.items import (
 )
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
-from reyn.errors import ChatStopped, RunNotResumable
+from reyn.context import NormalizedMessageList
+from reyn.errors import ChatStopped, RunBusy, RunNotFound, RunNotResumable
 from reyn.journal import ENDED, decode, kinds
 from reyn.runtime.messages import checked_message
 from reyn.skills import USER_MESSAGE
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     from reyn.runtime import OSRuntime
     from reyn.skills import Skill
     from reyn.skills.agents import Agent
+
+_CONTINUE_THERE = "Continue there, or leave it there first."
 
 
 class Conversation:
@@ -112,14 +115,19 @@ class Conversation:
         await self.close()
 
     async def open(self) -> None:
-        """Continue the conversation where it was interrupted, and its background runs."""
+        """Continue the conversation where it was interrupted, and its background runs.
+
+        Raises:
+            RunBusy: Another process executes the conversation.
+        """
         row = self._runtime.find(self.run_id)
         if row.status in ENDED:
             self._stopped = Stopped(str(row.status), row.reason)
             return
+        if self._runtime.journal.is_claimed(self.run_id):
+            raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=_CONTINUE_THERE)
         state = self._runtime.state(self.run_id)
         self._usage = state.models.usage
-        self._queued.extend(state.inbox.queued)
         self.runs.continue_all(state)
         self._start_task(is_new=False)
 
@@ -141,6 +149,7 @@ class Conversation:
             InputInvalid: The text is blank or too long.
             MessageInvalid: The text is not valid Unicode.
             ChatStopped: The conversation stopped before it replied. The message stays, and `say` continues it.
+            RunBusy: Another process began to execute the conversation; it has the message and replies.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.post(text, reply)
@@ -195,23 +204,34 @@ class Conversation:
         """Execute the run until it ends or stops, and tell everyone who waits for a reply."""
         try:
             result = await self._result(is_new=is_new, text=text)
+            self._usage = result.usage
+            failure = self._stop_error(result)
         except asyncio.CancelledError:
             raise
+        except RunBusy as error:
+            busy = RunBusy(f"{error.message}; what you said is in its inbox", hint=_CONTINUE_THERE)
+            self._fail(busy, Stopped("busy", busy.message, busy.code, _CONTINUE_THERE))
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
             self._fail(error, Stopped("failed", str(error)))
-            return
-        self._usage = result.usage
-        stopped = Stopped(str(result.status), result.reason, result.code, result.hint)
-        message = f"conversation `{self.run_id}` is {result.status}: {result.reason}"
-        failure = ChatStopped(
-            message,
+        else:
+            self._fail(failure, Stopped(str(result.status), result.reason, result.code, result.hint))
+
+    def _stop_error(self, result: RunResult) -> ChatStopped:
+        return ChatStopped(
+            f"conversation `{self.run_id}` is {result.status}: {result.reason}",
             run_id=self.run_id,
             status=str(result.status),
-            history=self._runtime.transcript(self.run_id),
+            history=self._history(),
             hint=result.hint or None,
             action=self._runtime.next_action(self._runtime.find(self.run_id)),
         )
-        self._fail(failure, stopped)
+
+    def _history(self) -> NormalizedMessageList:
+        """Return the messages; there are none if the first turn failed."""
+        try:
+            return self._runtime.transcript(self.run_id)
+        except RunNotFound:
+            return NormalizedMessageList()
 
     async def _result(self, *, is_new: bool, text: str) -> RunResult:
         if is_new:
@@ -220,6 +240,7 @@ class Conversation:
                 self._skill, artifact, run_id=self.run_id, listener=self._on_event, on_delta=self._on_delta
             )
         retry = self._runtime.find(self.run_id).status == "failed"
+        self._queued = deque(self._runtime.state(self.run_id).inbox.queued)  # another process may have taken some
         return await self._runtime.resume(self.run_id, retry=retry, listener=self._on_event, on_delta=self._on_delta)
 
     def _fail(self, error: Exception, stopped: Stopped) -> None:
@@ -237,7 +258,7 @@ class Conversation:
 
     async def ask(self, run_id: str, question: kinds.Question) -> Any:
         """Show a question; the reply comes through the inbox. Part of the port `People`."""
-        if question.is_message:
+        if question.is_message and run_id == self.run_id:
             self._is_busy = False
         else:
             asked = QuestionAsked(run_id, question)

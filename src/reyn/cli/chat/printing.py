@@ -64,7 +64,7 @@ class TerminalPrinter:
                 self._print_complete()
             case Restarted():
                 self._print_rest()
-                self._console.print(f"[dim]{describe(item)}[/]", highlight=False)
+                self._console.print(describe(item), style="dim", markup=False, highlight=False)
             case Reply(status="aborted"):
                 self._print_rest()
                 self._console.print("[dim](stopped)[/]")

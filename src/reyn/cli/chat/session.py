@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,11 @@ import click
 
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
+from reyn.cli.chat.lines import read_lines
 from reyn.cli.output import clean
 from reyn.errors import ChatStopped, ReynError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from reyn.chat import Conversation, Reply
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import OSRuntime
@@ -50,7 +48,7 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
     """Take each line of standard input as a message, or as the reply to an open question."""
     commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True))
     replies: list[asyncio.Future[Reply]] = []
-    async for line in _lines():
+    async for line in read_lines():
         if line.startswith("/"):
             if commands.execute(line):
                 break
@@ -86,13 +84,6 @@ async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]
     for reply in replies:
         if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped):
             raise reply.exception()  # type: ignore[misc]  # it is not None
-
-
-async def _lines() -> AsyncIterator[str]:
-    """Yield the lines of standard input without blocking what goes on meanwhile."""
-    loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        yield line.rstrip("\r\n")
 
 
 # -- terminals ----------------------------------------------------------------------------------------

@@ -42,6 +42,8 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
     if sum((continues, run_id is not None, fork is not None)) > 1:
         raise click.UsageError("--continue, --run-id and --fork exclude each other")
     print_assumed_project()
+    if sys.stdin is None:  # the caller closed it
+        raise UsageError("standard input is closed", hint="Pipe messages to it: `echo hello | reyn chat`.")
     is_terminal = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:
         ask_for_trust()
