@@ -8,11 +8,16 @@ from typing import Any
 
 import pytest
 
+from bench.decisions.choices import request_of, score
 from bench.decisions.measure import SCRIPTED, Bench, make_project, run_score
 from bench.decisions.tasks import SETS, TASKS, has_right_fields, items_of
 from reyn import SyncRuntime
+from reyn.config import ModelSettings
 from reyn.contract import candidates_of
+from reyn.journal.kinds import Usage
 from reyn.lint import lint_skill
+from reyn.models import ModelRequest
+from reyn.models.local import Choice, LocalModel
 from reyn.models.scripted import ScriptedModel
 from tests.models.small_model import real
 from tests.test_programs import call
@@ -57,6 +62,28 @@ def test_right_answers_score_as_right(tmp_path: Path):
     scores = [score for _, score in Bench(tmp_path, SCRIPTED, {}).scores(items)]
     assert all(score.has_right_choice and score.is_finished and score.valid == score.calls for score in scores)
     assert False not in {score.has_right_fields for score in scores}
+
+
+def test_the_first_step_can_be_measured_alone(project: Path, monkeypatch: pytest.MonkeyPatch):
+    """The examples choose wrongly, the topics rightly, and both together rightly."""
+
+    async def choose(request: ModelRequest) -> Choice:
+        assert request.choice_prompt is not None
+        labels = tuple(candidate.label for candidate in request.candidates)
+        right = labels.index("billing")
+        others = [float(number != right) / 2 for number in range(len(labels))]
+        similarities = [0.9 if number == right else 0.1 for number in range(len(labels))]
+        return Choice(labels, [max(value, 0.01) for value in others], similarities, Usage(30, 2, 0))
+
+    model = LocalModel("local", project, ModelSettings("local"))
+    monkeypatch.setattr(model, "choose", choose)
+    item = next(item for item in items_of("helpdesk", "held-back") if item.expect.choice == "billing")
+    scored = score(model, item, request_of(project, item))
+    assert scored is not None
+    assert (scored.by_examples, scored.by_topics, scored.by_both) == (False, True, True)
+    assert (scored.input_tokens, scored.output_tokens) == (30, 2)
+    order = items_of("order", "held-back")[0]
+    assert score(model, order, request_of(project, order)) is None
 
 
 def test_an_invalid_first_answer_and_a_wrong_field_are_counted(project: Path):

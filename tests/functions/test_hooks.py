@@ -255,6 +255,30 @@ def test_an_image_can_be_said_in_a_conversation_with_a_key(tmp_path: Path):
     asyncio.run(scenario())
 
 
+def test_a_conversation_with_a_key_can_be_copied_and_both_go_on(tmp_path: Path):
+    from reyn.errors import CallImpossible, RunIdTaken, RunNotFound
+    from tests.functions.test_chat import add
+
+    async def scenario() -> None:
+        talk = Talk(tmp_path, "Hello.", "One.", "Two.", toolkit=[add])
+        first = await talk.agent("hi")
+        talk.rt.remember(first.run_id, "The user is polite.")
+        copy = await talk.agent.fork("copy")
+        assert (await copy("again")).text == "One."
+        reply = await talk.agent("bye")
+        assert talk.seen() == ["hi", "Hello.", "bye"]
+        assert [message.text for message in reply.history] == ["hi", "Hello.", "bye", "Two."]
+        assert [one.text for one in talk.rt.memory(copy.conversation)] == ["The user is polite."]
+        for key, error in (("copy", RunIdTaken), ("k", CallImpossible), (5, CallImpossible)):
+            with pytest.raises(error):
+                await talk.agent.fork(key)
+        with pytest.raises(RunNotFound):
+            await talk.agent.options(key="nothing").fork("other")
+        await talk.check()
+
+    asyncio.run(scenario())
+
+
 def test_a_model_that_reads_no_images_gets_their_description(tmp_path: Path):
     from reyn.models import Message
 

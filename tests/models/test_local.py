@@ -242,12 +242,13 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     settings = ModelSettings("local:m.gguf", two_step=two_step)
     model = LocalModel.locate("far", "m.gguf", settings, tmp_path)
-    engine = load(model, monkeypatch, *([CHOSEN, *TOPICS, CONTINUED] if calls == 2 else [WRITTEN]))
+    engine = load(model, monkeypatch, *([CHOSEN, *TOPICS] if calls == 2 else []), CONTINUED)
     monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
     local._engine(model.path, settings).parameters = parameters
     reply = asyncio.run(model.complete(TWO_STEP))
     assert (reply.text, reply.chose_first) == (DECIDED, calls == 2)
     assert len(engine.requests) == (5 if calls == 2 else 1)
+    assert engine.requests[-1]["messages"][-1]["content"] == '{"reason": "This is about'
 
 
 def test_a_model_can_choose_to_abort_in_the_first_step(model: LocalModel, monkeypatch: pytest.MonkeyPatch):

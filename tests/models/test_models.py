@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
-from reyn import ModelRequest, OSRuntime
+from reyn import ModelRequest, OSRuntime, SyncRuntime
 from reyn.errors import ModelUnknown, RunNotFound, ScriptExhausted, ScriptInvalid
 from reyn.journal import MemoryJournal
 from reyn.models.roster import Roster
@@ -88,3 +89,25 @@ def test_a_recorded_run_answers_only_its_own_requests(tmp_path: Path):
 def test_an_unknown_recording_is_an_error(tmp_path: Path):
     with pytest.raises(RunNotFound, match="no recorded run"):
         opened("recorded:unknown", tmp_path)
+
+
+def test_a_skill_chooses_a_class_for_its_phases_and_a_phase_its_own(tmp_path: Path):
+    write_skill(
+        tmp_path,
+        "s",
+        {"a": ["b"], "b": ["end"]},
+        skill_keys="model_class: strong\n",
+        phase_keys={"b": "model_class: light\n"},
+    )
+    for name, answer in (("strong", go("b")), ("light", finish())):
+        line = json.dumps(answer)
+        (tmp_path / f"{name}.jsonl").write_text(f"{line}\n{line}\n")
+    (tmp_path / "reyn.yaml").write_text(
+        "model: standard\nmodels: {standard: scripted:none.jsonl, strong: scripted:strong.jsonl, "
+        "light: scripted:light.jsonl}\n"
+    )
+    (tmp_path / "none.jsonl").write_text("")
+    with SyncRuntime.open(tmp_path) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").status == "finished"
+        asked = [event.data["model"] for event in rt.events("k") if event.kind == "llm_requested"]
+    assert asked == ["scripted:strong.jsonl", "scripted:light.jsonl"]

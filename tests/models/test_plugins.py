@@ -152,10 +152,11 @@ def test_a_class_that_cannot_be_used_is_reported(project: Path, name: str, messa
 
 
 def test_a_misspelt_adapter_is_reported(tmp_path: Path):
-    with pytest.raises(AdapterInvalid, match="cannot import `opnai`"):
-        opened("opnai:m", tmp_path)
-    with pytest.raises(ModelUnknown):
-        opened("opnai:gpt-4.1", tmp_path)
+    with pytest.raises(AdapterInvalid, match="cannot import `no_such_module`"):
+        opened("no_such_module:Oracle", tmp_path)
+    for name in ("opnai:m", "opnai:gpt-4.1", "nothing", "echo:"):
+        with pytest.raises(ModelUnknown):
+            opened(name, tmp_path)
 
 
 def test_an_untrusted_project_loads_no_code(project: Path):

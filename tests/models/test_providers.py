@@ -48,10 +48,23 @@ def test_a_streamed_answer_is_recorded_with_mode_and_tokens(far: ProviderCaller,
     assert far.run().status == "finished"
     [responded] = far.events("llm_responded")
     assert responded["mode"] == "json_schema"
-    cached = {"cached_tokens": 80, "cache_write_tokens": 0}
-    assert responded["usage"] == {"input_tokens": 100, "output_tokens": 5} | cached
+    counts = [responded["usage"][f"{name}_tokens"] for name in ("input", "output", "cached")]
+    assert counts == [100, 5, 80]
     assert json.loads(far.texts()[0]) == finish()
     assert far.key_headers() == {KEY}
+
+
+def test_an_answer_is_streamed_in_pieces(far: ProviderCaller, dialect: Dialect):
+    pieces: list[str] = []
+
+    async def main() -> None:
+        async with far.runtime() as rt:
+            await rt.run(ONE, IN, run_id="k", on_delta=lambda delta: pieces.append(delta.text))
+
+    far.server.then(dialect.good(finish()))
+    asyncio.run(main())
+    assert json.loads("".join(pieces)) == finish()
+    assert len(pieces) > 1
 
 
 def test_the_contract_constrains_the_output(far: ProviderCaller, dialect: Dialect):

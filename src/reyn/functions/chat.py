@@ -21,6 +21,7 @@ from reyn.functions.definition import DEFAULT_ACT_TURNS, CallOptions, Decorated,
 from reyn.functions.images import check_image
 from reyn.functions.options import check_count, check_flag
 from reyn.functions.skill import permission_requests
+from reyn.kernel.nesting import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime
 from reyn.skills import USER_MESSAGE, Skill
@@ -216,6 +217,37 @@ class LLMChat(Decorated, Generic[P]):
         changes = {"key": key, "abort": abort, "run_id": run_id, "listener": listener}
         options = self._options.changed(self._definition.what, template_params, **changes)
         return LLMChat(self._definition, options)
+
+    async def fork(self, key: str) -> LLMChat[P]:
+        """Copy the conversation with the key of the options; return the chat with the key of the copy.
+
+        The copy has the messages and the memory so far, and both go on independently.
+
+        Args:
+            key: The key of the copy.
+
+        Raises:
+            CallImpossible: The options name no key, or the new key is the same or no text.
+            RunNotFound: The conversation does not exist.
+            RunIdTaken: There is a conversation with the new key.
+        """
+        definition, run = self._definition, self.conversation
+        copy = self.options(key=key)
+        if run is None or copy.conversation == run:
+            raise CallImpossible(
+                f"{definition.what}: a copy needs the key of a conversation and another one for itself",
+                hint='Call `chat.options(key="a").fork("b")`.',
+            )
+        runtime = definition.view(await definition.async_runtime(current_scope()))
+        await runtime.fork(run, run_id=copy.conversation)
+        # A fork begins after the last reply; what the program changed in the memory since then comes after it.
+        now, then = ({one.text: one.id for one in runtime.memory(name)} for name in (run, copy.conversation))
+        for text in then.keys() - now.keys():
+            runtime.forget(copy.conversation, then[text])
+        for text in now:
+            if text not in then:
+                runtime.remember(copy.conversation, text)
+        return copy
 
     @property
     def conversation(self) -> str | None:

@@ -128,6 +128,15 @@ class Definition:
             values: The values of the template parameters.
             system: A text that takes the place of the docstring.
         """
+        if not values and system is None:
+            return self._own_instructions
+        return self._compiled(values, system)
+
+    @cached_property
+    def _own_instructions(self) -> str:
+        return self._compiled({}, None)
+
+    def _compiled(self, values: Mapping[str, Any], system: str | None) -> str:
         decoration = self.decoration
         config = self.template.config(values, decoration.toolkit, principles=decoration.include_must_principles)
         if system is not None:

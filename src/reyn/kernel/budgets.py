@@ -358,6 +358,15 @@ class CallBudget:
             settled = replace(settled, usage=outcome, basis="usage", cost=cost, over=over)
         self._tape.record(settled, self._now())
 
+    def release(self) -> None:
+        """Settle an attempt that was not sent: nothing is charged."""
+        reserved = self._tape.state.reserved
+        self._is_abandoned = True
+        if reserved is not None:
+            full = in_full(reserved)
+            free = None if full.cost is None else 0
+            self._tape.record(replace(full, usage=kinds.Usage(), basis="not_billed", cost=free), self._now())
+
     def abandon(self) -> None:
         """Charge an attempt that was cancelled in full. What the abandoned call does later is ignored."""
         reserved = self._tape.state.reserved

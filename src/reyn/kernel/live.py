@@ -285,6 +285,10 @@ class LiveWorld:
         )
         request = self._recorder.request(effect, tape)
         await self._recorder.begin(effect, request, tape, budget)
+        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+            # The listener, which was told of the intent, may have asked for the abort.
+            budget.release()
+            return None
         call = self._recorder.perform(effect, request, tape, record, budget)
         if not self._recorder.may_take_time(effect, tape.state):
             return await call

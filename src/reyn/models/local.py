@@ -177,6 +177,7 @@ class LocalModel:
             body["temperature"] = self._settings.temperature
         if is_measured and choice is None:
             body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
+        rest = None
         try:
             if mode == "grammar":
                 schema = decoding_schema(
@@ -187,9 +188,10 @@ class LocalModel:
                     choice=choice.label if choice else None,
                 )
                 body["grammar"] = _grammar(schema)
-                if choice is not None and (rest := _rest_grammar(schema)):
-                    return choice.added_to(engine.continue_answer(body, rest, cancelled, on_delta))
-            reply = engine.generate(body, cancelled, mode, on_delta, labels if is_measured and not choice else ())
+                if request.answer_form == "short" and body["grammar"].startswith(_LLGUIDANCE):
+                    rest = _rest_grammar(schema)
+            measured = labels if is_measured and not choice else ()
+            reply = engine.generate(body, cancelled, mode, on_delta, measured, rest)
             return choice.added_to(reply) if choice else reply
         except SchemaRejected as error:
             if self._settings.mode == "auto":
@@ -333,20 +335,6 @@ class _Engine:
             raise ResponseIncomplete(f"the local model chose {chosen!r}, which is not on offer")
         return answer.tokens_after(_CHOICE_BEGINS), reply.usage or Usage()
 
-    def continue_answer(
-        self, body: dict[str, Any], rest: str, cancelled: threading.Event, on_delta: Callable[[str], None] | None
-    ) -> ModelAnswer:
-        """Generate an answer that begins with `REASON_BEGINS`, which costs no output tokens.
-
-        Args:
-            body: The request, with the grammar of the whole answer.
-            rest: The grammar of what follows the beginning.
-            cancelled: Set to stop.
-            on_delta: Receives the answer as it arrives.
-        """
-        tokens_read = self._prepare(body, body["messages"][:1], cancelled)
-        return self._begun(body, REASON_BEGINS, {"grammar": rest}, tokens_read, cancelled, on_delta)[1]
-
     def _begun(
         self,
         body: dict[str, Any],
@@ -355,6 +343,7 @@ class _Engine:
         tokens_read: int,
         cancelled: threading.Event,
         on_delta: Callable[[str], None] | None = None,
+        labels: tuple[str, ...] = (),
     ) -> tuple[_AnswerCollector, ModelAnswer]:
         """Let the model continue an answer; where its chat template does not allow that, ask for the whole.
 
@@ -364,11 +353,11 @@ class _Engine:
             begun = [*body["messages"], {"role": "assistant", "content": beginning}]
             answer = self._complete(body | rest | {"messages": begun}, cancelled, on_delta, beginning)
             try:
-                return answer, answer.reply("grammar", tokens_read, ())
+                return answer, answer.reply("grammar", tokens_read, labels)
             except ModelBroken:
                 self._can_begin_answers = False
         answer = self._complete(body, cancelled, on_delta)
-        return answer, answer.reply("grammar", tokens_read, ())
+        return answer, answer.reply("grammar", tokens_read, labels)
 
     def generate(
         self,
@@ -377,10 +366,16 @@ class _Engine:
         mode: OutputMode,
         on_delta: Callable[[str], None] | None,
         labels: tuple[str, ...] = (),
+        rest: str | None = None,
     ) -> ModelAnswer:
-        """Generate an answer, and measure the probability of its choice among `labels`."""
+        """Generate an answer, and measure the probability of its choice among `labels`.
+
+        With the grammar `rest`, the answer begins with `REASON_BEGINS`, which then costs no output tokens.
+        """
         tokens_read = self._prepare(body, body["messages"][:1], cancelled)
-        return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
+        if rest is None:
+            return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
+        return self._begun(body, REASON_BEGINS, {"grammar": rest}, tokens_read, cancelled, on_delta, labels)[1]
 
     def _complete(
         self,
@@ -546,6 +541,7 @@ def _defuse(text: str) -> str:
     return _TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
 
 
+_LLGUIDANCE = "%llguidance"
 _SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
@@ -560,31 +556,39 @@ def _grammar(schema: dict[str, Any]) -> str:
         grammar: str = xllamacpp.json_schema_to_grammar(schema)
     except Exception as error:
         raise _engine_error(f"no grammar for the schema of the answer: {error}") from error
-    if not grammar.startswith("%llguidance"):
+    if not grammar.startswith(_LLGUIDANCE):
         return re.sub(r"(?m)^space ::= .*$", 'space ::= " "?', grammar)
-    return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': _SEPARATORS})}\n"
+    return f"{_LLGUIDANCE} {{}}\nstart: %json {json.dumps(schema | {'x-guidance': _SEPARATORS})}\n"
 
 
 def _rest_grammar(schema: dict[str, Any]) -> str | None:
-    """Return the grammar of what follows `REASON_BEGINS` in an answer with one alternative; `None` if there is none.
+    """Return the grammar of what follows `REASON_BEGINS` in an answer; `None` if not every answer begins like that.
 
     Only llguidance can describe a part of a JSON object.
     """
-    branches = schema.get("anyOf", ())
-    if len(branches) != 1 or not _grammar(schema).startswith("%llguidance"):
+    patterns = {_reason_pattern(branch) for branch in schema.get("anyOf", ())}
+    if len(patterns) != 1 or None in patterns:
         return None
-    [branch] = branches
-    (first, reason), *fields = branch["properties"].items()
-    if first != "reason" or not reason.get("pattern", "").startswith(f"^{REASON}"):
-        return None
-    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
-    words = reason["pattern"].removeprefix(f"^{REASON}").removesuffix("$")
-    parts, rules = ["REASON", r'"\""'], [f"REASON: / {words}/"]
-    for number, (name, field) in enumerate(fields):
-        key = json.dumps(f", {json.dumps(name)}: ")
-        parts.append(f"{key} field{number}" if name in branch["required"] else f"({key} field{number})?")
-        rules.append(f"field{number}: %json {json.dumps(field | shared | {'x-guidance': _SEPARATORS})}")
-    return "\n".join(("%llguidance {}", f'start: {" ".join(parts)} "}}"', *rules, ""))
+    [words] = patterns
+    shared = {"x-guidance": _SEPARATORS} | ({"$defs": schema["$defs"]} if "$defs" in schema else {})
+    branches: list[str] = []
+    rules = [f"REASON: / {words}/"]
+    for branch in schema["anyOf"]:
+        parts: list[str] = []
+        for name, field in list(branch["properties"].items())[1:]:
+            part = f"{json.dumps(f', {json.dumps(name)}: ')} field{len(rules)}"
+            parts.append(part if name in branch["required"] else f"({part})?")
+            rules.append(f"field{len(rules)}: %json {json.dumps(field | shared)}")
+        branches.append(" ".join(parts))
+    return "\n".join((f"{_LLGUIDANCE} {{}}", rf'start: REASON "\"" ({" | ".join(branches)}) "}}"', *rules, ""))
+
+
+def _reason_pattern(branch: dict[str, Any]) -> str | None:
+    """Return the pattern of the reason after its beginning; `None` if the object does not begin with it."""
+    name, field = next(iter(branch["properties"].items()))
+    begin = f"^{REASON}"
+    pattern = field.get("pattern", "") if name == "reason" and name in branch["required"] else ""
+    return pattern.removeprefix(begin).removesuffix("$") if pattern.startswith(begin) else None
 
 
 def _in_loop(on_delta: Callable[[str], None]) -> Callable[[str], None]:

@@ -89,9 +89,13 @@ def is_installed(model: str) -> bool:
 
 
 def is_reference(model: str) -> bool:
-    """Whether a model is named as `package.module:Class`."""
-    adapter = model.partition(":")[0]
-    return adapter not in BUILT_IN_ADAPTERS and bool(REFERENCE.fullmatch(model)) and not is_installed(model)
+    """Whether a model is named as `package.module:Class`.
+
+    `nothing:small` is not: the name of a misspelt adapter must not look like code.
+    """
+    module, _, path = model.partition(":")
+    is_class = "." in module or path.rpartition(".")[2][:1].isupper()
+    return module not in BUILT_IN_ADAPTERS and is_class and bool(REFERENCE.fullmatch(model)) and not is_installed(model)
 
 
 def open_plugin(setup: ModelSetup) -> Model:

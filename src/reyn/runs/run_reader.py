@@ -121,7 +121,8 @@ class RunReader:
             raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
         before = HISTORIES.load(found.history, self.journal.blob)
         own = found.messages.tail(found.messages.length)
-        return before.append(*(rendered_message(message, self.journal.blob) for message in own))
+        rendered = (rendered_message(message, self.journal.blob, with_images=True) for message in own)
+        return before.append(*rendered)
 
     async def next_prompt(
         self, run: str, answer: Any = None, *, read_overviews: OverviewReader | None = None

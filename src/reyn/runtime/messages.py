@@ -132,8 +132,9 @@ class RunMessages(RuntimeBase):
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         """Abort the turn in progress of a conversation. The conversation can be continued.
 
-        The transcript keeps the user's message, completed tool calls and the received part of the answer. Tool calls
-        without a result are recorded as cancelled. If the turn has ended already, the request has no effect.
+        The transcript keeps the user's message, completed tool calls and the received part of the answer. A tool call
+        without a result is recorded as cancelled, or as unknown if it had begun and may have taken effect. If the turn
+        has ended already, the request has no effect.
 
         Args:
             run: The run of the conversation.

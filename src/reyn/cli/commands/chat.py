@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reyn.runtime import SyncRuntime
 
 
-@click.command(epilog="Example: echo 'What can you do?' | reyn chat")
+@click.command(epilog="Example: reyn chat --continue")
 @click.argument("agent", default="default")
 @click.option("--continue", "continues", is_flag=True, help="Continue the latest conversation with AGENT.")
 @click.option("--run-id", metavar="ID", help="Id of the conversation. If it exists, continue it.")
