@@ -90,6 +90,8 @@ class Conversation:
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         """Who waits for a reply, by the id of the message in the inbox; 0 is the first message of the run."""
         self._queued: deque[kinds.MessageQueued] = deque()
+        self._early: list[tuple[str, asyncio.Future[Reply] | None]] = []
+        """What was said before the first message was recorded; it follows as soon as that is."""
         self._answering: tuple[int, str] = (0, "")
         """The message that is being answered, and the background run that it is about."""
         self._driving: asyncio.Task[None] | None = None
@@ -177,11 +179,16 @@ class Conversation:
             raise RunNotResumable(
                 f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
             )
-        is_new = not self._runtime.is_recorded(self.run_id) and self._driving is None
+        is_recorded = self._runtime.is_recorded(self.run_id)
+        is_driving = self._driving is not None and not self._driving.done()
+        if not is_recorded and is_driving:  # the first message is about to be recorded
+            self._early.append((text, reply))
+            return
+        is_new = not is_recorded
         message = 0 if is_new else self._runtime.say(self.run_id, text, by=self._by).message_id
         if reply is not None:
             self._waiting[message] = reply
-        if self._driving is None or self._driving.done():
+        if not is_driving:
             self._start_task(is_new=is_new, text=text)
 
     async def items(self) -> AsyncIterator[ChatItem]:
@@ -262,9 +269,10 @@ class Conversation:
 
     def _fail(self, error: Exception, stopped: Stopped, *, is_shown: bool = True) -> None:
         self._stopped = stopped
-        waiting, self._waiting = self._waiting, {}
-        for reply in waiting.values():
-            if not reply.done():
+        waiting = [*self._waiting.values(), *(reply for _, reply in self._early)]
+        self._waiting, self._early = {}, []
+        for reply in waiting:
+            if reply is not None and not reply.done():
                 reply.set_exception(error)
         if is_shown:
             self._put(stopped)
@@ -316,6 +324,9 @@ class Conversation:
                 self.runs.start(body.run, body.skill)
             case kinds.RunStarted():
                 self._put(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
+                early, self._early = self._early, []
+                for text, reply in early:
+                    self.post(text, reply)
             case kinds.MessageQueued():
                 self._queued.append(body)
             case kinds.MessageTaken():
