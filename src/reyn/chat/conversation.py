@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.skills.agents import Agent
 
+_STORED = "The message is stored; it is answered when the conversation continues."
 _CONTINUE_THERE = "Continue there, or leave it there first."
 
 
@@ -60,7 +61,14 @@ class Conversation:
     """
 
     def __init__(
-        self, derive: Callable[[People], OSRuntime], agent: Agent, skill: Skill, run_id: str, *, by: str = ""
+        self,
+        derive: Callable[[People], OSRuntime],
+        agent: Agent,
+        skill: Skill,
+        run_id: str,
+        *,
+        by: str = "",
+        model: str | None = None,
     ) -> None:
         """Open a conversation. `OSRuntime.chat` does this.
 
@@ -70,7 +78,9 @@ class Conversation:
             skill: The agent's skill, for a new conversation.
             run_id: The run; it is created with the first message.
             by: The name of the user; it is recorded with the messages.
+            model: The model to call from here on, if the conversation exists.
         """
+        self._model = model
         self.run_id = run_id
         self.agent = agent
         self._runtime = derive(self)
@@ -80,6 +90,8 @@ class Conversation:
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         """Who waits for a reply, by the id of the message in the inbox; 0 is the first message of the run."""
         self._queued: deque[kinds.MessageQueued] = deque()
+        self._early: list[tuple[str, asyncio.Future[Reply] | None]] = []
+        """What was said before the first message was recorded; it follows as soon as that is."""
         self._answering: tuple[int, str] = (0, "")
         """The message that is being answered, and the background run that it is about."""
         self._driving: asyncio.Task[None] | None = None
@@ -167,11 +179,16 @@ class Conversation:
             raise RunNotResumable(
                 f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
             )
-        is_new = not self._runtime.is_recorded(self.run_id) and self._driving is None
+        is_recorded = self._runtime.is_recorded(self.run_id)
+        is_driving = self._driving is not None and not self._driving.done()
+        if not is_recorded and is_driving:  # the first message is about to be recorded
+            self._early.append((text, reply))
+            return
+        is_new = not is_recorded
         message = 0 if is_new else self._runtime.say(self.run_id, text, by=self._by).message_id
         if reply is not None:
             self._waiting[message] = reply
-        if self._driving is None or self._driving.done():
+        if not is_driving:
             self._start_task(is_new=is_new, text=text)
 
     async def items(self) -> AsyncIterator[ChatItem]:
@@ -211,8 +228,12 @@ class Conversation:
         except RunBusy as error:
             busy = RunBusy(f"{error.message}; what you said is in its inbox", hint=_CONTINUE_THERE)
             self._fail(busy, Stopped("busy", busy.message, busy.code, _CONTINUE_THERE))
+        except RunNotResumable as error:
+            row = self._runtime.find(self.run_id)
+            self._fail(error, Stopped(str(row.status), row.reason, error.code, _STORED))
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
-            self._fail(error, Stopped("failed", str(error)))
+            stopped = Stopped("failed", str(error))
+            self._fail(error, stopped, is_shown=not self._waiting)
         else:
             self._fail(failure, Stopped(str(result.status), result.reason, result.code, result.hint))
 
@@ -241,15 +262,20 @@ class Conversation:
             )
         retry = self._runtime.find(self.run_id).status == "failed"
         self._queued = deque(self._runtime.state(self.run_id).inbox.queued)  # another process may have taken some
-        return await self._runtime.resume(self.run_id, retry=retry, listener=self._on_event, on_delta=self._on_delta)
+        model, self._model = self._model, None
+        return await self._runtime.resume(
+            self.run_id, retry=retry, model=model, listener=self._on_event, on_delta=self._on_delta
+        )
 
-    def _fail(self, error: Exception, stopped: Stopped) -> None:
+    def _fail(self, error: Exception, stopped: Stopped, *, is_shown: bool = True) -> None:
         self._stopped = stopped
-        waiting, self._waiting = self._waiting, {}
-        for reply in waiting.values():
-            if not reply.done():
+        waiting = [*self._waiting.values(), *(reply for _, reply in self._early)]
+        self._waiting, self._early = {}, []
+        for reply in waiting:
+            if reply is not None and not reply.done():
                 reply.set_exception(error)
-        self._put(stopped)
+        if is_shown:
+            self._put(stopped)
 
     def _put(self, item: ChatItem) -> None:
         self._items.put_nowait(item)
@@ -298,6 +324,9 @@ class Conversation:
                 self.runs.start(body.run, body.skill)
             case kinds.RunStarted():
                 self._put(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
+                early, self._early = self._early, []
+                for text, reply in early:
+                    self.post(text, reply)
             case kinds.MessageQueued():
                 self._queued.append(body)
             case kinds.MessageTaken():
