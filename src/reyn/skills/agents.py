@@ -1,7 +1,7 @@
 """Agents: who holds a conversation. An agent is a Markdown file; together with the standard skill `chat` it is a skill.
 
-`reyn/agents/NAME.md` names the skills, ops, permissions, model and memory of the agent; its body is the agent's instructions.
-The agent `default` exists without a file. A project can replace the skill `chat` like any other.
+`reyn/agents/NAME.md` names the skills, ops, permissions, model and memory of the agent; its body contains the agent's
+instructions. The agent `default` exists without a file. A project can replace the skill `chat` like any other.
 """
 
 from __future__ import annotations
