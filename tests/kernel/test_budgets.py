@@ -16,6 +16,7 @@ from reyn.journal import Balance, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import llm_call_recorder
+from reyn.kernel.limits import refusal_reason
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.prices import Prices
 from reyn.testing import ScriptedModel, SteppingClock
@@ -130,6 +131,25 @@ def test_a_call_that_could_exceed_the_budget_is_not_made(project: Project):
     assert project.kinds()[-3:] == ["llm_requested", "budget_refused", "limit_reached"]
     assert project.journal.balance("run:k") == Balance()
     assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    ("limit", "currency", "reserved", "expected"),
+    [
+        ("run_tokens", "", 0, "up to 7,000 tokens, but only 4,000 of 9,000 tokens (`run_tokens`) are left"),
+        (
+            "day_tokens",
+            "",
+            3_000,
+            "only 1,000 of 9,000 tokens (`day_tokens`) are left; calls in progress reserve 3,000 tokens",
+        ),
+        ("day_tokens", "", 6_000, "only 0 of 9,000 tokens"),
+        ("run_cost", "USD", 0, "up to 0.000007 USD, but only 0.000004 of 0.000009 USD (`run_cost`) is left"),
+    ],
+)
+def test_a_refusal_states_what_the_call_needs_and_what_is_left(limit: str, currency: str, reserved: int, expected: str):
+    refused = kinds.BudgetRefused("1.1", 1, "m", limit, "run:k", 9_000, 5_000, reserved, 7_000, currency)
+    assert expected in refusal_reason(refused, "a")
 
 
 def test_a_limited_run_continues_with_a_raised_budget(project: Project):
