@@ -457,6 +457,48 @@ def test_currencies_have_accounts_of_their_own(project: Project):
     assert [row.currency for row in project.journal.charges()] == ["EUR"]
 
 
+@pytest.mark.parametrize("scope", ["run", "day"])
+def test_a_budget_in_one_currency_allows_nothing_in_another(project: Project, scope: str):
+    model = Provider([go("b"), finish()])
+    yen, dollars = ({"currency": currency, scope: {"cost": 0.000001}} for currency in ("JPY", "USD"))
+    assert project.run("s", [], model=model, budgets=yen).status == "limited"
+    with project.open([], model=model, budgets=dollars) as rt:
+        result = rt.resume("k", raise_limits={f"{scope}_cost": 10**9})
+    assert (result.status, model.requests) == ("failed", [])
+    assert "has a budget in JPY, and the budgets are now in USD" in result.reason
+    with project.open([], model=model, budgets=yen) as rt:
+        assert rt.resume("k", retry=True).ok
+    assert project.is_sound()
+
+
+def test_the_cost_of_a_run_is_in_one_currency(project: Project):
+    class Dying(Provider):
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            if request.call == "2.1":
+                raise KeyboardInterrupt
+            return await super().complete(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        project.run("s", [], model=Dying([go("b")]), budgets={"currency": "JPY"})
+    with project.open([], model=Provider([go("b"), finish()]), budgets={"currency": "USD"}) as rt:
+        result = rt.resume("k")
+    assert result.ok
+    assert result.cost is not None
+    assert (result.cost.currency, result.cost.calls, result.cost.unpriced) == ("JPY", 3, 1)
+    spent = [row.cost for row in project.journal.charges() if row.currency == "JPY"]
+    assert result.cost.amount.scaleb(9) == sum(spent)
+    assert project.is_sound()
+
+
+def test_the_budget_of_a_skill_is_found_in_every_normalization_form(tmp_path: Path):
+    write_skill(tmp_path, "caf\N{LATIN SMALL LETTER E WITH ACUTE}", {"a": ["end"]})
+    decomposed = "cafe\N{COMBINING ACUTE ACCENT}"
+    for scope in ("run", "day"):
+        project = Project(tmp_path)
+        budgets = {"skill": {decomposed: {scope: {"tokens": 10}}}}
+        assert project.run(decomposed, [], model=Provider([finish()]), budgets=budgets).status == "limited"
+
+
 # -- waiting for other calls ----------------------------------------------------------------------------------
 
 
