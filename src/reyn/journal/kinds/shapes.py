@@ -154,8 +154,9 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What model calls were charged: tokens, and money in billionths of `currency`.
 
-    `unpriced` counts the calls whose price is unknown or in another currency; `cost` does not include them. `assumed` counts the calls that
-    were charged in full, because the model reported no usage or the outcome of the call is unknown.
+    `unpriced` counts the calls whose price is unknown or in another currency; `cost` does not include them. `assumed`
+    counts the calls that were charged in full, because the model reported no usage or the outcome of the call is
+    unknown.
     """
 
     tokens: Count = 0
