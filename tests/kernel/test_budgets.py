@@ -18,6 +18,7 @@ from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import llm_call_recorder
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.prices import Prices
+from reyn.models.usage_bound import prompt_bound
 from reyn.testing import ScriptedModel, SteppingClock
 from tests.kernel.support import Project
 from tests.support import act, finish, go, write_skill
@@ -294,6 +295,37 @@ def test_a_call_whose_process_died_is_charged_when_the_run_is_resumed(project: P
     assert [one["basis"] for one in project.events("budget_settled")] == ["unknown", "usage", "usage"]
     assert [one["attempt"] for one in project.events("budget_reserved")] == [1, 2, 1]
     assert project.is_sound()
+
+
+def test_tools_that_a_model_gets_in_words_are_reserved(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file, ask_user"})
+    project = Project(tmp_path)
+
+    class Native(Provider):
+        answer_form = "tools"
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            assert request.tools
+            raise KeyboardInterrupt
+
+    class Plain(Provider):
+        """Reports the most tokens that its prompt can have."""
+
+        def usage_bound(self, request: ModelRequest) -> Usage:
+            return Usage(prompt_bound(request.messages), request.max_tokens)
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            self.requests.append(request)
+            return ModelAnswer(json.dumps(finish()), Usage(prompt_bound(request.messages), 20))
+
+    with pytest.raises(KeyboardInterrupt):
+        project.run("s", [], model=Native([]), budgets={"run": {"tokens": 10**6}})
+    model = Plain([])
+    with project.open([], model=model) as rt:
+        result = rt.resume("k")
+    assert "To call tools first" in model.requests[0].messages[0].text
+    assert project.events("budget_settled")[1]["basis"] == "usage"
+    assert "over" not in project.events("budget_settled")[1], result.reason
 
 
 def test_cancelling_a_run_whose_process_died_releases_its_reservation(project: Project):
