@@ -19,6 +19,7 @@ from reyn.kernel import llm_call_recorder
 from reyn.kernel.limits import refusal_reason
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.prices import Prices
+from reyn.models.usage_bound import prompt_bound
 from reyn.testing import ScriptedModel, SteppingClock
 from tests.kernel.support import Project
 from tests.support import act, finish, go, write_skill
@@ -316,6 +317,37 @@ def test_a_call_whose_process_died_is_charged_when_the_run_is_resumed(project: P
     assert project.is_sound()
 
 
+def test_tools_that_a_model_gets_in_words_are_reserved(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file, ask_user"})
+    project = Project(tmp_path)
+
+    class Native(Provider):
+        answer_form = "tools"
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            assert request.tools
+            raise KeyboardInterrupt
+
+    class Plain(Provider):
+        """Reports the most tokens that its prompt can have."""
+
+        def usage_bound(self, request: ModelRequest) -> Usage:
+            return Usage(prompt_bound(request.messages), request.max_tokens)
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            self.requests.append(request)
+            return ModelAnswer(json.dumps(finish()), Usage(prompt_bound(request.messages), 20))
+
+    with pytest.raises(KeyboardInterrupt):
+        project.run("s", [], model=Native([]), budgets={"run": {"tokens": 10**6}})
+    model = Plain([])
+    with project.open([], model=model) as rt:
+        result = rt.resume("k")
+    assert "To call tools first" in model.requests[0].messages[0].text
+    assert project.events("budget_settled")[1]["basis"] == "usage"
+    assert "over" not in project.events("budget_settled")[1], result.reason
+
+
 def test_cancelling_a_run_whose_process_died_releases_its_reservation(project: Project):
     class Dying(Provider):
         async def complete(self, request: ModelRequest) -> ModelAnswer:
@@ -475,6 +507,48 @@ def test_currencies_have_accounts_of_their_own(project: Project):
     assert project.run("s", [], model=Provider([go("b"), finish()]), budgets={"currency": "EUR"}).ok
     assert project.journal.balance(f"day:{TODAY}:EUR").tokens == 240
     assert [row.currency for row in project.journal.charges()] == ["EUR"]
+
+
+@pytest.mark.parametrize("scope", ["run", "day"])
+def test_a_budget_in_one_currency_allows_nothing_in_another(project: Project, scope: str):
+    model = Provider([go("b"), finish()])
+    yen, dollars = ({"currency": currency, scope: {"cost": 0.000001}} for currency in ("JPY", "USD"))
+    assert project.run("s", [], model=model, budgets=yen).status == "limited"
+    with project.open([], model=model, budgets=dollars) as rt:
+        result = rt.resume("k", raise_limits={f"{scope}_cost": 10**9})
+    assert (result.status, model.requests) == ("failed", [])
+    assert "has a budget in JPY, and the budgets are now in USD" in result.reason
+    with project.open([], model=model, budgets=yen) as rt:
+        assert rt.resume("k", retry=True).ok
+    assert project.is_sound()
+
+
+def test_the_cost_of_a_run_is_in_one_currency(project: Project):
+    class Dying(Provider):
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            if request.call == "2.1":
+                raise KeyboardInterrupt
+            return await super().complete(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        project.run("s", [], model=Dying([go("b")]), budgets={"currency": "JPY"})
+    with project.open([], model=Provider([go("b"), finish()]), budgets={"currency": "USD"}) as rt:
+        result = rt.resume("k")
+    assert result.ok
+    assert result.cost is not None
+    assert (result.cost.currency, result.cost.calls, result.cost.unpriced) == ("JPY", 3, 1)
+    spent = [row.cost for row in project.journal.charges() if row.currency == "JPY"]
+    assert result.cost.amount.scaleb(9) == sum(spent)
+    assert project.is_sound()
+
+
+def test_the_budget_of_a_skill_is_found_in_every_normalization_form(tmp_path: Path):
+    write_skill(tmp_path, "caf\N{LATIN SMALL LETTER E WITH ACUTE}", {"a": ["end"]})
+    decomposed = "cafe\N{COMBINING ACUTE ACCENT}"
+    for scope in ("run", "day"):
+        project = Project(tmp_path)
+        budgets = {"skill": {decomposed: {scope: {"tokens": 10}}}}
+        assert project.run(decomposed, [], model=Provider([finish()]), budgets=budgets).status == "limited"
 
 
 # -- waiting for other calls ----------------------------------------------------------------------------------

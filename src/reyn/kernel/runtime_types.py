@@ -61,7 +61,7 @@ class Cost(msgspec.Struct, frozen=True):
         currency: The currency; empty if no price is known.
         tokens: The tokens that were charged.
         calls: The number of calls, with retries.
-        unpriced: The calls whose price is unknown.
+        unpriced: The calls whose price is unknown or in another currency.
         assumed: The calls that were charged in full, because the model reported no usage or the answer was lost.
     """
 
