@@ -48,6 +48,7 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
     """Take each line of standard input as a message, or as the reply to an open question."""
     commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True))
     replies: list[asyncio.Future[Reply]] = []
+    await conversation.ready()  # a question that is still open takes the first line
     async for line in read_lines():
         if line.startswith("/"):
             if commands.execute(line):
@@ -112,6 +113,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
         complete_while_typing=False,
         key_bindings=bindings,
         bottom_toolbar=lambda: _status(conversation),
+        refresh_interval=0.5,  # the status changes while nothing is typed
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
