@@ -160,7 +160,7 @@ def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
     while not (here / "called").exists():  # the test's timeout bounds it
         time.sleep(0.01)
     terminal.type("\x03")
-    terminal.wait_for("(stopped)")
+    terminal.wait_for("stopped")
     terminal.type("hi\r")
     terminal.wait_for("Hello!")
     terminal.type("\x04")

@@ -206,6 +206,8 @@ class Conversation:
         """
         self._runtime.answer(question.run, question.question.id, value, is_text=is_text, by=self._by)
         self.questions.close(question.run, question.question.id)
+        if not self.runs.is_executing(question.run):
+            self._is_ready.clear()  # the turn goes on
 
     # -- the run --------------------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
             continue
         if conversation.questions.first is not None:
             InterventionHandler(conversation).handle(line)
+            await conversation.ready()
         else:
             reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
             conversation.post(line, reply)
@@ -113,7 +114,6 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
         complete_while_typing=False,
         key_bindings=bindings,
         bottom_toolbar=lambda: _status(conversation),
-        refresh_interval=0.5,  # the status changes while nothing is typed
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
