@@ -45,6 +45,7 @@ def test_a_conversation_is_continued_and_ends(here: Path, chat, reyn):
     output = chat("bye\n", "--continue")
     assert (output.code, output.out) == (0, "Goodbye!\n")
     assert chat("more\n", "--run-id", "c").code == 2
+    assert chat("more\n", "designer", "--run-id", "c").code == 2
     assert chat("more\n", "--continue").code == 2
 
 
@@ -78,6 +79,24 @@ def test_a_text_that_does_not_answer_a_question_goes_to_the_agent(here: Path, ch
     assert "2> why do you ask?" in said
 
 
+def test_another_model_answers_from_here_on(here: Path, chat):
+    write_answers(here, reply("Hello!"))
+    write_answers(here, reply("unused"), reply("From the other model."), name="other.jsonl")
+    chat("hi\n", "--run-id", "c")
+    assert chat("more\n", "--run-id", "c", "--model", "scripted:other.jsonl").out == "From the other model.\n"
+
+
+def test_an_agent_can_be_asked_one_question(here: Path, reyn):
+    write_answers(here, bye("Forty-two."))
+    assert "Forty-two." in reyn("run", "agent:default", "What is it?").out
+
+
+def test_a_waiting_conversation_names_the_command_that_continues_it(here: Path, chat, reyn):
+    write_answers(here, reply("Hello!"))
+    chat("hi\n", "--run-id", "c")
+    assert "next: reyn chat --run-id c" in reyn("show", "c").out
+
+
 def test_a_fork_says_something_else_in_place_of_a_message(here: Path, chat, reyn):
     write_answers(here, reply("One."), reply("Two."))
     chat("a\nb\n", "--run-id", "c")
@@ -100,7 +119,7 @@ def test_a_failed_model_is_reported_and_the_exit_code_says_so(here: Path, chat):
     write_answers(here)
     output = chat("hi\n")
     assert output.code == 1
-    assert "the conversation is failed" in output.err
+    assert "! failed: " in output.err
 
 
 def test_control_characters_of_a_reply_do_not_reach_the_terminal(here: Path, chat):
@@ -270,6 +289,6 @@ def test_resume_all_continues_what_was_interrupted(here: Path, reyn):
     assert output.code in (0, 1)
     for name, status in rows.items():
         assert (f"{name}: " in output.out) == (status == "running")
-    assert reyn("resume", "--all").out == ""
+    assert reyn("resume", "--all").out == "no interrupted runs\n"
     assert reyn("resume").code == 2
     assert reyn("resume", "--all", "a").code == 2

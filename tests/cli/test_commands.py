@@ -47,6 +47,7 @@ def test_run_with_json_prints_only_the_result_to_stdout(here: Path, reyn):
         "question": None,
         "code": "",
         "hint": "",
+        "cost": None,
     }
     assert "run r1" in output.err
 

@@ -268,7 +268,7 @@ def test_a_conversation_with_a_key_can_be_copied_and_both_go_on(tmp_path: Path):
         reply = await talk.agent("bye")
         assert talk.seen() == ["hi", "Hello.", "bye"]
         assert [message.text for message in reply.history] == ["hi", "Hello.", "bye", "Two."]
-        assert [one.text for one in talk.rt.experiences(copy.conversation)] == ["The user is polite."]
+        assert [one.text for one in talk.rt.memory(copy.conversation)] == ["The user is polite."]
         for key, error in (("copy", RunIdTaken), ("k", CallImpossible), (5, CallImpossible)):
             with pytest.raises(error):
                 await talk.agent.fork(key)

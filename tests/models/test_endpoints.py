@@ -155,6 +155,15 @@ def test_calls_of_several_threads_share_the_limits():
     assert (running, most) == (0, 1)
 
 
+def test_a_call_whose_event_loop_is_gone_holds_no_slot():
+    endpoint = SteppedEndpoint(concurrency=1)
+    loop = asyncio.new_event_loop()
+    slot = endpoint.slot(0, endpoint.on_wait)
+    loop.run_until_complete(slot.__aenter__())
+    loop.close()
+    assert asyncio.run(endpoint.call()) == 1000.0
+
+
 # -- rates -----------------------------------------------------------------------------------------------------
 
 

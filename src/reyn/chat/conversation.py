@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.skills.agents import Agent
 
+_STORED = "The message is stored; it is answered when the conversation continues."
 _CONTINUE_THERE = "Continue there, or leave it there first."
 
 
@@ -60,7 +61,14 @@ class Conversation:
     """
 
     def __init__(
-        self, derive: Callable[[People], OSRuntime], agent: Agent, skill: Skill, run_id: str, *, by: str = ""
+        self,
+        derive: Callable[[People], OSRuntime],
+        agent: Agent,
+        skill: Skill,
+        run_id: str,
+        *,
+        by: str = "",
+        model: str | None = None,
     ) -> None:
         """Open a conversation. `OSRuntime.chat` does this.
 
@@ -70,7 +78,9 @@ class Conversation:
             skill: The agent's skill, for a new conversation.
             run_id: The run; it is created with the first message.
             by: The name of the user; it is recorded with the messages.
+            model: The model to call from here on, if the conversation exists.
         """
+        self._model = model
         self.run_id = run_id
         self.agent = agent
         self._runtime = derive(self)
@@ -227,8 +237,12 @@ class Conversation:
         except RunBusy as error:
             busy = RunBusy(f"{error.message}; what you said is in its inbox", hint=_CONTINUE_THERE)
             self._fail(busy, Stopped("busy", busy.message, busy.code, _CONTINUE_THERE))
+        except RunNotResumable as error:
+            row = self._runtime.find(self.run_id)
+            self._fail(error, Stopped(str(row.status), row.reason, error.code, _STORED))
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
-            self._fail(error, Stopped("failed", str(error)))
+            stopped = Stopped("failed", str(error))
+            self._fail(error, stopped, is_shown=not self._waiting)
         else:
             self._fail(failure, Stopped(str(result.status), result.reason, result.code, result.hint))
 
@@ -257,9 +271,12 @@ class Conversation:
             )
         retry = self._runtime.find(self.run_id).status == "failed"
         self._queued = deque(self._runtime.state(self.run_id).inbox.queued)  # another process may have taken some
-        return await self._runtime.resume(self.run_id, retry=retry, listener=self._on_event, on_delta=self._on_delta)
+        model, self._model = self._model, None
+        return await self._runtime.resume(
+            self.run_id, retry=retry, model=model, listener=self._on_event, on_delta=self._on_delta
+        )
 
-    def _fail(self, error: Exception, stopped: Stopped) -> None:
+    def _fail(self, error: Exception, stopped: Stopped, *, is_shown: bool = True) -> None:
         self._stopped = stopped
         self._is_ready.set()
         waiting = [*self._waiting.values(), *(reply for _, reply in self._early)]
@@ -267,7 +284,8 @@ class Conversation:
         for reply in waiting:
             if reply is not None and not reply.done():
                 reply.set_exception(error)
-        self._put(stopped)
+        if is_shown:
+            self._put(stopped)
 
     def _put(self, item: ChatItem) -> None:
         self._items.put_nowait(item)

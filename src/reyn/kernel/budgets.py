@@ -19,7 +19,6 @@ from reyn.journal import kinds
 from reyn.journal.spending import in_full, run_accounts
 from reyn.kernel.run_state import fold
 from reyn.models.prices import Prices, cost_of, highest_cost
-from reyn.models.protocol import takes_time
 from reyn.models.usage_bound import usage_bound
 
 if TYPE_CHECKING:
@@ -87,6 +86,14 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
     return tuple(found)
 
 
+class Draws(NamedTuple):
+    """The accounts that a call draws on, whether one of them has a cap, and whether one limits money."""
+
+    accounts: tuple[kinds.Draw, ...]
+    is_capped: bool
+    limits_cost: bool
+
+
 class Budgets:
     """The budgets and prices of a project. Those of a day are the current ones, also for older runs."""
 
@@ -100,7 +107,7 @@ class Budgets:
         self._prices = Prices(settings.currency, settings.currencies)
         self._override_price: tuple[kinds.Price | None] | None = None
         self._last_day = (-1, "")
-        self._draws: dict[str, tuple[tuple[str, BudgetedRun, tuple[BudgetedRun, ...]], tuple[kinds.Draw, ...]]] = {}
+        self._draws: dict[str, tuple[tuple[str, BudgetedRun, tuple[BudgetedRun, ...]], Draws]] = {}
 
     def day(self, ts: int) -> str:
         """Return the day of a time, as `2026-11-16`."""
@@ -123,13 +130,16 @@ class Budgets:
         """Return the caps of a day, or of a skill on a day."""
         return self._skill_days.get(skill, _NO_CAPS) if skill else self._day
 
-    def draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], day: str) -> tuple[kinds.Draw, ...]:
+    def draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], day: str) -> Draws:
         """Return the accounts that a call of a run draws on, with their caps. They seldom change between calls."""
         key, known = (day, own, above), self._draws.get(own.run_id)
         if known is None or known[0] != key:
             while len(self._draws) >= _CACHED_RUNS:
                 self._draws.pop(next(iter(self._draws)), None)
-            known = self._draws[own.run_id] = (key, self._derive_draws(own, above, day))
+            found = self._derive_draws(own, above, day)
+            limits_cost = any(draw.cost is not None for draw in found)
+            is_capped = limits_cost or any(draw.tokens is not None for draw in found)
+            known = self._draws[own.run_id] = (key, Draws(found, is_capped, limits_cost))
         return known[1]
 
     def _derive_draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], day: str) -> tuple[kinds.Draw, ...]:
@@ -162,6 +172,10 @@ class Budgets:
         if self._override_price is None:
             self._override_price = (self._prices.of(settings, override, now),)
         return self._override_price[0]
+
+    def takes_time(self, model: str) -> bool:
+        """Return whether answers of a model take time; one that answers at once is counted only under a cap."""
+        return self._roster.takes_time(model)
 
     @property
     def currency(self) -> str:
@@ -228,7 +242,7 @@ class CallBudget:
             PriceUnknown: A budget limits money, and the price of the model is unknown.
         """
         body = self._reservation(name, model, settings, request, 0)
-        self._is_reserved = await self._try(body, model, self._flush) is None
+        self._is_reserved = await self._try(body, self._flush) is None
 
     async def reserve(
         self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
@@ -250,8 +264,8 @@ class CallBudget:
         longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS
         while True:
             body = self._reservation(name, model, settings, request, int(waited * 1000))
-            error = await self._try(body, model, self._flush_shielded)
-            if error is None:
+            error = await self._try(body, self._flush_shielded)
+            if error is None or body is None:
                 return None
             if error.used + error.needed > error.cap or waited >= longest:
                 return self._refusal(body, error)
@@ -259,10 +273,10 @@ class CallBudget:
             waited, delay = waited + delay, min(2 * delay, _MAX_POLL)
 
     async def _try(
-        self, body: kinds.BudgetReserved, model: Model, flush: Callable[[], Awaitable[None]]
+        self, body: kinds.BudgetReserved | None, flush: Callable[[], Awaitable[None]]
     ) -> BudgetExceeded | None:
-        """Make a reservation durable. A model that answers at once and has no budget to draw on is not counted."""
-        if not body.is_capped and not takes_time(model):
+        """Make a reservation durable, or only what came before if there is none."""
+        if body is None:
             await flush()
             return None
         mark = self._tape.mark()
@@ -282,11 +296,14 @@ class CallBudget:
 
     def _reservation(
         self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest, waited: int
-    ) -> kinds.BudgetReserved:
+    ) -> kinds.BudgetReserved | None:
+        """Return what an attempt can use; `None` if the model answers at once and there is no cap."""
         tape, now = self._tape, self._now()
         own = budgeted_run(tape.state, self._settings)
         day = self._budgets.day(max(now, tape.ts))
         draws = self._budgets.draws(own, self._above(), day)
+        if not draws.is_capped and not self._budgets.takes_time(name):
+            return None
         try:
             bound = usage_bound(model, request, settings.window if settings is not None else None)
             price = self._budgets.price(settings, now)
@@ -295,12 +312,12 @@ class CallBudget:
         except Exception as error:
             raise ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}") from error
         most = bound.output_tokens + (tape.state.raised.get("overrun") or 0)
-        if price is None and any(draw.cost is not None for draw in draws):
+        if price is None and draws.limits_cost:
             raise PriceUnknown(f"the price of model `{name}` is unknown, and a budget limits the cost of the run")
         cost = None if price is None else highest_cost(price, bound.input_tokens, most)
         attempt = tape.state.models.next_attempt(self._call)
         return kinds.BudgetReserved(
-            self._call, attempt, name, day, bound.input_tokens, most, cost, price, draws, waited
+            self._call, attempt, name, day, bound.input_tokens, most, cost, price, draws.accounts, waited
         )
 
     def _refusal(self, body: kinds.BudgetReserved, error: BudgetExceeded) -> kinds.BudgetRefused:

@@ -84,6 +84,11 @@ class Slot:
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self.event.set)
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the event loop of the call was closed before the call ended."""
+        return self._loop.is_closed()
+
     def settle(self, usage: Usage | None) -> None:
         """Replace the estimated tokens by those that the call has used."""
         counts: tuple[Any, ...] = () if usage is None else (usage.input_tokens, usage.output_tokens)
@@ -140,7 +145,8 @@ class Endpoint:
                 slot.event.clear()
         except BaseException:
             with self._lock:
-                self._queue.remove(slot)
+                if slot in self._queue:
+                    self._queue.remove(slot)
                 self._wake_next()
             raise
 
@@ -148,6 +154,7 @@ class Endpoint:
         """Admit a call, or return why it waits."""
         with self._lock:
             now = self._clock.now()
+            self._drop_abandoned()
             self._check_circuit(now)
             ahead = self._queue.index(slot)
             wait = self._obstacle(self._queue[0], now)
@@ -161,6 +168,14 @@ class Endpoint:
                 self._probe = slot
             self._wake_next()
             return None
+
+    def _drop_abandoned(self) -> None:
+        """Free the places of calls that can no longer end."""
+        for slot in [slot for slot in (*self._active, *self._queue) if slot.is_abandoned]:
+            self._active.discard(slot)
+            if slot in self._queue:
+                self._queue.remove(slot)
+            self._probe = None if self._probe is slot else self._probe
 
     def _check_circuit(self, now: float) -> None:
         if self._opened_at is None:

@@ -234,11 +234,16 @@ class _Reply:
     def usage(self) -> Usage | None:
         """Return the token counts, or `None` unless the counts of input and output are present."""
         counts = self._usage
-        if counts is None or counts.prompt_token_count is None or counts.candidates_token_count is None:
+        if counts is None or counts.prompt_token_count is None:
             return None
         read = counts.prompt_token_count + (counts.tool_use_prompt_token_count or 0)
         cached = counts.cached_content_token_count or 0
-        written = counts.candidates_token_count + (counts.thoughts_token_count or 0)
+        if counts.candidates_token_count is not None:
+            written = counts.candidates_token_count + (counts.thoughts_token_count or 0)
+        elif counts.total_token_count is not None:  # an answer of thoughts alone, for instance
+            written = counts.total_token_count - read
+        else:
+            return None
         return Usage(read, written, cached if 0 <= cached <= read else 0)
 
 

@@ -123,5 +123,5 @@ def describe(item: ChatItem) -> str:
         case Restarted(reason=reason):
             return f"  ! asking again: {short(reason, 200)}"
         case Stopped(status=status, reason=reason, hint=hint) if status != "finished":
-            return f"  ! the conversation is {status}: {short(reason)}{f' {short(hint)}' if hint else ''}"
+            return f"  ! {status}: {short(reason)}" + (f"\n  fix: {short(hint)}" if hint else "")
     return ""

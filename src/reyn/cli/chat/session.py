@@ -11,8 +11,9 @@ import click
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
 from reyn.cli.chat.lines import read_lines
-from reyn.cli.output import clean
-from reyn.errors import ChatStopped, ReynError
+from reyn.cli.output import clean, print_next
+from reyn.errors import ChatStopped, ReynError, RunNotResumable
+from reyn.kernel.runtime_types import EXIT_CODES
 
 if TYPE_CHECKING:
     from reyn.chat import Conversation, Reply
@@ -33,7 +34,10 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
             await conversation.close()
             await printing
     row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
-    return 1 if row is not None and row.status in ("failed", "limited") else 0
+    if row is None or row.status not in ("failed", "limited"):
+        return 0
+    print_next(runtime.next_action(row))
+    return EXIT_CODES[row.status]
 
 
 async def _print(conversation: Conversation, printer: Printer) -> None:
@@ -84,7 +88,7 @@ async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]
         with suppress(asyncio.CancelledError):
             await asked
     for reply in replies:
-        if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped):
+        if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped | RunNotResumable):
             raise reply.exception()  # type: ignore[misc]  # it is not None
 
 

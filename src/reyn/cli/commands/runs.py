@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.runs.questions import OpenQuestion
     from reyn.runtime import SyncRuntime
 
-_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "COST", "WAITING FOR")
+_HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
 
 
 class _Listed(NamedTuple):
@@ -47,8 +47,7 @@ class _Listed(NamedTuple):
         question = "" if self.question is None else _question_text(self.question.question)
         suffix = " (reply stored)" if self.question is not None and self.question.is_answered else ""
         run = f"{'  ' * self.depth}{clean(row.run_id)}"
-        since_text, cost = age_text(now() - since), charge_text(row.charge)
-        return run, clean(row.skill), coloured(self.display_status), since_text, cost, f"{question}{suffix}"
+        return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
 
 
 @click.command(epilog="Example: reyn runs --status waiting --since 2d")
@@ -83,9 +82,19 @@ def command(
     if as_json:
         print_json([run.as_json() for run in listed])
     elif listed:
-        print_table(_HEADER, [run.cells() for run in listed])
+        _print(listed)
     else:
         click.echo("no runs; start one with `reyn run SKILL`" if is_empty else "no matching runs")
+
+
+def _print(listed: list[_Listed]) -> None:
+    """Print the table of runs, with their costs if one of them made a call that was charged."""
+    header: tuple[str, ...] = _HEADER
+    rows = [run.cells() for run in listed]
+    if any(run.row.charge.calls for run in listed):
+        header = (*header[:-1], "COST", header[-1])
+        rows = [(*cells[:-1], charge_text(run.row.charge), cells[-1]) for run, cells in zip(listed, rows, strict=True)]
+    print_table(header, rows)
 
 
 def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reyn.runs.usage import BudgetStatus, Grouping, UsageRow
 
 
-@click.command(epilog="Example: reyn usage --by skill --since 7d; reyn usage --format svg > spend.svg")
+@click.command(epilog="Example: reyn usage --by skill --since 7d --format svg")
 @click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What to group by.")
 @click.option("--since", type=Age(), metavar="AGE", help="Only days since AGE: 7d, 4w, or a date.")
 @click.option(
