@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,6 +139,112 @@ def test_a_terminal_has_a_prompt_and_renders_markdown(here: Path):
     output = terminal.end()
     assert output.code == 0
     assert "reyn chat --run-id c" in output.out
+
+
+HOLDING = """
+import asyncio
+import pathlib
+
+from reyn import OSRuntime
+from reyn.cli import main
+from reyn.models import ModelAnswer
+
+
+class Model:
+    name = "holding"
+
+    async def complete(self, request):
+        if "forever" in request.messages[-1].text:
+            pathlib.Path("called").touch()
+            await asyncio.Event().wait()
+        return ModelAnswer(ANSWER)
+
+
+original = OSRuntime.open.__func__
+OSRuntime.open = classmethod(lambda cls, *args, **options: original(cls, *args, **(options | {"model": Model()})))
+main()
+"""
+
+
+def holding(here: Path) -> tuple[str, ...]:
+    """Return a program that runs `reyn` with a model that never answers a message with `forever` in it."""
+    (here / "holding.py").write_text(f"ANSWER = {json.dumps(reply('Hello!'))!r}\n{HOLDING}")
+    return ("holding.py",)
+
+
+def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
+    terminal = Terminal(here, "chat", "--run-id", "c", program=holding(here), env={"PROMPT_TOOLKIT_NO_CPR": "1"})
+    terminal.wait_for(">")
+    terminal.type("talk forever\r")
+    while not (here / "called").exists():  # the test's timeout bounds it
+        time.sleep(0.01)
+    terminal.type("\x03")
+    terminal.wait_for("stopped")
+    terminal.type("hi\r")
+    terminal.wait_for("Hello!")
+    terminal.type("\x04")
+    output = terminal.end()
+    assert output.code == 0
+    assert [row["text"] for row in reyn("chats", "--messages", "c", "--json").json] == [
+        "talk forever",
+        "",
+        "hi",
+        "Hello!",
+    ]
+
+
+def test_an_interrupt_does_not_wait_for_the_end_of_the_input(here: Path):
+    with subprocess.Popen(
+        [sys.executable, *holding(here), "chat", "--run-id", "c"],
+        cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"hi\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"Hello!\n"
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130  # the input is still open
+
+
+def test_a_second_process_on_a_conversation_is_refused(here: Path, chat):
+    with subprocess.Popen(
+        [sys.executable, *holding(here), "chat", "--run-id", "c"],
+        cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"hi\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"Hello!\n"
+        refused = chat("me too\n", "--run-id", "c")
+        assert refused.code != 0
+        assert "conversation `c` is open in another process" in refused.err
+        child.stdin.write(b"again\n")
+        child.stdin.close()
+        assert child.stdout.read() == b"Hello!\n"
+        assert child.wait(60) == 0
+
+
+def test_input_that_is_closed_or_no_text_is_an_error(here: Path, chat, reyn, monkeypatch):
+    write_answers(here, reply("Hello!"))
+    monkeypatch.setattr(sys, "stdin", None)
+    closed = reyn("chat")
+    assert (closed.code, "standard input is closed" in closed.err) == (2, True)
+    child = subprocess.run(
+        [sys.executable, "-m", "reyn", "chat", "--run-id", "b"],
+        cwd=here, input=b"hi\n\xff\xfe\n", capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (child.returncode, child.stdout) == (2, b"Hello!\n")
+    assert b"line 2 of standard input is not UTF-8" in child.stderr
+
+
+def test_the_end_of_the_input_leaves_a_question_open(here: Path, chat, reyn):
+    write_answers(here, act(question("Which tone?")), reply("Done."))
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/asker.md").write_text("---\ntype: agent\nname: asker\nallowed_ops: [ask_user]\n---\nAsk.\n")
+    assert chat("hi\n", "asker", "--run-id", "c").code == 0
+    assert chat("plain\n", "--run-id", "c").out == "Done.\n"
 
 
 # -- agents and memories ------------------------------------------------------------------------------

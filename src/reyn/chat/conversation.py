@@ -110,6 +110,7 @@ class Conversation:
         self._is_plain = False
         self._names: dict[str, str] = {}
         self._is_busy = False
+        self._is_ready = asyncio.Event()
         self._stopped: Stopped | None = None
         self.questions = InterventionRegistry()
         self.runs = SkillRunner(self._runtime, run_id, self._put, self.questions)
@@ -201,6 +202,11 @@ class Conversation:
         if not is_driving:
             self._start_task(is_new=is_new, text=text)
 
+    async def ready(self) -> None:
+        """Wait until the conversation waits for a message or for the reply to a question, or has stopped."""
+        if self._driving is not None:
+            await self._is_ready.wait()
+
     async def items(self) -> AsyncIterator[ChatItem]:
         """Yield what happens in the conversation until it is closed. There is one reader."""
         while (item := await self._items.get()) is not None:
@@ -220,11 +226,14 @@ class Conversation:
         """
         self._runtime.answer(question.run, question.question.id, value, is_text=is_text, by=self._by)
         self.questions.close(question.run, question.question.id)
+        if not self.runs.is_executing(question.run):
+            self._is_ready.clear()  # the turn goes on
 
     # -- the run --------------------------------------------------------------------------------------
 
     def _start_task(self, *, is_new: bool, text: str = "") -> None:
         self._stopped = None
+        self._is_ready.clear()
         self._driving = asyncio.ensure_future(self._execute(is_new=is_new, text=text))
 
     async def _execute(self, *, is_new: bool, text: str) -> None:
@@ -279,6 +288,7 @@ class Conversation:
 
     def _fail(self, error: Exception, stopped: Stopped, *, is_shown: bool = True) -> None:
         self._stopped = stopped
+        self._is_ready.set()
         waiting = [*self._waiting.values(), *(reply for _, reply in self._early)]
         self._waiting, self._early = {}, []
         for reply in waiting:
@@ -300,6 +310,7 @@ class Conversation:
             asked = QuestionAsked(run_id, question)
             self.questions.open(asked)
             self._put(asked)
+        self._is_ready.set()
         try:
             return await asyncio.get_running_loop().create_future()
         finally:

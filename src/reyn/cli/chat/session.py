@@ -52,6 +52,7 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
     """Take each line of standard input as a message, or as the reply to an open question."""
     commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True))
     replies: list[asyncio.Future[Reply]] = []
+    await conversation.ready()  # a question that is still open takes the first line
     async for line in read_lines():
         if line.startswith("/"):
             if commands.execute(line):
@@ -61,6 +62,7 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
             continue
         if conversation.questions.first is not None:
             InterventionHandler(conversation).handle(line)
+            await conversation.ready()
         else:
             reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
             conversation.post(line, reply)
