@@ -105,5 +105,6 @@ def _parse_limit(argument: str) -> tuple[str, int | None]:
     if name.endswith("_cost") and _AMOUNT.fullmatch(number):
         return name, int(Decimal(number) * NANO)
     if not (number.isascii() and number.isdigit() and len(number) < 16):
-        raise LimitUnknown(f"`{argument}` is not of the form LIMIT=N", hint="N must be an integer or `none`.")
+        form = "an amount such as 2.50" if name.endswith("_cost") else "an integer"
+        raise LimitUnknown(f"`{argument}` is not of the form LIMIT=N", hint=f"N must be {form}, or `none`.")
     return name, int(number)
