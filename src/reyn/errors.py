@@ -57,7 +57,8 @@ code is never reused.
     │   ├── RunImported            RYN421
     │   ├── ArchiveTooLarge        RYN422
     │   ├── HistoryInvalid         RYN423
-    │   └── HeadMismatch           RYN424
+    │   ├── HeadMismatch           RYN424
+    │   └── ConversationInvalid    RYN426
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   ├── ScriptInvalid          RYN502
@@ -190,7 +191,7 @@ class NextAction(msgspec.Struct, frozen=True):
         value: A sufficient value for `limit`, if one is known.
     """
 
-    verb: Literal["answer", "resume", "fork"]
+    verb: Literal["answer", "resume", "fork", "chat"]
     run_id: str
     question_id: str | None = None
     retry: bool = False
@@ -569,6 +570,14 @@ class RunNotResumable(JournalError):
 
     code = "RYN410"
     hint = "Use the operation that continues a run of this status."
+    exit_code = 2
+
+
+class ConversationInvalid(JournalError):
+    """The run is not a conversation with an agent, or the conversation has no such message."""
+
+    code = "RYN426"
+    hint = "List the conversations and their messages."
     exit_code = 2
 
 

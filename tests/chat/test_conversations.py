@@ -9,7 +9,15 @@ import pytest
 
 from reyn import OSRuntime, ReynError, SyncRuntime
 from reyn.chat import Reply, RunReported, RunStarted
-from reyn.errors import AgentNotFound, ChatStopped, InputInvalid, ModelUnavailable, RunNotResumable, SkillInvalid
+from reyn.errors import (
+    AgentNotFound,
+    ChatStopped,
+    ConversationInvalid,
+    InputInvalid,
+    ModelUnavailable,
+    RunNotResumable,
+    SkillInvalid,
+)
 from tests.chat.support import Agent, bye, reply, run_skill, skills, start_skill
 
 ASK = "preprocessor:\n  - ask_user: {question: Which colour?, into: data.colour}\n"
@@ -338,7 +346,7 @@ def test_a_run_of_another_skill_is_no_conversation(tmp_path: Path):
     skills(tmp_path, "poster")
     with SyncRuntime.open(tmp_path, model=Agent()) as rt:
         rt.run("poster", "x", run_id="p")
-        with pytest.raises(InputInvalid, match="not a conversation"):
+        with pytest.raises(ConversationInvalid, match="not a conversation"):
             rt.chat(run_id="p")
         with pytest.raises(ReynError):
             rt.say("p", "hello")

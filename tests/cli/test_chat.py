@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,7 @@ def test_a_conversation_is_continued_and_ends(here: Path, chat, reyn):
     output = chat("bye\n", "--continue")
     assert (output.code, output.out) == (0, "Goodbye!\n")
     assert chat("more\n", "--run-id", "c").code == 2
+    assert chat("more\n", "designer", "--run-id", "c").code == 2
     assert chat("more\n", "--continue").code == 2
 
 
@@ -75,6 +79,24 @@ def test_a_text_that_does_not_answer_a_question_goes_to_the_agent(here: Path, ch
     assert "2> why do you ask?" in said
 
 
+def test_another_model_answers_from_here_on(here: Path, chat):
+    write_answers(here, reply("Hello!"))
+    write_answers(here, reply("unused"), reply("From the other model."), name="other.jsonl")
+    chat("hi\n", "--run-id", "c")
+    assert chat("more\n", "--run-id", "c", "--model", "scripted:other.jsonl").out == "From the other model.\n"
+
+
+def test_an_agent_can_be_asked_one_question(here: Path, reyn):
+    write_answers(here, bye("Forty-two."))
+    assert "Forty-two." in reyn("run", "agent:default", "What is it?").out
+
+
+def test_a_waiting_conversation_names_the_command_that_continues_it(here: Path, chat, reyn):
+    write_answers(here, reply("Hello!"))
+    chat("hi\n", "--run-id", "c")
+    assert "next: reyn chat --run-id c" in reyn("show", "c").out
+
+
 def test_a_fork_says_something_else_in_place_of_a_message(here: Path, chat, reyn):
     write_answers(here, reply("One."), reply("Two."))
     chat("a\nb\n", "--run-id", "c")
@@ -97,7 +119,7 @@ def test_a_failed_model_is_reported_and_the_exit_code_says_so(here: Path, chat):
     write_answers(here)
     output = chat("hi\n")
     assert output.code == 1
-    assert "the conversation is failed" in output.err
+    assert "! failed: " in output.err
 
 
 def test_control_characters_of_a_reply_do_not_reach_the_terminal(here: Path, chat):
@@ -117,6 +139,112 @@ def test_a_terminal_has_a_prompt_and_renders_markdown(here: Path):
     output = terminal.end()
     assert output.code == 0
     assert "reyn chat --run-id c" in output.out
+
+
+HOLDING = """
+import asyncio
+import pathlib
+
+from reyn import OSRuntime
+from reyn.cli import main
+from reyn.models import ModelAnswer
+
+
+class Model:
+    name = "holding"
+
+    async def complete(self, request):
+        if "forever" in request.messages[-1].text:
+            pathlib.Path("called").touch()
+            await asyncio.Event().wait()
+        return ModelAnswer(ANSWER)
+
+
+original = OSRuntime.open.__func__
+OSRuntime.open = classmethod(lambda cls, *args, **options: original(cls, *args, **(options | {"model": Model()})))
+main()
+"""
+
+
+def holding(here: Path) -> tuple[str, ...]:
+    """Return a program that runs `reyn` with a model that never answers a message with `forever` in it."""
+    (here / "holding.py").write_text(f"ANSWER = {json.dumps(reply('Hello!'))!r}\n{HOLDING}")
+    return ("holding.py",)
+
+
+def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
+    terminal = Terminal(here, "chat", "--run-id", "c", program=holding(here), env={"PROMPT_TOOLKIT_NO_CPR": "1"})
+    terminal.wait_for(">")
+    terminal.type("talk forever\r")
+    while not (here / "called").exists():  # the test's timeout bounds it
+        time.sleep(0.01)
+    terminal.type("\x03")
+    terminal.wait_for("stopped")
+    terminal.type("hi\r")
+    terminal.wait_for("Hello!")
+    terminal.type("\x04")
+    output = terminal.end()
+    assert output.code == 0
+    assert [row["text"] for row in reyn("chats", "--messages", "c", "--json").json] == [
+        "talk forever",
+        "",
+        "hi",
+        "Hello!",
+    ]
+
+
+def test_an_interrupt_does_not_wait_for_the_end_of_the_input(here: Path):
+    with subprocess.Popen(
+        [sys.executable, *holding(here), "chat", "--run-id", "c"],
+        cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"hi\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"Hello!\n"
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130  # the input is still open
+
+
+def test_a_second_process_on_a_conversation_is_refused(here: Path, chat):
+    with subprocess.Popen(
+        [sys.executable, *holding(here), "chat", "--run-id", "c"],
+        cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"hi\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"Hello!\n"
+        refused = chat("me too\n", "--run-id", "c")
+        assert refused.code != 0
+        assert "conversation `c` is open in another process" in refused.err
+        child.stdin.write(b"again\n")
+        child.stdin.close()
+        assert child.stdout.read() == b"Hello!\n"
+        assert child.wait(60) == 0
+
+
+def test_input_that_is_closed_or_no_text_is_an_error(here: Path, chat, reyn, monkeypatch):
+    write_answers(here, reply("Hello!"))
+    monkeypatch.setattr(sys, "stdin", None)
+    closed = reyn("chat")
+    assert (closed.code, "standard input is closed" in closed.err) == (2, True)
+    child = subprocess.run(
+        [sys.executable, "-m", "reyn", "chat", "--run-id", "b"],
+        cwd=here, input=b"hi\n\xff\xfe\n", capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (child.returncode, child.stdout) == (2, b"Hello!\n")
+    assert b"line 2 of standard input is not UTF-8" in child.stderr
+
+
+def test_the_end_of_the_input_leaves_a_question_open(here: Path, chat, reyn):
+    write_answers(here, act(question("Which tone?")), reply("Done."))
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/asker.md").write_text("---\ntype: agent\nname: asker\nallowed_ops: [ask_user]\n---\nAsk.\n")
+    assert chat("hi\n", "asker", "--run-id", "c").code == 0
+    assert chat("plain\n", "--run-id", "c").out == "Done.\n"
 
 
 # -- agents and memories ------------------------------------------------------------------------------
@@ -161,6 +289,6 @@ def test_resume_all_continues_what_was_interrupted(here: Path, reyn):
     assert output.code in (0, 1)
     for name, status in rows.items():
         assert (f"{name}: " in output.out) == (status == "running")
-    assert reyn("resume", "--all").out == ""
+    assert reyn("resume", "--all").out == "no interrupted runs\n"
     assert reyn("resume").code == 2
     assert reyn("resume", "--all", "a").code == 2

@@ -101,6 +101,11 @@ def check_shell(block: Block) -> None:
             assert set(filter(None, (package[1] or "").split(","))) <= extras
 
 
+def test_the_plot_of_the_guide_to_budgets_is_what_the_command_prints():
+    program = ROOT / "tools" / "docs_usage_plot.py"
+    assert subprocess.run([sys.executable, program, "--check"]).returncode == 0
+
+
 def test_the_makefile_has_at_most_twelve_verbs():
     text = (ROOT / "Makefile").read_text()
     verbs = set(re.findall(r"^## (\w+):", text, re.M))

@@ -16,6 +16,7 @@ from reyn.journal import Balance, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import llm_call_recorder
+from reyn.kernel.limits import refusal_reason
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.prices import Prices
 from reyn.models.usage_bound import prompt_bound
@@ -126,10 +127,30 @@ def test_a_call_that_could_exceed_the_budget_is_not_made(project: Project):
     model = Provider([go("b"), finish()])
     result = project.run("s", [], model=model, budgets={"run": {"tokens": bound - 1}})
     assert (result.status, model.requests) == ("limited", [])
-    assert f"could use {bound:,} tokens; `run_tokens` is {bound - 1:,} tokens, 0 tokens are used" in result.reason
+    left = f"only {bound - 1:,} of {bound - 1:,} tokens (`run_tokens`) are left"
+    assert f"the next call of `scripted` needs up to {bound:,} tokens, but {left}" in result.reason
     assert project.kinds()[-3:] == ["llm_requested", "budget_refused", "limit_reached"]
     assert project.journal.balance("run:k") == Balance()
     assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    ("limit", "currency", "reserved", "expected"),
+    [
+        ("run_tokens", "", 0, "up to 7,000 tokens, but only 4,000 of 9,000 tokens (`run_tokens`) are left"),
+        (
+            "day_tokens",
+            "",
+            3_000,
+            "only 1,000 of 9,000 tokens (`day_tokens`) are left; calls in progress reserve 3,000 tokens",
+        ),
+        ("day_tokens", "", 6_000, "only 0 of 9,000 tokens"),
+        ("run_cost", "USD", 0, "up to 0.000007 USD, but only 0.000004 of 0.000009 USD (`run_cost`) is left"),
+    ],
+)
+def test_a_refusal_states_what_the_call_needs_and_what_is_left(limit: str, currency: str, reserved: int, expected: str):
+    refused = kinds.BudgetRefused("1.1", 1, "m", limit, "run:k", 9_000, 5_000, reserved, 7_000, currency)
+    assert expected in refusal_reason(refused, "a")
 
 
 def test_a_limited_run_continues_with_a_raised_budget(project: Project):
@@ -181,8 +202,7 @@ def test_a_budget_in_money_refuses_the_last_cent(project: Project):
     assert reserved.price is not None
     result = project.run("s", [], model=model, budgets={"run": {"cost": (cost - 1) / 1e9}})
     assert result.status == "limited"
-    assert "`run_cost` is 0.0" in result.reason
-    assert "USD" in result.reason
+    assert "USD (`run_cost`) is left" in result.reason
     with project.open([], model=model) as rt:
         assert rt.resume("k", raise_limits={"run_cost": 10**9}).ok
     assert project.is_sound()
@@ -409,7 +429,7 @@ def test_the_budget_of_a_skill_limits_each_of_its_runs(tmp_path: Path):
     budgets = {"skill": {"inner": {"run": {"tokens": 10}}}}
     result = project.run("outer", [], model=model, budgets=budgets)
     assert (result.status, len(model.requests)) == ("limited", 1)
-    assert "`skill_tokens` is 10 tokens" in result.reason
+    assert "only 10 of 10 tokens (`skill_tokens`) are left" in result.reason
     with project.open([], model=model) as rt:
         assert rt.resume("k", raise_limits={"skill_tokens": 50_000}).ok
     assert project.journal.balance("skill:k.1.1.1").tokens == 240

@@ -29,7 +29,8 @@ from reyn.chat.items import (
 )
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
-from reyn.errors import ChatStopped, RunNotResumable
+from reyn.context import NormalizedMessageList
+from reyn.errors import ChatStopped, RunBusy, RunNotFound, RunNotResumable
 from reyn.journal import ENDED, decode, kinds
 from reyn.runtime.messages import checked_message
 from reyn.skills import USER_MESSAGE
@@ -47,9 +48,22 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.skills.agents import Agent
 
+_STORED = "The message is stored; it is answered when the conversation continues."
+_CONTINUE_THERE = "Continue there, or leave it there first."
+
 
 class Conversation:
-    """A conversation with an agent. Use it as an async context manager.
+    """A conversation with an agent. Use it as an async context manager:
+
+        async with rt.chat("designer") as chat:
+            reply = await chat.say("hello")
+            print(reply.text)
+
+    - `say` sends a message and returns the reply.
+    - `post` sends a message without waiting for the reply.
+    - `items` streams the conversation's items: messages, deltas, ops, runs, questions, replies.
+    - `answer` replies to a question of the conversation or of one of its runs.
+    - `abort` stops the reply in progress.
 
     Attributes:
         run_id: The run.
@@ -57,7 +71,14 @@ class Conversation:
     """
 
     def __init__(
-        self, derive: Callable[[People], OSRuntime], agent: Agent, skill: Skill, run_id: str, *, by: str = ""
+        self,
+        derive: Callable[[People], OSRuntime],
+        agent: Agent,
+        skill: Skill,
+        run_id: str,
+        *,
+        by: str = "",
+        model: str | None = None,
     ) -> None:
         """Open a conversation. `OSRuntime.chat` does this.
 
@@ -67,7 +88,9 @@ class Conversation:
             skill: The agent's skill, for a new conversation.
             run_id: The run; it is created with the first message.
             by: The name of the user; it is recorded with the messages.
+            model: The model to call from here on, if the conversation exists.
         """
+        self._model = model
         self.run_id = run_id
         self.agent = agent
         self._runtime = derive(self)
@@ -77,6 +100,8 @@ class Conversation:
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         """Who waits for a reply, by the id of the message in the inbox; 0 is the first message of the run."""
         self._queued: deque[kinds.MessageQueued] = deque()
+        self._early: list[tuple[str, asyncio.Future[Reply] | None]] = []
+        """What was said before the first message was recorded; it follows as soon as that is."""
         self._answering: tuple[int, str] = (0, "")
         """The message that is being answered, and the background run that it is about."""
         self._driving: asyncio.Task[None] | None = None
@@ -85,6 +110,7 @@ class Conversation:
         self._is_plain = False
         self._names: dict[str, str] = {}
         self._is_busy = False
+        self._is_ready = asyncio.Event()
         self._stopped: Stopped | None = None
         self.questions = InterventionRegistry()
         self.runs = SkillRunner(self._runtime, run_id, self._put, self.questions)
@@ -112,14 +138,19 @@ class Conversation:
         await self.close()
 
     async def open(self) -> None:
-        """Continue the conversation where it was interrupted, and its background runs."""
+        """Continue the conversation where it was interrupted, and its background runs.
+
+        Raises:
+            RunBusy: Another process executes the conversation.
+        """
         row = self._runtime.find(self.run_id)
         if row.status in ENDED:
             self._stopped = Stopped(str(row.status), row.reason)
             return
+        if self._runtime.journal.is_claimed(self.run_id):
+            raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=_CONTINUE_THERE)
         state = self._runtime.state(self.run_id)
         self._usage = state.models.usage
-        self._queued.extend(state.inbox.queued)
         self.runs.continue_all(state)
         self._start_task(is_new=False)
 
@@ -141,6 +172,7 @@ class Conversation:
             InputInvalid: The text is blank or too long.
             MessageInvalid: The text is not valid Unicode.
             ChatStopped: The conversation stopped before it replied. The message stays, and `say` continues it.
+            RunBusy: Another process began to execute the conversation; it has the message and replies.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self.post(text, reply)
@@ -158,12 +190,22 @@ class Conversation:
             raise RunNotResumable(
                 f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
             )
-        is_new = not self._runtime.is_recorded(self.run_id) and self._driving is None
+        is_recorded = self._runtime.is_recorded(self.run_id)
+        is_driving = self._driving is not None and not self._driving.done()
+        if not is_recorded and is_driving:  # the first message is about to be recorded
+            self._early.append((text, reply))
+            return
+        is_new = not is_recorded
         message = 0 if is_new else self._runtime.say(self.run_id, text, by=self._by).message_id
         if reply is not None:
             self._waiting[message] = reply
-        if self._driving is None or self._driving.done():
+        if not is_driving:
             self._start_task(is_new=is_new, text=text)
+
+    async def ready(self) -> None:
+        """Wait until the conversation waits for a message or for the reply to a question, or has stopped."""
+        if self._driving is not None:
+            await self._is_ready.wait()
 
     async def items(self) -> AsyncIterator[ChatItem]:
         """Yield what happens in the conversation until it is closed. There is one reader."""
@@ -184,34 +226,52 @@ class Conversation:
         """
         self._runtime.answer(question.run, question.question.id, value, is_text=is_text, by=self._by)
         self.questions.close(question.run, question.question.id)
+        if not self.runs.is_executing(question.run):
+            self._is_ready.clear()  # the turn goes on
 
     # -- the run --------------------------------------------------------------------------------------
 
     def _start_task(self, *, is_new: bool, text: str = "") -> None:
         self._stopped = None
+        self._is_ready.clear()
         self._driving = asyncio.ensure_future(self._execute(is_new=is_new, text=text))
 
     async def _execute(self, *, is_new: bool, text: str) -> None:
         """Execute the run until it ends or stops, and tell everyone who waits for a reply."""
         try:
             result = await self._result(is_new=is_new, text=text)
+            self._usage = result.usage
+            failure = self._stop_error(result)
         except asyncio.CancelledError:
             raise
+        except RunBusy as error:
+            busy = RunBusy(f"{error.message}; what you said is in its inbox", hint=_CONTINUE_THERE)
+            self._fail(busy, Stopped("busy", busy.message, busy.code, _CONTINUE_THERE))
+        except RunNotResumable as error:
+            row = self._runtime.find(self.run_id)
+            self._fail(error, Stopped(str(row.status), row.reason, error.code, _STORED))
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
-            self._fail(error, Stopped("failed", str(error)))
-            return
-        self._usage = result.usage
-        stopped = Stopped(str(result.status), result.reason, result.code, result.hint)
-        message = f"conversation `{self.run_id}` is {result.status}: {result.reason}"
-        failure = ChatStopped(
-            message,
+            stopped = Stopped("failed", str(error))
+            self._fail(error, stopped, is_shown=not self._waiting)
+        else:
+            self._fail(failure, Stopped(str(result.status), result.reason, result.code, result.hint))
+
+    def _stop_error(self, result: RunResult) -> ChatStopped:
+        return ChatStopped(
+            f"conversation `{self.run_id}` is {result.status}: {result.reason}",
             run_id=self.run_id,
             status=str(result.status),
-            history=self._runtime.transcript(self.run_id),
+            history=self._history(),
             hint=result.hint or None,
             action=self._runtime.next_action(self._runtime.find(self.run_id)),
         )
-        self._fail(failure, stopped)
+
+    def _history(self) -> NormalizedMessageList:
+        """Return the messages; there are none if the first turn failed."""
+        try:
+            return self._runtime.transcript(self.run_id)
+        except RunNotFound:
+            return NormalizedMessageList()
 
     async def _result(self, *, is_new: bool, text: str) -> RunResult:
         if is_new:
@@ -220,15 +280,22 @@ class Conversation:
                 self._skill, artifact, run_id=self.run_id, listener=self._on_event, on_delta=self._on_delta
             )
         retry = self._runtime.find(self.run_id).status == "failed"
-        return await self._runtime.resume(self.run_id, retry=retry, listener=self._on_event, on_delta=self._on_delta)
+        self._queued = deque(self._runtime.state(self.run_id).inbox.queued)  # another process may have taken some
+        model, self._model = self._model, None
+        return await self._runtime.resume(
+            self.run_id, retry=retry, model=model, listener=self._on_event, on_delta=self._on_delta
+        )
 
-    def _fail(self, error: Exception, stopped: Stopped) -> None:
+    def _fail(self, error: Exception, stopped: Stopped, *, is_shown: bool = True) -> None:
         self._stopped = stopped
-        waiting, self._waiting = self._waiting, {}
-        for reply in waiting.values():
-            if not reply.done():
+        self._is_ready.set()
+        waiting = [*self._waiting.values(), *(reply for _, reply in self._early)]
+        self._waiting, self._early = {}, []
+        for reply in waiting:
+            if reply is not None and not reply.done():
                 reply.set_exception(error)
-        self._put(stopped)
+        if is_shown:
+            self._put(stopped)
 
     def _put(self, item: ChatItem) -> None:
         self._items.put_nowait(item)
@@ -237,12 +304,13 @@ class Conversation:
 
     async def ask(self, run_id: str, question: kinds.Question) -> Any:
         """Show a question; the reply comes through the inbox. Part of the port `People`."""
-        if question.is_message:
+        if question.is_message and run_id == self.run_id:
             self._is_busy = False
         else:
             asked = QuestionAsked(run_id, question)
             self.questions.open(asked)
             self._put(asked)
+        self._is_ready.set()
         try:
             return await asyncio.get_running_loop().create_future()
         finally:
@@ -277,6 +345,9 @@ class Conversation:
                 self.runs.start(body.run, body.skill)
             case kinds.RunStarted():
                 self._put(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
+                early, self._early = self._early, []
+                for text, reply in early:
+                    self.post(text, reply)
             case kinds.MessageQueued():
                 self._queued.append(body)
             case kinds.MessageTaken():

@@ -7,34 +7,43 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from reyn.chat.conversation import Conversation
-from reyn.errors import InputInvalid
-from reyn.skills.agents import PREFIX
+from reyn.errors import ConversationInvalid
+from reyn.skills.agents import DEFAULT, PREFIX
 
 if TYPE_CHECKING:
     from reyn.runtime import OSRuntime
     from reyn.skills.agents import Agent
 
 
-def open_conversation(runtime: OSRuntime, name: str, run_id: str | None, by: str) -> Conversation:
+def open_conversation(
+    runtime: OSRuntime, name: str | None, run_id: str | None, by: str, model: str | None
+) -> Conversation:
     """Open a conversation; `OSRuntime.chat` documents the arguments."""
     if run_id is not None and runtime.is_recorded(run_id):
         row = runtime.find(run_id)
         if not row.skill.startswith(PREFIX):
-            raise InputInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
+            raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
+        if name is not None and f"{PREFIX}{name}" != row.skill:
+            message = (
+                f"conversation `{row.run_id}` is one with the agent `{row.skill.removeprefix(PREFIX)}`, not `{name}`"
+            )
+            raise ConversationInvalid(message, hint="Leave the agent out; the conversation keeps the one that it has.")
         name, run_id = row.skill.removeprefix(PREFIX), row.run_id
+    name = name or DEFAULT
     agent = runtime.agents.load(name)
     return Conversation(
-        lambda people: _derived(runtime, agent, people),
+        lambda people: _derived(runtime, agent, people, model),
         agent,
         runtime.agent_skill(name),
         runtime.new_run_id() if run_id is None else run_id,
         by=by,
+        model=model,
     )
 
 
-def _derived(runtime: OSRuntime, agent: Agent, people: Any) -> OSRuntime:
+def _derived(runtime: OSRuntime, agent: Agent, people: Any, model: str | None) -> OSRuntime:
     """Return the runtime of a conversation: the agent's model and limits, and people who are asked in it."""
     limits = runtime.config.limits
     if agent.budget.tokens is not None:
         limits = replace(limits, tokens=min(agent.budget.tokens, limits.tokens or agent.budget.tokens))
-    return runtime.derive(model=agent.model, people=people, limits=limits)
+    return runtime.derive(model=model or agent.model, people=people, limits=limits)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.cli.project import project_root
 from reyn.errors import FunctionNotFound, InputInvalid, ModuleUnloadable
+from reyn.skills.agents import PREFIX as AGENT_PREFIX
 
 if TYPE_CHECKING:
     from reyn.cli.progress import Progress
@@ -20,8 +21,8 @@ _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def is_function(argument: str) -> bool:
-    """Whether an argument names a function as `module:function`; no skill has a name with a colon."""
-    return _TARGET.fullmatch(argument) is not None
+    """Whether an argument names a function as `module:function`; of skills, only agents have a name with a colon."""
+    return _TARGET.fullmatch(argument) is not None and not argument.startswith(AGENT_PREFIX)
 
 
 def function_work(target: str, value: Any, *, run_id: str | None, has_model: bool) -> Work:

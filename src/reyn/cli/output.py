@@ -132,7 +132,7 @@ def command_line(action: NextAction | None) -> str:
 
 
 def _arguments(action: NextAction) -> list[str]:
-    arguments = [action.verb, action.run_id]
+    arguments = [action.verb, *(["--run-id"] if action.verb == "chat" else []), action.run_id]
     if action.question_id is not None:
         arguments += [action.question_id, "VALUE"]
     if action.retry:

@@ -416,7 +416,7 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
 def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
     if not state.inbox.queued or state.inbox.queued[0].text != body.text:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
-    return replace(state, inbox=state.inbox.without_oldest())
+    return replace(state, inbox=state.inbox.without_oldest(), visit=replace(state.visit, is_answered=True))
 
 
 # -- effects ------------------------------------------------------------------------------------------

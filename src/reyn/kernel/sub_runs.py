@@ -119,6 +119,8 @@ class SubRuns:
         if depth >= MAX_DEPTH:
             raise SubRunFailed(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
         skill = effect.pinned or self._load(effect.skill)
+        if skill.is_conversation and state.phase in state.conversations:
+            raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
         check_supported(skill, self._ops.vocabulary)
         value = effect.input
         if isinstance(value, kinds.ArtifactRef):

@@ -6,14 +6,16 @@ listed with the reason and stays as it is.
 
 from __future__ import annotations
 
+import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 import yaml
 
 from reyn.documents import DocumentError, parse_front_matter, read_text
-from reyn.ranking import best_matches
+from reyn.ranking import Ranking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +29,10 @@ MAX_DESCRIPTION = 200
 MAX_FILES = 2_000
 """Memories of one scope that are looked at."""
 _SLUG = re.compile(SLUG)
+_MAX_CACHED = 20_000
+_Stamp = tuple[int, int, int, int, int]
+_read_before: dict[str, tuple[_Stamp, Memory]] = {}
+"""The files that this process has read; one is read again if its stamp has changed."""
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -89,16 +95,30 @@ def read_memories(root: Path, scopes: Sequence[str]) -> Iterator[Memory]:
     """Yield the memories of some scopes, the latest first in each."""
     for scope in scopes:
         folder = root / FOLDER if scope == SHARED else root / FOLDER / scope
-        try:
-            found = sorted(
-                ((path.stat().st_mtime_ns, path) for path in folder.glob("*.md")),
-                key=lambda pair: (-pair[0], pair[1].name),
-            )
-        except OSError:
-            continue
-        for _, path in found[:MAX_FILES]:
-            if _SLUG.match(path.stem):
-                yield _read(root, path, path.stem, scope)
+        found: list[tuple[int, str, _Stamp]] = []
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name.removesuffix(".md")
+                if name != entry.name and _SLUG.match(name):
+                    stamp = _stamp(entry)
+                    found.append((-stamp[0], name, stamp))
+        for _, name, stamp in sorted(found)[:MAX_FILES]:
+            path = folder / f"{name}.md"
+            known = _read_before.get(str(path))
+            if known is None or known[0] != stamp:
+                if len(_read_before) >= _MAX_CACHED:
+                    _read_before.clear()
+                known = _read_before[str(path)] = (stamp, _read(root, path, name, scope))
+            yield known[1]
+
+
+def _stamp(entry: os.DirEntry[str]) -> _Stamp:
+    """Return what changes when a file does; that of the link itself if it leads nowhere."""
+    try:
+        state = entry.stat()
+    except OSError:
+        state = entry.stat(follow_symlinks=False)
+    return state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino, state.st_dev
 
 
 def _read(root: Path, path: Path, name: str, scope: str) -> Memory:
@@ -115,7 +135,10 @@ def _read(root: Path, path: Path, name: str, scope: str) -> Memory:
     return Memory(name, scope, (description or first)[:MAX_DESCRIPTION], document.body.strip(), source)
 
 
+MEMORY_RANKING: Ranking[Memory] = Ranking(lambda one: f"{one.name.replace('-', ' ')} {one.description} {one.text}")
+"""Ranks the memories of a project."""
+
+
 def search_memories(query: str, memories: Sequence[Memory], limit: int) -> list[tuple[Memory, float]]:
     """Return the memories that match a query best, each with its score."""
-    texts = [f"{one.name.replace('-', ' ')} {one.description} {one.text}" for one in memories]
-    return [(memories[number], score) for number, score in best_matches(query, texts, limit)]
+    return [(memories[number], score) for number, score in MEMORY_RANKING.best_matches(query, memories, limit)]

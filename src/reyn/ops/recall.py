@@ -10,7 +10,7 @@ from reyn.ops.file.finding import files_below
 from reyn.ops.file.patterns import Pattern
 from reyn.ops.file.reading import text_at
 from reyn.ops.memory import scopes_of
-from reyn.ops.memory_files import read_memories, search_memories
+from reyn.ops.memory_files import MEMORY_RANKING, read_memories, search_memories
 from reyn.ops.op import Overview, Plan
 from reyn.permissions import Denied, refusal
 from reyn.ranking import best_matches
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_INDEX_CHARS = 4_000
 """The size of the list of memories in a prompt, about 1,000 tokens."""
+_MAX_RANKED = MAX_INDEX_CHARS // 10
+"""Not more lines fit into the list."""
 _MAX_FILES = 2_000
 _MAX_SHOWN = 2_000
 _ANY = Pattern(("**", "*"))
@@ -122,9 +124,8 @@ class RecallOp:
         lines = [f"{one.name} ({one.scope}): {one.description or one.error}"[:300] for one in memories]
         order = list(range(len(memories)))
         if sum(map(len, lines)) > MAX_INDEX_CHARS:
-            texts = [f"{one.name} {one.description} {one.text}" for one in memories]
-            ranked = [number for number, _ in best_matches(query, texts, len(memories))]
-            order = [*ranked, *(number for number in order if number not in set(ranked))]
+            ranked = dict.fromkeys(number for number, _ in MEMORY_RANKING.best_matches(query, memories, _MAX_RANKED))
+            order = [*ranked, *(number for number in order if number not in ranked)]
         shown: list[str] = []
         size = 0
         for number in order:

@@ -8,13 +8,15 @@ from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
 from reyn.ops.op import Overview, Plan, RunOutcome
 from reyn.permissions import Denied
-from reyn.ranking import best_matches
+from reyn.ranking import Ranking
 from reyn.skills.catalogue import Catalogue
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, array, result, text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reyn.ops.op import Call, Env, OpSetup, Result
     from reyn.skills.catalogue import SkillSummary
 
@@ -74,6 +76,7 @@ class RunSkillOp:
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue
+        self._ranking: Ranking[SkillSummary] = Ranking(lambda skill: skill.text)
 
     def set_up(self, setup: OpSetup) -> RunSkillOp:
         return RunSkillOp(Catalogue(setup.library, setup.load))
@@ -94,10 +97,10 @@ class RunSkillOp:
         """List the skills that the phase may run; if they do not all fit, those that match the query."""
         known = [one for one in self._catalogue or () if env.may_run(one.name)]
         lines = [_line(one) for one in known]
-        order = range(len(known))
+        order: Sequence[int] = range(len(known))
         if sum(map(len, lines)) > MAX_OVERVIEW_CHARS:
-            ranked = [number for number, _ in best_matches(query, [one.text for one in known], len(known))]
-            order = [*ranked, *(number for number in order if number not in set(ranked))]  # type: ignore[assignment]
+            ranked = dict.fromkeys(number for number, _ in self._ranking.best_matches(query, known, len(known)))
+            order = [*ranked, *(number for number in order if number not in ranked)]
         chosen: list[str] = []
         size = 0
         for number in order:

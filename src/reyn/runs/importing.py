@@ -304,11 +304,14 @@ class _Runs:
             raise ArchiveInvalid(f"run `{run}`: its settings cannot be read: {error}") from error
 
     def _check_parent(self, run: str, opening: Body, history: _History) -> None:
-        """Check that a sub-run is the one that its parent started: the same id, skill, input and workspace."""
+        """Check that a sub-run is the one that its parent started: the same id, skill, input and workspace.
+
+        A background run is a run of its own; its archive need not contain the conversation that started it.
+        """
         if not isinstance(opening, kinds.RunStarted):
             return
         parent = opening.parent
-        if parent is None:
+        if parent is None or (parent.background and parent.run not in self._archive.events):
             if opening.workspace is not None:
                 raise ArchiveInvalid(f"run `{run}` uses the workspace of `{opening.workspace[:200]}`")
             return
@@ -320,7 +323,7 @@ class _Runs:
             if isinstance(body, kinds.SubRunStarted) and (body.call, body.run) == (parent.call, run)
         )
         intent = next(intents, None)
-        if intent is None or run != f"{parent.run}.{parent.call}":
+        if intent is None or run != f"{parent.run}.{parent.call}" or intent.background != parent.background:
             raise ArchiveInvalid(f"run `{parent.run}` did not start its sub-run `{run}`")
         workspace = above.state.workspace if intent.shares_workspace else None
         recorded = (intent.skill_hash, intent.input, workspace)

@@ -14,6 +14,7 @@ from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import display_status
 from reyn.runs.family import descendants, root_run
 from reyn.runs.questions import open_question
+from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +37,8 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
         case "finished":
             return None
     question = open_question(journal, row)
+    if question is not None and question.question.is_message and row.skill.startswith(PREFIX):
+        return None if is_claimed else NextAction("chat", run)
     if question is not None and not question.is_answered:
         return NextAction("answer", run, question_id=question.question.id)
     if is_claimed:

@@ -52,7 +52,8 @@ def prune(
     """Delete the families whose root run has one of the statuses and that have not changed for some time.
 
     A run that another run was forked from stays as long as the fork does. A run that an unfinished run uses as its
-    model (`recorded:RUN`) stays until that run has ended. A run that was only rerun does not stay.
+    model (`recorded:RUN`) stays until that run has ended. A background run stays until its conversation has taken the
+    report of its end. A run that was only rerun does not stay.
 
     Args:
         journal: The journal of the runs.
@@ -120,24 +121,28 @@ def _without_needed(journal: Journal, matching: dict[str, list[RunRow]], familie
 
 
 def _links(journal: Journal, family: list[RunRow]) -> set[str]:
-    """Return the runs that the runs of a family were forked from, and those that its unfinished runs use as models."""
+    """Return the runs that the runs of a family were forked from, and those that its unfinished runs need."""
     links = {row.fork_of for row in family}
     for row in family:
         if row.status not in ENDED:
-            models = (model.partition(":") for model in _models(journal, row.run_id))
-            links |= {run for adapter, _, run in models if adapter == "recorded"}
+            links |= _needed_by(journal, row.run_id)
     return links
 
 
-def _models(journal: Journal, run_id: str) -> set[str]:
-    """Return the names of the models that a run calls. A damaged run calls none: it cannot continue."""
+def _needed_by(journal: Journal, run_id: str) -> set[str]:
+    """Return the runs that a run uses as models, and its background runs whose end it does not know yet.
+
+    A damaged run needs none: it cannot continue.
+    """
     try:
         state = fold(journal.read(run_id))
         assert state.started is not None
         settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
     except (BlobMissing, JournalError, msgspec.MsgspecError):
         return set()
-    return {state.models.name, *settings.classes.values()}
+    models = (model.partition(":") for model in (state.models.name, *settings.classes.values()))
+    recorded = {run for adapter, _, run in models if adapter == "recorded"}
+    return recorded | {run for run, report in state.inbox.background.items() if report is None}
 
 
 def _remove_workspaces(journal: Journal, workspaces: Path, runs: set[str], *, dry_run: bool) -> tuple[int, list[str]]:

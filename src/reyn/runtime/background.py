@@ -48,11 +48,14 @@ def conversation_of(journal: Journal, run_id: str) -> str:
 
 
 def unreported(journal: Journal, state: RunState) -> list[str]:
-    """Return the background runs of a conversation whose last report is missing or older than their status."""
+    """Return the background runs of a conversation whose last report is missing or older than their status.
+
+    One that was reported as failed and retried since can be waiting or interrupted.
+    """
     found = []
     for run_id, report in state.inbox.background.items():
         row = journal.find(run_id)
-        if report is None or (row is not None and row.status in _REPORTED and row.status != report.status):
+        if report is None or (row is not None and row.status != report.status):
             found.append(run_id)
     return found
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reyn.context import NormalizedMessage
 from reyn.context.transcript import check_message
-from reyn.errors import InputInvalid, MutationInvalid, RunNotResumable
+from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory, Say
 from reyn.kernel.conversations import memory_error, memory_of
 from reyn.runs.family import descendants
@@ -89,7 +89,8 @@ class RunMessages(RuntimeBase):
             by: The name of the user who says it; it is recorded.
 
         Raises:
-            InputInvalid: The text is blank or too long, or the run is not a conversation.
+            InputInvalid: The text is blank or too long.
+            ConversationInvalid: The run is not a conversation.
             MessageInvalid: The text is not valid Unicode.
             RunNotResumable: The conversation has ended.
         """
@@ -98,7 +99,7 @@ class RunMessages(RuntimeBase):
         if row.status in ENDED:
             raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
         if (row.wait is None or not row.wait.is_message) and not self._is_conversation(row.run_id):
-            raise InputInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
+            raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
         message = checked_message(self._project.scrub(text))
         posted = self._project.journal.post(row.run_id, Say(message, by))
         self._executor.polling.notify(row.run_id)

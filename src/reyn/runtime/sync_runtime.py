@@ -216,8 +216,10 @@ class SyncRuntime:
     ) -> RunResult:
         return self._runner.run(self.runtime.run_background(conversation, run, listener=listener, on_delta=on_delta))
 
-    def chat(self, agent: str = "default", *, run_id: str | None = None, by: str = "") -> SyncConversation:
-        conversation = self.runtime.chat(agent, run_id=run_id, by=by)
+    def chat(
+        self, agent: str | None = None, *, run_id: str | None = None, by: str = "", model: str | None = None
+    ) -> SyncConversation:
+        conversation = self.runtime.chat(agent, run_id=run_id, by=by, model=model)
         opened: SyncConversation = import_module("reyn.chat.sync").SyncConversation(conversation, self._runner)
         return opened
 

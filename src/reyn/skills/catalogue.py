@@ -75,8 +75,7 @@ class Catalogue:
         except (ReynError, OSError):
             summary = None  # it cannot be run either; `reyn lint` says why
         else:
-            phase = skill.phases.get(skill.entry)
-            if phase is not None and phase.conversation is not None:  # it would wait for messages of its own
+            if skill.is_conversation:  # it would wait for messages of its own
                 self._known[name] = (stamp, None)
                 return None
             inputs = tuple((one.name, one.schema) for one in skill.entry_inputs)

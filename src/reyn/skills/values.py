@@ -195,6 +195,12 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
         """Artifact types that a run accepts as input."""
         return self.inputs_of(self.entry)
 
+    @property
+    def is_conversation(self) -> bool:
+        """Whether the skill starts with a phase that waits for further messages of the user."""
+        phase = self.phases.get(self.entry)
+        return phase is not None and phase.conversation is not None and self.entry in self.graph.get(self.entry, ())
+
     def inputs_of(self, node: str) -> tuple[ArtifactType, ...]:
         """Return the artifact types that a node of the graph accepts."""
         if is_skill_node(node):

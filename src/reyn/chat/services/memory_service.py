@@ -59,9 +59,19 @@ class MemoryService:
         return search_memories(query, [one for one in self.all() if not one.error], limit)
 
     def path(self, name: str) -> Path:
-        """Return the file of a memory, whether it exists or not."""
+        """Return the file of a memory, whether it exists or not.
+
+        Raises:
+            InputInvalid: A link leads out of the project.
+        """
         scope, slug = split_name(name)
-        return self._root / memory_path(slug, scope)
+        path = self._root / memory_path(slug, scope)
+        if not path.resolve().is_relative_to(self._root.resolve()):
+            raise InputInvalid(
+                f"`{memory_path(slug, scope)}` is a link, or below a link, that leads out of the project",
+                hint="Remove the link yourself if you do not need it.",
+            )
+        return path
 
     def template(self, name: str) -> str:
         """Return the content that a new memory starts with."""

@@ -72,6 +72,10 @@ class SkillRunner:
         """The runs that this process executes."""
         return [run for run, task in self._tasks.items() if not task.done()]
 
+    def is_executing(self, run: str) -> bool:
+        """Return whether a run is one of the background runs in progress, or a sub-run of one."""
+        return any(run == one or run.startswith(f"{one}.") for one in self.in_progress)
+
     async def settle(self) -> None:
         """Wait until no background run is being executed."""
         while tasks := [task for task in self._tasks.values() if not task.done()]:

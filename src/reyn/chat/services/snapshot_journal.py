@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from reyn.errors import InputInvalid
+from reyn.errors import ConversationInvalid
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def fork_point(events: Iterable[Event], number: int) -> int:
     """Return the event after which a fork waits for another message in place of message `number`.
 
     Raises:
-        InputInvalid: The conversation has no such message, or it is the first one.
+        ConversationInvalid: The conversation has no such message, or it is the first one.
     """
     completed, count = 0, 1
     for event in events:
@@ -81,5 +81,5 @@ def fork_point(events: Iterable[Event], number: int) -> int:
             if count == number:
                 return completed
     if number == 1:
-        raise InputInvalid("a fork needs at least one message that stays", hint="Start a new conversation instead.")
-    raise InputInvalid(f"the conversation has {count} messages; there is no message {number}")
+        raise ConversationInvalid("message 1 cannot be replaced", hint="Start a new conversation instead.")
+    raise ConversationInvalid(f"there is no message {number}; the last message of the conversation is {count}")

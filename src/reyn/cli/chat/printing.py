@@ -64,7 +64,7 @@ class TerminalPrinter:
                 self._print_complete()
             case Restarted():
                 self._print_rest()
-                self._console.print(f"[dim]{describe(item)}[/]", highlight=False)
+                self._console.print(describe(item), style="dim", markup=False, highlight=False)
             case Reply(status="aborted"):
                 self._print_rest()
                 self._console.print("[dim](stopped)[/]")
@@ -123,5 +123,5 @@ def describe(item: ChatItem) -> str:
         case Restarted(reason=reason):
             return f"  ! asking again: {short(reason, 200)}"
         case Stopped(status=status, reason=reason, hint=hint) if status != "finished":
-            return f"  ! the conversation is {status}: {short(reason)}{f' {short(hint)}' if hint else ''}"
+            return f"  ! {status}: {short(reason)}" + (f"\n  fix: {short(hint)}" if hint else "")
     return ""

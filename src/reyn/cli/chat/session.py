@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +10,12 @@ import click
 
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
-from reyn.cli.output import clean
-from reyn.errors import ChatStopped, ReynError
+from reyn.cli.chat.lines import read_lines
+from reyn.cli.output import clean, print_next
+from reyn.errors import ChatStopped, ReynError, RunNotResumable
+from reyn.kernel.runtime_types import EXIT_CODES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from reyn.chat import Conversation, Reply
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import OSRuntime
@@ -35,7 +34,10 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
             await conversation.close()
             await printing
     row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
-    return 1 if row is not None and row.status in ("failed", "limited") else 0
+    if row is None or row.status not in ("failed", "limited"):
+        return 0
+    print_next(runtime.next_action(row))
+    return EXIT_CODES[row.status]
 
 
 async def _print(conversation: Conversation, printer: Printer) -> None:
@@ -50,7 +52,8 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
     """Take each line of standard input as a message, or as the reply to an open question."""
     commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True))
     replies: list[asyncio.Future[Reply]] = []
-    async for line in _lines():
+    await conversation.ready()  # a question that is still open takes the first line
+    async for line in read_lines():
         if line.startswith("/"):
             if commands.execute(line):
                 break
@@ -59,6 +62,7 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
             continue
         if conversation.questions.first is not None:
             InterventionHandler(conversation).handle(line)
+            await conversation.ready()
         else:
             reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
             conversation.post(line, reply)
@@ -84,15 +88,8 @@ async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]
         with suppress(asyncio.CancelledError):
             await asked
     for reply in replies:
-        if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped):
+        if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped | RunNotResumable):
             raise reply.exception()  # type: ignore[misc]  # it is not None
-
-
-async def _lines() -> AsyncIterator[str]:
-    """Yield the lines of standard input without blocking what goes on meanwhile."""
-    loop = asyncio.get_running_loop()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        yield line.rstrip("\r\n")
 
 
 # -- terminals ----------------------------------------------------------------------------------------

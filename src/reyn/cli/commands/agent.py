@@ -17,25 +17,29 @@ description: What this agent is for
 # skills: [summarize, "report_*"]   # default: all skills
 # budget: {{tokens: 200000}}
 ---
-You are {name}. Say here who the agent is and how it talks.
+You are {name}. Write here the agent's instructions: who it is and how it answers.
 """
 
 
 @click.group(epilog="Example: reyn agent new designer")
 def command() -> None:
-    """Create, list, show and remove agents. An agent is a file reyn/agents/NAME.md: its role and what it may do."""
+    """Create, list, show and remove agents.
+
+    An agent is a file reyn/agents/NAME.md: its instructions and what it may use.
+    """
 
 
 @command.command("new", epilog="Example: reyn agent new designer")
 @click.argument("name")
 def new(name: str) -> None:
     """Create the agent NAME from a template."""
-    from reyn.errors import InputInvalid
     from reyn.skills.agents import Agents
     from reyn.skills.names import is_valid_name
 
     if not is_valid_name(name):
-        raise InputInvalid(f"`{name}` cannot be the name of an agent", hint="Use letters, digits, `_` and `-`.")
+        raise click.UsageError(
+            f"`{name}` cannot be the name of an agent: start with a letter, then use letters, digits, `_` and `-`"
+        )
     agents = Agents(project_root())
     path = agents.folder / f"{name}.md"
     if path.exists():
@@ -70,7 +74,9 @@ def list_agents(as_json: bool) -> None:
 @click.argument("name", default="default")
 @json_option
 def show(name: str, as_json: bool) -> None:
-    """Show an agent: its role, what it may use, and what the permission rules make of its requests."""
+    """Show an agent: its instructions, and what it may use."""
+    from reyn.skills.agents import Budget
+
     with open_existing_project() as runtime:
         agent = runtime.agents.load(name)
         skill = runtime.agent_skill(name)
@@ -81,11 +87,12 @@ def show(name: str, as_json: bool) -> None:
         click.echo(f"agent     {clean(agent.name)}")
         fields = {
             "about": agent.description,
-            "model": agent.model or agent.model_class or "that of the project",
+            "model": agent.model or agent.model_class or "project default",
             "skills": "all" if agent.skills is None else ", ".join(agent.skills) or "none",
             "ops": ", ".join(phase.allowed_ops),
             "requests": msgspec.json.encode(skill.permissions).decode(),
             "memory": agent.memory,
+            "budget": msgspec.json.encode(agent.budget).decode() if agent.budget != Budget() else "",
         }
         for key, value in fields.items():
             if value:

@@ -13,18 +13,19 @@ from reyn.cli.project import model_name, open_project, print_assumed_project
 from reyn.cli.settings import model_option
 from reyn.cli.terminal import is_plain
 from reyn.cli.trust import ask_for_trust
-from reyn.errors import InputInvalid, UsageError
+from reyn.errors import ConversationInvalid, UsageError
 
 if TYPE_CHECKING:
+    from reyn.chat import Conversation
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import SyncRuntime
 
 
 @click.command(epilog="Example: reyn chat --continue")
-@click.argument("agent", default="default")
+@click.argument("agent", required=False)
 @click.option("--continue", "continues", is_flag=True, help="Continue the latest conversation with AGENT.")
 @click.option("--run-id", metavar="ID", help="Id of the conversation. If it exists, continue it.")
-@click.option("--fork", metavar="RUN@MESSAGE", help="Say something else in place of a message of a conversation.")
+@click.option("--fork", metavar="RUN@MESSAGE", help="Copy a conversation and replace message MESSAGE.")
 @model_option
 @json_option
 def command(agent: str, continues: bool, run_id: str | None, fork: str | None, model: str | None, as_json: bool) -> int:
@@ -35,13 +36,16 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
     terminal, every line of the input is a message, and only replies are printed to standard output.
 
     A conversation is a run: `reyn show`, `reyn frame`, `reyn verify`, `reyn replay`, `reyn fork` and `reyn export` work
-    with its id. AGENT is the name of a file in reyn/agents; the agent `default` needs none.
+    with its id. AGENT is the name of a file in reyn/agents; by default
+    the agent of the conversation that is continued, or `default`, which needs no file.
 
     --json prints one JSON object a line: messages, pieces of replies, ops, runs, questions, replies.
     """
     if sum((continues, run_id is not None, fork is not None)) > 1:
         raise click.UsageError("--continue, --run-id and --fork exclude each other")
     print_assumed_project()
+    if sys.stdin is None:  # the caller closed it
+        raise UsageError("standard input is closed", hint="Pipe messages to it: `echo hello | reyn chat`.")
     is_terminal = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:
         ask_for_trust()
@@ -52,13 +56,14 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
             name = _latest(runtime, agent)
         elif fork is not None:
             name = _forked(runtime, fork)
-        return _talk(runtime, agent, name, _printer(as_json=as_json, is_terminal=is_terminal), is_terminal=is_terminal)
+        conversation = runtime.runtime.chat(agent, run_id=name, by=user_name(), model=model_name(model))
+        printer = _printer(as_json=as_json, is_terminal=is_terminal)
+        return _talk(runtime, conversation, printer, is_terminal=is_terminal)
 
 
-def _talk(runtime: SyncRuntime, agent: str, name: str | None, printer: Printer, *, is_terminal: bool) -> int:
+def _talk(runtime: SyncRuntime, conversation: Conversation, printer: Printer, *, is_terminal: bool) -> int:
     from reyn.cli.chat.session import talk
 
-    conversation = runtime.runtime.chat(agent, run_id=name, by=user_name())
     code = runtime.wait(talk(conversation, runtime.runtime, printer, is_terminal=is_terminal))
     if is_terminal and runtime.is_recorded(conversation.run_id):
         click.echo(f"continue with: reyn chat --run-id {conversation.run_id}", err=True)
@@ -87,14 +92,16 @@ def _check_installed() -> None:
         ) from error
 
 
-def _latest(runtime: SyncRuntime, agent: str) -> str:
+def _latest(runtime: SyncRuntime, agent: str | None) -> str:
     from reyn.chat.services.auto_resume_handler import AutoResumeHandler
-    from reyn.skills.agents import PREFIX
+    from reyn.skills.agents import DEFAULT, PREFIX
 
-    found = [row for row in AutoResumeHandler(runtime.runtime).conversations() if row.skill == f"{PREFIX}{agent}"]
+    found = [
+        row for row in AutoResumeHandler(runtime.runtime).conversations() if row.skill == f"{PREFIX}{agent or DEFAULT}"
+    ]
     if not found:
-        raise InputInvalid(
-            f"there is no conversation with `{agent}` to continue", hint="Start one without `--continue`."
+        raise ConversationInvalid(
+            f"there is no conversation with `{agent or DEFAULT}` to continue", hint="Start one without `--continue`."
         )
     return found[0].run_id
 

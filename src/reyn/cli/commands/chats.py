@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import clean, json_option, print_json, short, time_of
+from reyn.cli.output import clean, json_option, print_json, print_table, short, time_of
 from reyn.cli.project import open_existing_project
 from reyn.skills.agents import PREFIX
 
@@ -44,10 +44,20 @@ def command(words: tuple[str, ...], messages: str | None, limit: int, as_json: b
         if as_json:
             print_json(found)
             return
-        for entry in found:
-            click.echo(
-                f"{entry['run_id']}  {time_of(entry['updated'])}  {clean(entry['agent'])}  {entry['status']}  "
-                f"{entry['messages']} messages  {short(entry['title'], 60)}"
+        if found:
+            print_table(
+                ("CONVERSATION", "UPDATED", "AGENT", "STATUS", "MESSAGES", "FIRST MESSAGE"),
+                [
+                    (
+                        entry["run_id"],
+                        time_of(entry["updated"]),
+                        clean(entry["agent"]),
+                        entry["status"],
+                        str(entry["messages"]),
+                        short(entry["title"], 60),
+                    )
+                    for entry in found
+                ],
             )
         if not found:
             click.echo("no conversations" if not words else f"no conversation contains {clean(' '.join(words))}")
@@ -66,7 +76,7 @@ def _entry(runtime: SyncRuntime, row: RunRow, words: tuple[str, ...]) -> dict[st
         "agent": row.skill.removeprefix(PREFIX),
         "status": runtime.display_status(row),
         "updated": row.updated,
-        "messages": len(said),
+        "messages": sum(message.role != "agent" for message in said),
         "title": title,
     }
 

@@ -9,7 +9,6 @@ import click
 
 from reyn.cli.hints import COMMANDS, full_hint
 from reyn.cli.output import json_option, print_json, print_table
-from reyn.documents import nearest
 from reyn.errors import FINDINGS, ReynError, UsageError, all_errors
 
 
@@ -29,8 +28,7 @@ def command(code: str | None, as_json: bool) -> None:
         return
     wanted = code.upper() if code.upper().startswith("RYN") else f"RYN{code}"
     if wanted not in codes:
-        hint = nearest(wanted, codes) if wanted == code.upper() else ""
-        raise UsageError(f"no error code `{code}`", hint=hint or "`reyn explain` lists all codes.")
+        raise UsageError(f"no error code `{code}`", hint="`reyn explain` lists all codes.")
     entry = _entry(wanted, errors.get(wanted))
     if as_json:
         print_json(entry)

@@ -50,10 +50,13 @@ def show(name: str, as_json: bool) -> None:
     click.echo(printable(memory.text))
 
 
-@command.command("edit", epilog="Example: EDITOR=nano reyn memory edit tea")
+@command.command("edit", epilog="Example: reyn memory edit tea")
 @click.argument("name")
 def edit(name: str) -> None:
-    """Open a memory in the editor that $EDITOR names; create it if there is none."""
+    """Edit a memory, or create it.
+
+    The command opens the editor that $EDITOR names.
+    """
     from reyn.chat.services.memory_service import MemoryService
 
     service = MemoryService(project_root())

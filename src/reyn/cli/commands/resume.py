@@ -79,7 +79,10 @@ def _resume_all(*, as_json: bool) -> int:
     code = 0
     with open_existing_project() as runtime:
         handler = AutoResumeHandler(runtime.runtime)
-        for row in handler.interrupted():
+        interrupted = handler.interrupted()
+        if not interrupted and not as_json:
+            click.echo("no interrupted runs")
+        for row in interrupted:
             outcome = runtime.wait(handler.resume(row))
             if isinstance(outcome, ReynError):
                 code = 1
@@ -105,6 +108,8 @@ def _parse_limit(argument: str) -> tuple[str, int | None]:
     if name.endswith("_cost") and _AMOUNT.fullmatch(number):
         return name, int(Decimal(number) * NANO)
     if not (number.isascii() and number.isdigit() and len(number) < 16):
-        form = "an amount such as 2.50" if name.endswith("_cost") else "an integer"
-        raise LimitUnknown(f"`{argument}` is not of the form LIMIT=N", hint=f"N must be {form}, or `none`.")
+        raise LimitUnknown(
+            f"`{argument}` is not of the form LIMIT=N",
+            hint="N is a number, such as 5000, or 2.50 for a cost; or `none`.",
+        )
     return name, int(number)

@@ -1,0 +1,242 @@
+"""What stops a conversation or a background run loses nothing, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.errors import ChatStopped, RunBusy
+from reyn.models import ModelAnswer
+from tests.chat.support import Agent, bye, reply, run_skill, skills, start_skill
+from tests.chat.test_conversations import ASK, reach, run
+
+
+class Same(Agent):
+    """Gives the same answer in every turn."""
+
+    def __init__(self, answer: dict) -> None:
+        super().__init__()
+        self._answer = json.dumps(answer)
+
+    async def complete(self, request):
+        return ModelAnswer(self._answer)
+
+
+def test_the_same_reply_to_different_messages_is_progress(tmp_path: Path):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Same(reply("Fine."))) as rt, rt.chat() as chat:
+            for number in range(8):
+                assert (await chat.say(f"message {number}")).text == "Fine."
+            assert (await rt.replay(chat.run_id)).status == "waiting"
+
+    run(talk())
+
+
+def test_a_model_that_only_runs_skills_stops_the_conversation_with_an_error(tmp_path: Path):
+    skills(tmp_path, "poster")
+
+    class Looping(Agent):
+        async def complete(self, request):
+            if request.phase != "converse":
+                return await super().complete(request)
+            self.seen.append("")
+            return ModelAnswer(json.dumps(run_skill("poster", text=str(len(self.seen)))))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Looping()) as rt, rt.chat() as chat:
+            with pytest.raises(ChatStopped, match="no ops are offered"):
+                await chat.say("make a poster")
+            assert rt.find(chat.run_id).status == "failed"
+
+    run(talk())
+
+
+@pytest.mark.parametrize("call", [run_skill, start_skill])
+def test_a_conversation_cannot_run_another(tmp_path: Path, call):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(make=call("chat", text="hi"))) as rt, rt.chat() as chat:
+            assert "`chat` is a conversation" in (await chat.say("make it")).text
+            assert len(rt.runs()) == 1
+
+    run(talk())
+
+
+def test_a_skill_that_was_deleted_after_it_was_listed_is_an_error_of_the_op(tmp_path: Path):
+    import shutil
+
+    skills(tmp_path, "poster")
+
+    def gone(request):
+        shutil.rmtree(tmp_path / "reyn/project/poster")
+        return run_skill("poster")
+
+    async def talk():
+        model = Agent(make=gone, never=start_skill("nothing"))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            assert "no skill `poster`" in (await chat.say("make it")).text
+            assert "no skill `nothing`" in (await chat.say("never")).text
+
+    run(talk())
+
+
+def test_a_conversation_that_another_process_executes_is_not_opened(tmp_path: Path):
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent()) as rt, rt.chat() as chat:
+            await chat.say("one")
+            async with OSRuntime.open(tmp_path, model=Agent()) as other:
+                with pytest.raises(RunBusy, match="open in another process"):
+                    await other.chat(run_id=chat.run_id).__aenter__()
+                other.say(chat.run_id, "from elsewhere")
+            await reach(lambda: "from elsewhere" in [message.text for message in rt.transcript(chat.run_id)])
+            assert (await chat.say("two")).text == "You said: two"
+
+    run(talk())
+
+
+def test_messages_that_another_process_took_meanwhile_do_not_confuse_this_one(tmp_path: Path):
+    def refuse(request):
+        raise ConnectionError("no connection")
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(flaky=refuse)) as rt, rt.chat() as chat:
+            await chat.say("one")
+            with pytest.raises(ChatStopped):
+                await chat.say("flaky")
+            rt.say(chat.run_id, "queued")
+            async with OSRuntime.open(tmp_path, model=Agent()) as other, other.chat(run_id=chat.run_id) as elsewhere:
+                await elsewhere.say("there")
+            assert (await chat.say("two")).text == "You said: two"
+
+    run(talk())
+
+
+# -- background runs ----------------------------------------------------------------------------------
+
+
+def test_the_question_of_a_background_run_can_be_answered_elsewhere_and_is_reported_once(tmp_path: Path):
+    skills(tmp_path, "report", report=ASK)
+
+    async def ask() -> tuple[str, str, str]:
+        async with OSRuntime.open(tmp_path, model=Agent(report=start_skill("report"))) as rt, rt.chat() as chat:
+            await chat.say("write a report")
+            await reach(lambda: len(chat.questions))
+            return chat.run_id, chat.questions.first.run, chat.questions.first.question.id
+
+    async def answer(asking: str, question: str):
+        async with OSRuntime.open(tmp_path, model=Agent()) as rt:
+            assert (await rt.resume_answered(rt.answer(asking, question, "blue"))).status == "finished"
+
+    async def read(conversation: str) -> int:
+        model = Agent(finished=reply("Ready."))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id=conversation) as chat:
+            await chat.runs.settle()
+            await chat.say("hello")
+            assert (await rt.replay(conversation)).status == "waiting"
+        return len([text for text in model.seen if "has finished" in text])
+
+    conversation, asking, question = run(ask())
+    run(answer(asking, question))
+    assert [run(read(conversation)), run(read(conversation))] == [1, 0]
+
+
+def test_a_background_run_that_failed_is_reported_and_continued_after_a_retry(tmp_path: Path):
+    skills(tmp_path, "report", report=ASK)
+
+    class Broken(Agent):
+        async def complete(self, request):
+            if request.phase != "converse":
+                raise ConnectionError("no connection")
+            return await super().complete(request)
+
+    async def talk():
+        model = Broken(failed=reply("It failed."), report=start_skill("report"))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id="c") as chat:
+            await chat.say("write a report")
+            chat.answer(await chat.questions.wait(), "blue")
+            await chat.runs.settle()
+            await chat.say("hello")
+            assert len([text for text in model.seen if "is failed" in text]) == 1
+        worker = Agent()
+        async with OSRuntime.open(tmp_path, model=worker) as rt:
+            worker.work.clear()
+            retried = asyncio.ensure_future(rt.resume("c.1.1.1", retry=True))
+            await reach(lambda: rt.find("c.1.1.1").status == "running")
+            retried.cancel()
+            await asyncio.gather(retried, return_exceptions=True)
+        model = Agent(finished=reply("Ready."))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id="c") as chat:
+            await chat.runs.settle()
+            await chat.say("hello")
+            assert len([text for text in model.seen if "has finished" in text]) == 1
+
+    run(talk())
+
+
+def test_a_background_run_stays_until_its_conversation_has_taken_the_report(tmp_path: Path):
+    skills(tmp_path, "report")
+    model = Agent(finished=reply("Ready."), report=start_skill("report"))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt:
+            async with rt.chat(run_id="c") as chat:
+                model.work.clear()
+                await chat.say("write a report")
+                await reach(lambda: rt.journal.find("c.1.1.1") is not None)
+            model.work.set()
+            await rt.resume("c.1.1.1")
+            assert rt.prune(older_than=timedelta(0)).needed == ("c.1.1.1",)
+            async with rt.chat(run_id="c") as chat:
+                await chat.runs.settle()
+                await chat.say("hello")
+            assert rt.prune(older_than=timedelta(0)).runs == ("c.1.1.1",)
+            async with rt.chat(run_id="c") as chat:
+                await chat.say("hello")
+                assert chat.runs.in_progress == []
+            assert [row.run_id for row in rt.runs()] == ["c"]
+
+    run(talk())
+
+
+def test_a_background_run_outlives_its_conversation(tmp_path: Path):
+    skills(tmp_path, "report", report=ASK)
+    model = Agent(leave=bye("Bye."), report=start_skill("report"))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt:
+            async with rt.chat(run_id="c") as chat:
+                await chat.say("write a report")
+                question = await chat.questions.wait()
+                await chat.say("leave")
+            assert rt.prune(older_than=timedelta(0)).runs == ("c",)
+            posted = rt.answer(question.run, question.question.id, "blue")
+            assert (await rt.resume_answered(posted)).status == "finished"
+            assert (await rt.replay(question.run)).status == "finished"
+
+    run(talk())
+
+
+@pytest.mark.parametrize("exported", ["c", "c.1.1.1"])
+def test_a_conversation_and_its_background_run_are_exported_each_alone(tmp_path: Path, exported: str):
+    skills(tmp_path / "one", "report")
+    model = Agent(finished=reply("Ready."), report=start_skill("report"))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path / "one", model=model) as rt:
+            async with rt.chat(run_id="c") as chat:
+                await chat.say("write a report")
+                await chat.runs.settle()
+                await chat.say("hello")
+            archive = list(rt.export(exported))
+        (tmp_path / "two").mkdir()
+        async with OSRuntime.open(tmp_path / "two", model=Agent()) as rt:
+            rt.import_(archive)
+            assert [row.run_id for row in rt.runs()] == [exported]
+            rt.verify(exported)
+            await rt.replay(exported)
+
+    run(talk())
