@@ -219,8 +219,16 @@ def _first_reservation(project: Project) -> kinds.BudgetReserved:
 
 @pytest.mark.parametrize(
     "usage",
-    [None, Usage(0, 0), Usage(10**12, 0), {"input_tokens": -5, "output_tokens": 1}, "many"],
-    ids=["missing", "zero", "absurd", "negative", "nonsense"],
+    [
+        None,
+        Usage(0, 0),
+        Usage(100, 0),
+        Usage(0, 20),
+        Usage(10**12, 0),
+        {"input_tokens": -5, "output_tokens": 1},
+        "many",
+    ],
+    ids=["missing", "zero", "no output", "no input", "absurd", "negative", "nonsense"],
 )
 def test_missing_or_invalid_usage_is_charged_in_full_and_reported(project: Project, usage: Any):
     result = project.run("s", [], model=Provider([go("b"), finish()], usage), budgets={"run": {"tokens": 100_000}})

@@ -275,7 +275,7 @@ class LlmCallRecorder:
             budget.settle(answer)
             return answer
         usage = self._usage(name, answer)
-        budget.settle(usage)
+        budget.settle(usage if usage is not None and _is_complete(usage, answer) else None)
         return answer if usage is None and answer.usage is None else msgspec.structs.replace(answer, usage=usage)
 
     def _open(self, name: str) -> Model | ModelError:
@@ -505,6 +505,11 @@ def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
         for part in (call.id, call.name, call.arguments):
             if not isinstance(part, str):
                 raise TypeError(f"the fields of a `ToolCall` must be str, not {type(part).__name__}")
+
+
+def _is_complete(usage: kinds.Usage, answer: ModelAnswer) -> bool:
+    """Return whether a usage counts both the prompt, which is never empty, and the answer."""
+    return usage.input_tokens > 0 and (usage.output_tokens > 0 or not (answer.text or answer.tool_calls))
 
 
 def _with_max_tokens(request: ModelRequest, settings: ModelSettings | None) -> ModelRequest:

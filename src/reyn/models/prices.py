@@ -63,8 +63,7 @@ class Prices:
         Raises:
             CurrencyUnknown: The price is in a currency without a rate.
         """
-        is_override = is_override and model is not None
-        if is_override:
+        if is_override and model is not None:
             if isinstance(model, DeclaresPrice):
                 return self._from_settings(model.price, "the model")
             if settings is None and isinstance(model, DeclaresSettings):
@@ -76,7 +75,7 @@ class Prices:
         own = getattr(model, "price", None)  # asking the protocol takes longer than the lookup
         if isinstance(own, PriceSettings):
             return self._from_settings(own, "the model")
-        if not is_override and settings.model.partition(":")[0] in FREE_ADAPTERS:
+        if (model is None or not is_override) and settings.model.partition(":")[0] in FREE_ADAPTERS:
             return self._from_settings(_FREE, "no provider")
         return self._from_table(settings, now)
 
