@@ -840,7 +840,7 @@ class PriceUnknown(ModelError):
 
 
 class CurrencyUnknown(ModelError):
-    """A price is in a currency that `budgets` does not declare."""
+    """A price is in a currency that `budgets` does not declare, or a run has a budget in another currency."""
 
     code = "RYN521"
     hint = "Declare the currency under `budgets.currencies` in reyn.yaml, with its value in `budgets.currency`."

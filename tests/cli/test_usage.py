@@ -130,7 +130,7 @@ def test_a_budget_in_money_is_raised_in_units_of_its_currency(here: Path, reyn):
     )
     stopped = reyn("run", "s", '{"text": "in"}', "--run-id", "k")
     assert stopped.code == 3
-    assert "`run_cost` is 0.00001 USD" in stopped.out
+    assert "of 0.00001 USD (`run_cost`) is left" in stopped.out
     assert "next: reyn resume k --raise run_cost=0.00" in stopped.out
     refused = reyn("resume", "k", "--raise", "run_cost=many")
     assert refused.code != 0

@@ -30,6 +30,9 @@ OMITTED = {
     "reyn.kernel.tape.Tape.drop_content": "frees content of the last visit",
     "reyn.kernel.tape.Tape.pending": "looks for standing approvals to store",
     "reyn.kernel.llm_call_recorder.ask": "is part of the visit",
+    "reyn.kernel.live.LiveWorld.perform": "prepares the next call, whose intent is in the same commit",
+    "reyn.kernel.llm_call_recorder.LlmCallRecorder.request": "prepares the next call",
+    "reyn.kernel.llm_call_recorder.LlmCallRecorder.begin": "prepares the next call",
 }
 
 

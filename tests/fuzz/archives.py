@@ -264,7 +264,7 @@ def _start_victim(root: Path) -> str:
 
 def _use_victim(case: Case, rt: SyncRuntime, wait: str) -> None:
     rt.runtime._project.model = Ordering("honest")  # the roster may be made already
-    rt.runtime.__dict__.pop("_roster", None)
+    vars(rt.runtime._project).pop("roster", None)
     with case.guarded("resume the victim"):
         rt.answer("order", wait, "yes")
         rt.resume("order")

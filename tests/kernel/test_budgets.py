@@ -16,8 +16,10 @@ from reyn.journal import Balance, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import llm_call_recorder
+from reyn.kernel.limits import refusal_reason
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.prices import Prices
+from reyn.models.usage_bound import prompt_bound
 from reyn.testing import ScriptedModel, SteppingClock
 from tests.kernel.support import Project
 from tests.support import act, finish, go, write_skill
@@ -125,10 +127,30 @@ def test_a_call_that_could_exceed_the_budget_is_not_made(project: Project):
     model = Provider([go("b"), finish()])
     result = project.run("s", [], model=model, budgets={"run": {"tokens": bound - 1}})
     assert (result.status, model.requests) == ("limited", [])
-    assert f"could use {bound:,} tokens; `run_tokens` is {bound - 1:,} tokens, 0 tokens are used" in result.reason
+    left = f"only {bound - 1:,} of {bound - 1:,} tokens (`run_tokens`) are left"
+    assert f"the next call of `scripted` needs up to {bound:,} tokens, but {left}" in result.reason
     assert project.kinds()[-3:] == ["llm_requested", "budget_refused", "limit_reached"]
     assert project.journal.balance("run:k") == Balance()
     assert project.is_sound()
+
+
+@pytest.mark.parametrize(
+    ("limit", "currency", "reserved", "expected"),
+    [
+        ("run_tokens", "", 0, "up to 7,000 tokens, but only 4,000 of 9,000 tokens (`run_tokens`) are left"),
+        (
+            "day_tokens",
+            "",
+            3_000,
+            "only 1,000 of 9,000 tokens (`day_tokens`) are left; calls in progress reserve 3,000 tokens",
+        ),
+        ("day_tokens", "", 6_000, "only 0 of 9,000 tokens"),
+        ("run_cost", "USD", 0, "up to 0.000007 USD, but only 0.000004 of 0.000009 USD (`run_cost`) is left"),
+    ],
+)
+def test_a_refusal_states_what_the_call_needs_and_what_is_left(limit: str, currency: str, reserved: int, expected: str):
+    refused = kinds.BudgetRefused("1.1", 1, "m", limit, "run:k", 9_000, 5_000, reserved, 7_000, currency)
+    assert expected in refusal_reason(refused, "a")
 
 
 def test_a_limited_run_continues_with_a_raised_budget(project: Project):
@@ -180,8 +202,7 @@ def test_a_budget_in_money_refuses_the_last_cent(project: Project):
     assert reserved.price is not None
     result = project.run("s", [], model=model, budgets={"run": {"cost": (cost - 1) / 1e9}})
     assert result.status == "limited"
-    assert "`run_cost` is 0.0" in result.reason
-    assert "USD" in result.reason
+    assert "USD (`run_cost`) is left" in result.reason
     with project.open([], model=model) as rt:
         assert rt.resume("k", raise_limits={"run_cost": 10**9}).ok
     assert project.is_sound()
@@ -296,6 +317,37 @@ def test_a_call_whose_process_died_is_charged_when_the_run_is_resumed(project: P
     assert project.is_sound()
 
 
+def test_tools_that_a_model_gets_in_words_are_reserved(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file, ask_user"})
+    project = Project(tmp_path)
+
+    class Native(Provider):
+        answer_form = "tools"
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            assert request.tools
+            raise KeyboardInterrupt
+
+    class Plain(Provider):
+        """Reports the most tokens that its prompt can have."""
+
+        def usage_bound(self, request: ModelRequest) -> Usage:
+            return Usage(prompt_bound(request.messages), request.max_tokens)
+
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            self.requests.append(request)
+            return ModelAnswer(json.dumps(finish()), Usage(prompt_bound(request.messages), 20))
+
+    with pytest.raises(KeyboardInterrupt):
+        project.run("s", [], model=Native([]), budgets={"run": {"tokens": 10**6}})
+    model = Plain([])
+    with project.open([], model=model) as rt:
+        result = rt.resume("k")
+    assert "To call tools first" in model.requests[0].messages[0].text
+    assert project.events("budget_settled")[1]["basis"] == "usage"
+    assert "over" not in project.events("budget_settled")[1], result.reason
+
+
 def test_cancelling_a_run_whose_process_died_releases_its_reservation(project: Project):
     class Dying(Provider):
         async def complete(self, request: ModelRequest) -> ModelAnswer:
@@ -369,7 +421,7 @@ def test_the_budget_of_a_skill_limits_each_of_its_runs(tmp_path: Path):
     budgets = {"skill": {"inner": {"run": {"tokens": 10}}}}
     result = project.run("outer", [], model=model, budgets=budgets)
     assert (result.status, len(model.requests)) == ("limited", 1)
-    assert "`skill_tokens` is 10 tokens" in result.reason
+    assert "only 10 of 10 tokens (`skill_tokens`) are left" in result.reason
     with project.open([], model=model) as rt:
         assert rt.resume("k", raise_limits={"skill_tokens": 50_000}).ok
     assert project.journal.balance("skill:k.1.1.1").tokens == 240
@@ -455,6 +507,48 @@ def test_currencies_have_accounts_of_their_own(project: Project):
     assert project.run("s", [], model=Provider([go("b"), finish()]), budgets={"currency": "EUR"}).ok
     assert project.journal.balance(f"day:{TODAY}:EUR").tokens == 240
     assert [row.currency for row in project.journal.charges()] == ["EUR"]
+
+
+@pytest.mark.parametrize("scope", ["run", "day"])
+def test_a_budget_in_one_currency_allows_nothing_in_another(project: Project, scope: str):
+    model = Provider([go("b"), finish()])
+    yen, dollars = ({"currency": currency, scope: {"cost": 0.000001}} for currency in ("JPY", "USD"))
+    assert project.run("s", [], model=model, budgets=yen).status == "limited"
+    with project.open([], model=model, budgets=dollars) as rt:
+        result = rt.resume("k", raise_limits={f"{scope}_cost": 10**9})
+    assert (result.status, model.requests) == ("failed", [])
+    assert "has a budget in JPY, and the budgets are now in USD" in result.reason
+    with project.open([], model=model, budgets=yen) as rt:
+        assert rt.resume("k", retry=True).ok
+    assert project.is_sound()
+
+
+def test_the_cost_of_a_run_is_in_one_currency(project: Project):
+    class Dying(Provider):
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            if request.call == "2.1":
+                raise KeyboardInterrupt
+            return await super().complete(request)
+
+    with pytest.raises(KeyboardInterrupt):
+        project.run("s", [], model=Dying([go("b")]), budgets={"currency": "JPY"})
+    with project.open([], model=Provider([go("b"), finish()]), budgets={"currency": "USD"}) as rt:
+        result = rt.resume("k")
+    assert result.ok
+    assert result.cost is not None
+    assert (result.cost.currency, result.cost.calls, result.cost.unpriced) == ("JPY", 3, 1)
+    spent = [row.cost for row in project.journal.charges() if row.currency == "JPY"]
+    assert result.cost.amount.scaleb(9) == sum(spent)
+    assert project.is_sound()
+
+
+def test_the_budget_of_a_skill_is_found_in_every_normalization_form(tmp_path: Path):
+    write_skill(tmp_path, "caf\N{LATIN SMALL LETTER E WITH ACUTE}", {"a": ["end"]})
+    decomposed = "cafe\N{COMBINING ACUTE ACCENT}"
+    for scope in ("run", "day"):
+        project = Project(tmp_path)
+        budgets = {"skill": {decomposed: {scope: {"tokens": 10}}}}
+        assert project.run(decomposed, [], model=Provider([finish()]), budgets=budgets).status == "limited"
 
 
 # -- waiting for other calls ----------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Talk:
         found = self.rt.journal.find("k")
         if found is None:
             return await self.rt.run("talk", text, run_id="k")
-        self.rt.answer("k", found.question.id, text)
+        self.rt.answer("k", found.wait.id, text)
         return await self.rt.resume("k")
 
     def abort(self, reason: str = "enough", partial: str = "") -> None:

@@ -95,6 +95,18 @@ def test_a_python_model_can_declare_its_price():
     assert Prices().of(None, ScriptedModel([]), NOON) is None
 
 
+def test_a_model_that_the_configuration_names_can_declare_its_price_unless_the_configuration_does():
+    class Priced(ScriptedModel):
+        price = PriceSettings(1.0, 2.0)
+
+    named, configured = ModelSettings("acme.models:Priced"), PriceSettings(3.0, 4.0)
+    price = Prices().of(named, Priced([]), NOON, is_override=False)
+    assert price == Price("USD", 1_000_000_000, 2_000_000_000, source="the model")
+    price = Prices().of(ModelSettings("acme:x", price=configured), Priced([]), NOON, is_override=False)
+    assert price == Price("USD", 3_000_000_000, 4_000_000_000, source="reyn.yaml")
+    assert Prices().of(named, ScriptedModel([]), NOON, is_override=False) is None
+
+
 PRICES = st.builds(
     Price,
     st.just("USD"),

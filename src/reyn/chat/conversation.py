@@ -53,7 +53,17 @@ _CONTINUE_THERE = "Continue there, or leave it there first."
 
 
 class Conversation:
-    """A conversation with an agent. Use it as an async context manager.
+    """A conversation with an agent. Use it as an async context manager:
+
+        async with rt.chat("designer") as chat:
+            reply = await chat.say("hello")
+            print(reply.text)
+
+    - `say` sends a message and returns the reply.
+    - `post` sends a message without waiting for the reply.
+    - `items` streams the conversation's items: messages, deltas, ops, runs, questions, replies.
+    - `answer` replies to a question of the conversation or of one of its runs.
+    - `abort` stops the reply in progress.
 
     Attributes:
         run_id: The run.

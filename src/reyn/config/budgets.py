@@ -5,8 +5,9 @@ A number in YAML is converted by its decimal text, so `0.1` is a tenth. Money is
 
 from __future__ import annotations
 
+import unicodedata
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -78,6 +79,15 @@ class Caps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     def __bool__(self) -> bool:
         return self.tokens is not None or self.cost is not None
+
+
+def skill_caps(settings: BudgetsSettings, scope: Literal["run", "day"]) -> dict[str, Caps]:
+    """Return the caps of skills that have any, by their names in Unicode normalization form C, like those of skills."""
+    found: dict[str, Caps] = {}
+    for name, one in sorted(settings.skill.items()):
+        if caps := Caps.of(one.run if scope == "run" else one.day):
+            found[unicodedata.normalize("NFC", name)] = caps
+    return found
 
 
 def to_nano(amount: float, *, rounds_up: bool = False) -> int:

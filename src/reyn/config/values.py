@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from reyn.config.budgets import BudgetsSettings, Caps, PriceSettings
+from reyn.config.budgets import BudgetsSettings, Caps, PriceSettings, skill_caps
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -498,9 +498,7 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
             on_limit=config.limits.on_limit,
             approval_seconds=config.limits.approval_seconds,
             context=context,
-            skill_budgets={
-                name: caps for name, one in sorted(config.budgets.skill.items()) if (caps := Caps.of(one.run))
-            },
+            skill_budgets=skill_caps(config.budgets, "run"),
             currency=config.budgets.currency,
             classes={name: entry if isinstance(entry, str) else name for name, entry in sorted(config.models.items())},
         )

@@ -25,9 +25,9 @@ class PhaseManifest(msgspec.Struct, frozen=True):
 
     Attributes:
         phase: The phase that receives it.
-        handoff_fields: The fields to select; none selects all of them.
-        narrative_cap: The maximum number of code points of a narrative. 0 omits narratives if fields are selected,
-            and is a cap of 1000 otherwise. The cap alone decides: `narrative` in `handoff_fields` has no effect.
+        handoff_fields: The fields that the phase sees; empty: all fields.
+        narrative_cap: The maximum number of code points of a narrative. 0 means none when `handoff_fields` is set,
+            else 1000. Listing `narrative` in `handoff_fields` has no effect.
         max_tokens: The budget of the assembled text; 0 is unlimited.
 
     Raises:

@@ -333,6 +333,7 @@ def llm_chat(
         max_retries: Maximum number of retries after rejected answers; default: `max_phase_retries` of the project.
         hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
         include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
+            Set it for models that write tool calls as text.
 
     Raises:
         FunctionInvalid: The function cannot be a conversation.

@@ -392,6 +392,7 @@ def llm_function(
         max_retries: Maximum number of retries after rejected answers; default: `max_phase_retries` of the project.
         hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
         include_must_principles: Whether to add the rule that tools are called through the tool call interface only.
+            Set it for models that write tool calls as text.
 
     Returns:
         A function with the same parameters that returns the typed value (an `LLMFunction` or `AsyncLLMFunction`).

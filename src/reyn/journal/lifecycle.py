@@ -136,17 +136,16 @@ def _reserve(life: L, body: kinds.BudgetReserved) -> L:
 
 
 def _settle(life: L, body: kinds.BudgetSettled) -> L:
-    reserved, before = life.reserved, life.charge
-    price = reserved.price if reserved is not None else None
+    price = life.reserved.price if life.reserved is not None else None
     charge = kinds.Charge(
-        before.tokens + body.usage.total,
-        before.cost + (body.cost or 0),
-        before.currency or (price.currency if price is not None else ""),
-        before.calls + 1,
-        before.unpriced + (body.cost is None),
-        before.assumed + (body.basis in ("no_usage", "unknown")),
+        body.usage.total,
+        body.cost or 0,
+        price.currency if price is not None else "",
+        1,
+        int(body.cost is None),
+        int(body.basis in ("no_usage", "unknown")),
     )
-    return replace(life, charge=charge, reserved=None)
+    return replace(life, charge=life.charge + charge, reserved=None)
 
 
 def _add_charge(life: L, body: kinds.SubRunCompleted | kinds.NestedRunEnded) -> L:

@@ -75,6 +75,8 @@ _CACHE_ENTRIES = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
 _EVENTS_PER_PAGE = 2_000
+_IDS = "SELECT run_id FROM runs INDEXED BY sqlite_autoindex_runs_1 WHERE run_id >= ''"
+"""The ids in the index of runs. A run is found by the index: a damaged name in the table would be another run."""
 _MAX_MARKS = 100
 """Maximum number of marks to check, newest first. A journal has one for each user who trusted it."""
 
@@ -419,6 +421,9 @@ class SqliteJournal:
                 (len(prefix), prefix),
             ).fetchall()
             current = [to_row(columns) for columns in rows]
+            known = {name for (name,) in self._reader.execute(_IDS)} if not prefix else None
+            if known is not None and known != (listed := {row.run_id for row in current}):
+                raise sqlite3.DatabaseError(f"the list of runs and its index differ: {sorted(map(str, known ^ listed))[:3]}")
         return [self._current(row) for row in current]
 
     def _current(self, row: RunRow) -> RunRow:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from reyn.config.budgets import Caps
-from reyn.errors import BudgetExceeded, ModelBroken, ModelError, PriceUnknown
+from reyn.config.budgets import Caps, skill_caps
+from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceUnknown
 from reyn.journal import kinds
 from reyn.journal.spending import in_full, run_accounts
 from reyn.kernel.run_state import fold
@@ -45,6 +45,7 @@ _WAIT_SECONDS = 120
 _QUARTER = 900_000_000
 """Microseconds. In every time zone, a day begins at the start of a quarter of an hour."""
 _CACHED_RUNS = 256
+_NO_CAPS = Caps()
 _sleep = asyncio.sleep
 
 
@@ -64,6 +65,14 @@ class BudgetedRun(NamedTuple):
             tokens = source.get(f"{scope}_tokens", tokens)
             cost = source.get(f"{scope}_cost", cost)
         return Caps(tokens, cost)
+
+    def limits_cost(self, raised: Mapping[str, int | None]) -> bool:
+        """Return whether what the run has recorded limits money: its budgets, or a limit that was raised."""
+        own = Caps(None, self.settings.limits.run_cost if self.is_root else None)
+        costs = [self.caps("run", own, raised).cost]
+        costs.append(self.caps("skill", self.settings.skill_budgets.get(self.skill, _NO_CAPS), raised).cost)
+        costs += [value for name, value in self.raised.items() if name.endswith("_cost")]
+        return any(cost is not None for cost in costs)
 
 
 def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
@@ -101,7 +110,7 @@ class Budgets:
         self._roster = roster
         self._zone: tzinfo = _zone(settings.timezone)
         self._day = Caps.of(settings.day)
-        self._skill_days = {name: Caps.of(one.day) for name, one in settings.skill.items()}
+        self._skill_days = skill_caps(settings, "day")
         # Amounts of two currencies do not add up: each currency has its own accounts.
         self._suffix = "" if settings.currency == "USD" else f":{settings.currency}"
         self._prices = Prices(settings.currency, settings.currencies)
@@ -124,7 +133,7 @@ class Budgets:
     @property
     def skills(self) -> tuple[str, ...]:
         """The skills that have a budget of a day."""
-        return tuple(name for name, caps in self._skill_days.items() if caps)
+        return tuple(self._skill_days)
 
     def day_caps(self, skill: str = "") -> Caps:
         """Return the caps of a day, or of a skill on a day."""
@@ -147,6 +156,13 @@ class Budgets:
         skills: dict[str, None] = {}
         for run in (own, *above):
             skills[run.skill] = None
+            if run.settings.currency != self.currency and run.limits_cost(own.raised):
+                # A cap in one currency would allow any amount in another one.
+                raise CurrencyUnknown(
+                    f"run `{run.run_id}` has a budget in {run.settings.currency}, "
+                    f"and the budgets are now in {self.currency}",
+                    hint=f"Set `budgets.currency` to {run.settings.currency} in reyn.yaml, or start a new run.",
+                )
             run_account, skill_account = run_accounts(run.run_id)
             if run.is_root:
                 limits = run.settings.limits
@@ -164,11 +180,11 @@ class Budgets:
             found.append(kinds.Draw(self.account_of(day, skill), "skill_day", caps.tokens, caps.cost))
         return tuple(found)
 
-    def price(self, settings: ModelSettings | None, now: int) -> kinds.Price | None:
+    def price(self, settings: ModelSettings | None, model: Model, now: int) -> kinds.Price | None:
         """Return the price of a model at a time; `None` if it is unknown."""
         override = self._roster.override
         if override is None:
-            return self._prices.of(settings, None, now)
+            return self._prices.of(settings, model, now, is_override=False)
         if self._override_price is None:
             self._override_price = (self._prices.of(settings, override, now),)
         return self._override_price[0]
@@ -181,9 +197,6 @@ class Budgets:
     def currency(self) -> str:
         """The currency of all costs."""
         return self._prices.currency
-
-
-_NO_CAPS = Caps()
 
 
 def _zone(name: str) -> tzinfo:
@@ -306,7 +319,7 @@ class CallBudget:
             return None
         try:
             bound = usage_bound(model, request, settings.window if settings is not None else None)
-            price = self._budgets.price(settings, now)
+            price = self._budgets.price(settings, model, now)
         except ModelError:
             raise
         except Exception as error:

@@ -96,12 +96,14 @@ def refusal_reason(refused: kinds.BudgetRefused, phase: str) -> str:
     """Return why a model call was not made."""
 
     def amount(value: int) -> str:
-        return money_text(value, refused.currency) if refused.currency else f"{value:,} tokens"
+        return money_text(value, "") if refused.currency else f"{value:,}"
 
-    held = f", {amount(refused.reserved)} are reserved by calls in progress" if refused.reserved else ""
+    unit, verb = (refused.currency, "is") if refused.currency else ("tokens", "are")
+    left = max(0, refused.cap - refused.used - refused.reserved)
+    others = f"; calls in progress reserve {amount(refused.reserved)} {unit}" if refused.reserved else ""
     return (
-        f"phase `{phase}`: the next call of `{refused.model}` could use {amount(refused.needed)}; "
-        f"`{refused.limit}` is {amount(refused.cap)}, {amount(refused.used)} are used{held}"
+        f"phase `{phase}`: the next call of `{refused.model}` needs up to {amount(refused.needed)} {unit}, "
+        f"but only {amount(left)} of {amount(refused.cap)} {unit} (`{refused.limit}`) {verb} left{others}"
     )
 
 

@@ -35,7 +35,7 @@ from reyn.kernel.limits import within_allowance
 from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.native_reply import encode_reply
 from reyn.models.protocol import takes_time
-from reyn.models.text_tools import complete_with_text_tools
+from reyn.models.text_tools import complete_with_text_tools, in_words
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -150,7 +150,8 @@ class LlmCallRecorder:
         model = self._open(name)
         if not isinstance(model, ModelError):
             with suppress(ModelError):
-                await budget.reserve_first(name, model, settings, _with_max_tokens(request, settings))
+                sent = self._as_sent(name, _with_max_tokens(request, settings))
+                await budget.reserve_first(name, model, settings, sent)
 
     async def perform(
         self, call: CallModel, request: ModelRequest, tape: Tape, record: Record, budget: CallBudget
@@ -264,7 +265,7 @@ class LlmCallRecorder:
         if isinstance(model, ModelError):
             return model
         try:
-            refused = await budget.reserve(name, model, settings, request)
+            refused = await budget.reserve(name, model, settings, self._as_sent(name, request))
         except ModelError as error:
             return error
         if refused is not None:
@@ -335,9 +336,16 @@ class LlmCallRecorder:
 
     async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelAnswer:
         """Call a model. One without native tools gets the tools of a request in words."""
-        if request.tools and self._roster.answer_form(name) != "tools":
+        if self._needs_words(name, request):
             return await complete_with_text_tools(model, request)
         return await model.complete(request)
+
+    def _needs_words(self, name: str, request: ModelRequest) -> bool:
+        return bool(request.tools) and self._roster.answer_form(name) != "tools"
+
+    def _as_sent(self, name: str, request: ModelRequest) -> ModelRequest:
+        """Return what a model is sent, for the bound of its usage."""
+        return in_words(request) if self._needs_words(name, request) else request
 
     def _log_exception(self, name: str, error: Exception) -> None:
         """Log where a model failed, because the journal records only the message.

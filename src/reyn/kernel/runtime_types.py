@@ -61,7 +61,7 @@ class Cost(msgspec.Struct, frozen=True):
         currency: The currency; empty if no price is known.
         tokens: The tokens that were charged.
         calls: The number of calls, with retries.
-        unpriced: The calls whose price is unknown.
+        unpriced: The calls whose price is unknown or in another currency.
         assumed: The calls that were charged in full, because the model reported no usage or the answer was lost.
     """
 
@@ -96,7 +96,10 @@ class RunResult(msgspec.Struct, frozen=True):
         question: The open question of a waiting run.
         code: The error code of a failed run; docs/reference/errors.md explains it.
         hint: What to do before a failed run is retried.
-        cost: What its model calls were charged; `None` if none was counted, as with scripted models.
+        cost: What its model calls were charged; `None` if none was counted. Calls of scripted models are
+            counted only under a budget.
+        ok: Whether the run is `finished`.
+        exit_code: The exit code of `reyn run` for this status.
     """
 
     run_id: str
@@ -113,10 +116,12 @@ class RunResult(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
+        """Whether the run is `finished`."""
         return self.status == "finished"
 
     @property
     def exit_code(self) -> int:
+        """The exit code of `reyn run` for this status."""
         return EXIT_CODES[self.status]
 
 

@@ -2,8 +2,8 @@
 
 With a `key` or a `base_url`, requests go to the `base_url` and nowhere else. Without both, LiteLLM chooses the server
 and takes the credentials from the environment, which a project may do only if it is trusted
-(`reyn.permissions.trust`). LiteLLM estimates token counts that a server does not report, and ends answers that break
-off as if they were complete; the contract then rejects them.
+(`reyn.permissions.trust`). LiteLLM estimates token counts that a server does not report, and reports truncated answers
+as complete; the contract then rejects them.
 """
 
 from __future__ import annotations

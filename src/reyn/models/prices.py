@@ -46,27 +46,37 @@ class Prices:
         self._listed: dict[tuple[str, str | None], Any] = {}
         self._converted: dict[int, tuple[Any, Price | None]] = {}
 
-    def of(self, settings: ModelSettings | None, override: Model | None, now: int) -> Price | None:
+    def of(
+        self, settings: ModelSettings | None, model: Model | None, now: int, *, is_override: bool = True
+    ) -> Price | None:
         """Return the price of a model at a time; `None` if it is unknown.
+
+        A model that the caller passed as an object knows its price best. For one that the configuration names, a price
+        in the configuration comes before the one that its class declares.
 
         Args:
             settings: The settings of the model.
-            override: The model, if the caller passed it as an object.
+            model: The model, which may declare its price; `None` if it is not opened.
             now: Microseconds since 1970.
+            is_override: Whether the caller passed the model as an object.
 
         Raises:
             CurrencyUnknown: The price is in a currency without a rate.
         """
-        if override is not None:
-            if isinstance(override, DeclaresPrice):
-                return self._from_settings(override.price, "the model")
-            if settings is None and isinstance(override, DeclaresSettings):
-                settings = override.settings
+        is_override = is_override and model is not None
+        if is_override:
+            if isinstance(model, DeclaresPrice):
+                return self._from_settings(model.price, "the model")
+            if settings is None and isinstance(model, DeclaresSettings):
+                settings = model.settings
         if settings is None:
             return None
         if settings.price is not None:
             return self._from_settings(settings.price, "reyn.yaml")
-        if override is None and settings.model.partition(":")[0] in FREE_ADAPTERS:
+        own = getattr(model, "price", None)  # asking the protocol takes longer than the lookup
+        if isinstance(own, PriceSettings):
+            return self._from_settings(own, "the model")
+        if not is_override and settings.model.partition(":")[0] in FREE_ADAPTERS:
             return self._from_settings(_FREE, "no provider")
         return self._from_table(settings, now)
 

@@ -302,7 +302,7 @@ class DeclaresImages(Protocol):
 
 @runtime_checkable
 class DeclaresPrice(Protocol):
-    """A model that is passed from Python and declares what a million of its tokens costs."""
+    """A model written in Python that declares what a million of its tokens costs."""
 
     @property
     def price(self) -> PriceSettings:

@@ -21,7 +21,7 @@ async def complete_with_text_tools(model: Model, request: ModelRequest) -> Model
     """Call a model without native tools; return its reply with the tool calls of its answer."""
     if not request.tools:
         return await model.complete(request)
-    reply = await model.complete(_in_words(request))
+    reply = await model.complete(in_words(request))
     try:
         answer = msgspec.json.decode(reply.text)
     except (msgspec.DecodeError, RecursionError):
@@ -35,7 +35,8 @@ async def complete_with_text_tools(model: Model, request: ModelRequest) -> Model
     return reply
 
 
-def _in_words(request: ModelRequest) -> ModelRequest:
+def in_words(request: ModelRequest) -> ModelRequest:
+    """Return a request whose tools are described in its system message and in its contract."""
     messages, text = list(request.messages), _instructions(request)
     if messages and messages[0].role == "system":
         messages[0] = msgspec.structs.replace(messages[0], text=f"{messages[0].text}\n{text}")

@@ -168,12 +168,12 @@ class Env(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True):
     """The result of `Op.plan`: the intended changes of an op, before it has any effect.
 
-    The fields determine what the kernel does next:
+    The fields determine what Reyn does next:
 
-    - `changes`: it applies the changes and returns `result`, without calling `perform`.
-    - `request`: it fulfils the request, sets `answer`, and calls `perform`.
+    - `changes`: Reyn applies the changes and returns `result`, without calling `perform`.
+    - `request`: Reyn fulfils the request, sets `answer`, and calls `perform`.
     - `result` only: the op is complete.
-    - none of these: it calls `perform`.
+    - none of these: Reyn calls `perform`.
 
     Attributes:
         rule: The permission rule that allows the op; empty if the op failed before permissions were checked.

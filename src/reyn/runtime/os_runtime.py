@@ -177,12 +177,11 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
             check: Validates the final output in addition to its schema, for skills with `checks_output`. It returns
                 the JSON path and the message of an error, or two empty strings. After an error, Reyn calls the model
                 again.
-            within: The scope of the op whose code makes this call (`current_scope`). The new run is then a sub-run of
-                the run that performs the op. If Reyn repeats the op after a crash, the same call continues the same
-                sub-run.
+            within: Pass `current_scope()` inside an op to start a sub-run of the op's run. If Reyn repeats the op
+                after a crash, the same call continues the same sub-run.
             history: Earlier messages, if the entry phase is a conversation: `Message` objects, or dicts in the format
-                of chat completion APIs. Messages that `transcript` returned are not stored again. System messages are
-                ignored, because the phase has its own system prompt.
+                of chat completion APIs. Messages from `rt.transcript()` are already stored; Reyn references them.
+                System messages are ignored, because the phase has its own system prompt.
 
         Raises:
             SkillNotFound: There is no skill with this name or path.

@@ -1,7 +1,7 @@
 """Agents: who holds a conversation. An agent is a Markdown file; together with the standard skill `chat` it is a skill.
 
-`reyn/agents/NAME.md` names the skills, ops, permissions, model and memory of the agent; its body is the agent's role.
-The agent `default` exists without a file. A project can replace the skill `chat` like any other.
+`reyn/agents/NAME.md` names the skills, ops, permissions, model and memory of the agent; its body contains the agent's
+instructions. The agent `default` exists without a file. A project can replace the skill `chat` like any other.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         name: The agent's name.
-        role: What the model is told about its role; empty for the default agent.
+        role: The agent's instructions, which precede those of the skill `chat`; empty for the default agent.
         description: What the agent is for. Other agents see it.
         model: The model that answers; `None` for the project's.
         model_class: The class of the model that answers, if `model` is not set.
@@ -78,7 +78,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
         permissions: What it requests, as a skill does.
         required_credentials: The secrets that its ops may use.
         budget: What one conversation may use.
-        memory: Whether it remembers in files of its own and in shared ones, in shared ones only, or not at all.
+        memory: The memories in files that it uses: `own` and shared ones, only `shared` ones, or `none`.
     """
 
     name: str
@@ -183,7 +183,7 @@ class Agents:
             message = f"`name` is `{value['name']}`, but the file is `{path.name}`"
             findings.append(document.finding(codes.WRONG_NAME, message, "name", fix=f"write `name: {path.stem}`"))
         if not findings and len(document.body) > MAX_ROLE_CHARS:
-            message = f"the role has {len(document.body)} characters; at most {MAX_ROLE_CHARS} are allowed"
+            message = f"the instructions have {len(document.body)} characters; at most {MAX_ROLE_CHARS} are allowed"
             findings.append(document.finding(codes.WRONG_VALUE, message, fix="shorten it; every turn pays for it"))
         if findings:
             raise SkillInvalid(f"agent `{name}` has errors:", findings)

@@ -17,13 +17,16 @@ description: What this agent is for
 # skills: [summarize, "report_*"]   # default: all skills
 # budget: {{tokens: 200000}}
 ---
-You are {name}. Say here who the agent is and how it talks.
+You are {name}. Write here the agent's instructions: who it is and how it answers.
 """
 
 
 @click.group(epilog="Example: reyn agent new designer")
 def command() -> None:
-    """Create, list, show and remove agents. An agent is a file reyn/agents/NAME.md: its role and what it may do."""
+    """Create, list, show and remove agents.
+
+    An agent is a file reyn/agents/NAME.md: its instructions and what it may use.
+    """
 
 
 @command.command("new", epilog="Example: reyn agent new designer")

@@ -154,8 +154,9 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What model calls were charged: tokens, and money in billionths of `currency`.
 
-    `unpriced` counts the calls whose price is unknown; `cost` does not include them. `assumed` counts the calls that
-    were charged in full, because the model reported no usage or the outcome of the call is unknown.
+    `unpriced` counts the calls whose price is unknown or in another currency; `cost` does not include them. `assumed`
+    counts the calls that were charged in full, because the model reported no usage or the outcome of the call is
+    unknown.
     """
 
     tokens: Count = 0
@@ -166,12 +167,14 @@ class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     assumed: Count = 0
 
     def __add__(self, other: Charge) -> Charge:
+        # Amounts of two currencies do not add up.
+        is_foreign = bool(self.currency and other.currency and self.currency != other.currency)
         return Charge(
             self.tokens + other.tokens,
-            self.cost + other.cost,
+            self.cost + (0 if is_foreign else other.cost),
             self.currency or other.currency,
             self.calls + other.calls,
-            self.unpriced + other.unpriced,
+            self.unpriced + (other.calls if is_foreign else other.unpriced),
             self.assumed + other.assumed,
         )
 
