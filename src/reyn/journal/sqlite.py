@@ -423,9 +423,8 @@ class SqliteJournal:
             current = [to_row(columns) for columns in rows]
             known = {name for (name,) in self._reader.execute(_IDS)} if not prefix else None
             if known is not None and known != (listed := {row.run_id for row in current}):
-                raise sqlite3.DatabaseError(
-                    f"the list of runs and its index differ: {sorted(map(str, known ^ listed))[:3]}"
-                )
+                names = sorted(map(str, known ^ listed))[:3]
+                raise sqlite3.DatabaseError(f"the list of runs and its index differ: {', '.join(names)}")
         return [self._current(row) for row in current]
 
     def _current(self, row: RunRow) -> RunRow:
