@@ -182,7 +182,7 @@ def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
     terminal.wait_for("stopped")
     terminal.type("hi\r")
     terminal.wait_for("Hello!")
-    terminal.type("\x04")
+    terminal.type("/quit\r")
     output = terminal.end()
     assert output.code == 0
     assert [row["text"] for row in reyn("chats", "--messages", "c", "--json").json] == [

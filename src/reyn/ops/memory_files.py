@@ -102,13 +102,14 @@ def read_memories(root: Path, scopes: Sequence[str]) -> Iterator[Memory]:
                 if name != entry.name and _SLUG.match(name):
                     stamp = _stamp(entry)
                     found.append((-stamp[0], name, stamp))
+        prefix = str(folder)
         for _, name, stamp in sorted(found)[:MAX_FILES]:
-            path = folder / f"{name}.md"
-            known = _read_before.get(str(path))
+            path = f"{prefix}/{name}.md"  # a `Path` costs more than all the rest
+            known = _read_before.get(path)
             if known is None or known[0] != stamp:
                 if len(_read_before) >= _MAX_CACHED:
                     _read_before.clear()
-                known = _read_before[str(path)] = (stamp, _read(root, path, name, scope))
+                known = _read_before[path] = (stamp, _read(root, folder / f"{name}.md", name, scope))
             yield known[1]
 
 
