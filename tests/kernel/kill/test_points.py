@@ -22,8 +22,8 @@ EVERYWHERE = [
 ]
 
 
-THINNED = 1 if os.environ.get("KILL_EVERYWHERE") else 3
-"""`make chaos` kills at every point; the default run at one point in three."""
+THINNED = 1 if os.environ.get("KILL_EVERYWHERE") else 5
+"""`make chaos` kills at every point; the default run at one point in five."""
 
 
 @pytest.mark.parametrize(("make", "share", "of"), EVERYWHERE)
