@@ -11,7 +11,7 @@ from reyn.ops.file.patterns import Pattern
 from reyn.ops.file.reading import text_at
 from reyn.ops.memory import scopes_of
 from reyn.ops.memory_files import MEMORY_RANKING, read_memories, search_memories
-from reyn.ops.op import Overview, Plan
+from reyn.ops.op import Complete, Overview
 from reyn.permissions import Denied, refusal
 from reyn.ranking import best_matches
 from reyn.vocabulary import OpForm, OpSpec
@@ -69,11 +69,8 @@ class RecallOp:
 
     spec = OpSpec("recall", _FORM.summary, "pure", forms=(_FORM,), has_overview=True)
 
-    def plan(self, call: Call, env: Env) -> Plan | Denied:
-        return Plan("default: search what may be read", result=self._found(call, env))
-
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        raise NotImplementedError("the plan has the result")
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
+        return Complete("default: search what may be read", result=self._found(call, env))
 
     def _found(self, call: Call, env: Env) -> Result:
         query, limit = call.args["query"], call.args.get("limit", 5)
