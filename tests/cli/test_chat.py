@@ -108,6 +108,16 @@ def test_a_fork_says_something_else_in_place_of_a_message(here: Path, chat, reyn
     assert chat("x\n", "--fork", "c").code == 2
 
 
+def test_the_messages_of_another_run_are_refused(here: Path, reyn):
+    from tests.support import finish, go
+
+    write_answers(here, go("second"), finish())
+    reyn("run", "pair", '{"text": "in"}', "--run-id", "p")
+    output = reyn("chats", "--messages", "p")
+    assert output.code == 2
+    assert "RYN426" in output.err
+
+
 def test_conversations_are_searched_by_their_messages(here: Path, chat, reyn):
     write_answers(here, reply("Tea is fine."), reply("Coffee."))
     chat("drink?\n", "--run-id", "one")

@@ -241,3 +241,9 @@ def test_instructions_have_no_field_lists_or_literals(folder: Path):
     for phase in skill.phases.values():
         assert not listed.search(phase.instructions), phase.name
         assert not re.search(r"""[`"{}<>_\d]""", phase.instructions), phase.name
+
+
+def test_the_reference_explains_the_permissions_of_every_skill():
+    page = Path(__file__).parents[2] / "docs" / "reference" / "stdlib.md"
+    text = page.read_text(encoding="utf-8")
+    assert [name for name in EXPECTED if f"$ reyn permissions explain {name}\n" not in text] == []

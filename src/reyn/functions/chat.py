@@ -235,7 +235,7 @@ class LLMChat(Decorated, Generic[P]):
         copy = self.options(key=key)
         if run is None or copy.conversation == run:
             raise CallImpossible(
-                f"{definition.what}: a copy needs the key of a conversation and another one for itself",
+                f"{definition.what}: pass the key of the new conversation; the chat needs a key, too",
                 hint='Call `chat.options(key="a").fork("b")`.',
             )
         runtime = definition.view(await definition.async_runtime(current_scope()))

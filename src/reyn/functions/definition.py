@@ -210,7 +210,7 @@ def enclosing(scope: RunScope | None, runtime: OSRuntime, run_id: str | None) ->
 
 
 def _module_name(function: Callable[..., Any]) -> str:
-    """Return the module of a function; of the main program, the name under which another one would import it."""
+    """Return the module of a function; for `__main__`, the name under which other modules import it."""
     name: str = getattr(function, "__module__", None) or ""
     if name != "__main__":
         return name

@@ -157,7 +157,7 @@ class Budgets:
         for run in (own, *above):
             skills[run.skill] = None
             if run.settings.currency != self.currency and run.limits_cost(own.raised):
-                # A cap in one currency would allow any amount in another one.
+                # A cap in one currency would not limit charges in a second currency.
                 raise CurrencyUnknown(
                     f"run `{run.run_id}` has a budget in {run.settings.currency}, "
                     f"and the budgets are now in {self.currency}",

@@ -138,7 +138,7 @@ def to_event(
 def images_error(wait: kinds.Question | None, images: Sequence[AttachedImage]) -> str:
     """Return why the images of a reply are invalid; empty if they are valid."""
     if images and (wait is None or wait.reason != kinds.MESSAGE):
-        return "the question takes no images; only what is said in a conversation has some"
+        return "the question takes no images; only messages of a conversation can have images"
     for image in images:
         try:
             content = base64.b64decode(image.data, validate=True)

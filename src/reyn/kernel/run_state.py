@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SETTLED = Recovery()
 _UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled)
-"""Inputs that come with another one, which counts their time: a visit has two of them for each call."""
+"""Inputs recorded together with a second input, which counts their time: each model call has two of them."""
 
 EMPTY = RunState()
 

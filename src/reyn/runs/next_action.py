@@ -57,6 +57,8 @@ def _raise_limit(journal: Journal, run_id: str) -> NextAction:
     if state.stop.limit is None:
         return NextAction("resume", run_id, limit="")
     name, reached = state.stop.limit
+    if name == "max_prompt_tokens":  # the reason names the tokens of the parts that are never truncated
+        return NextAction("resume", run_id, limit=name)
     cap = _cap(journal, state, name) or reached
     open_sub_runs = [row for row in descendants(journal, run_id) if row.status not in ENDED]
     usage = _usage(name, (state, *(fold(journal.read(row.run_id)) for row in open_sub_runs)))

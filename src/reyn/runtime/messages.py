@@ -211,8 +211,10 @@ def checked_message(text: str) -> str:
         MessageInvalid: It is not valid Unicode.
     """
     if not text.strip():
-        raise InputInvalid("the message is blank")
+        raise InputInvalid("the message is blank", hint="Say something.")
     if len(text) > MAX_MESSAGE_CHARS:
-        raise InputInvalid(f"the message has {len(text)} characters; at most {MAX_MESSAGE_CHARS} are allowed")
+        raise InputInvalid(
+            f"the message has {len(text)} characters; at most {MAX_MESSAGE_CHARS} are allowed", hint="Shorten it."
+        )
     check_message(NormalizedMessage("user", text))
     return text

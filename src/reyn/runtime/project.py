@@ -67,7 +67,7 @@ _MAX_CHECKED = 64
 
 
 class Project:
-    """An open project. A project that is derived from another one, its `base`, shares journal, secrets and servers.
+    """An open project. A derived project shares journal, secrets and servers with its `base`.
 
     Attributes:
         root: The project's folder.

@@ -97,5 +97,8 @@ def split_name(name: str) -> tuple[str, str]:
     """
     scope, separator, slug = name.rpartition("/")
     if not re.match(SLUG, slug) or (separator and not is_valid_name(scope)):
-        raise InputInvalid(f"`{name}` cannot be a memory; names are lower case, such as `tea` or `designer/tea`")
+        raise InputInvalid(
+            f"`{name}` cannot be the name of a memory",
+            hint="Use lower case letters, digits, `_` and `-`: `tea`, or `designer/tea` for a memory of one agent.",
+        )
     return (scope or SHARED), slug

@@ -8,6 +8,7 @@ import click
 
 from reyn.cli.output import clean, json_option, print_json, print_table, short, time_of
 from reyn.cli.project import open_existing_project
+from reyn.errors import ConversationInvalid
 from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ def _print_messages(runtime: SyncRuntime, run: str, *, as_json: bool) -> None:
     from reyn.cli.chat.printing import printable
 
     row = runtime.find(run)
+    if not row.skill.startswith(PREFIX):
+        raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
     said = read_messages(runtime.events(row.run_id), runtime.content)
     if as_json:
         print_json(said)
