@@ -145,7 +145,7 @@ def run_case(name: str, target: Target, seed: int) -> Outcome:
     folder.mkdir()
     report.touch()
     try:
-        resident = _pages(1)
+        resident = _anonymous_bytes()
         status, usage, is_hung = _in_limited_child(lambda: target(Case(name, seed, folder, report)), scratch / "output")
         memory = max(0, usage.ru_maxrss * 1024 - resident)
         outcome = Outcome(name, seed, cpu=usage.ru_utime + usage.ru_stime, memory=memory)
@@ -203,9 +203,18 @@ def _in_limited_child(work: Callable[[], Any], output: Path) -> tuple[int, resou
     return os.waitstatus_to_exitcode(status), usage, is_hung
 
 
-def _pages(field: int) -> int:
-    """Return the size (0) or the resident size (1) of this process in bytes."""
-    return int(Path("/proc/self/statm").read_text().split()[field]) * resource.getpagesize()
+def _anonymous_bytes() -> int:
+    """Return what a forked process begins with.
+
+    Mapped files do not count: their pages are not resident in a child until it touches them, and a test runner may have
+    mapped the weights of a model.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+def _address_space() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _work_and_exit(work: Callable[[], Any], output: Path) -> None:
@@ -214,7 +223,7 @@ def _work_and_exit(work: Callable[[], Any], output: Path) -> None:
         os.setpgid(0, 0)
         faulthandler.disable()  # a test runner's: it would print our crashes as its own
         _redirect(output)
-        space = _pages(0) + _ADDRESS_SPACE
+        space = _address_space() + _ADDRESS_SPACE
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS + 1, CPU_SECONDS + 2))
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
