@@ -20,6 +20,7 @@ from reyn.journal.kinds.budget import (
 from reyn.journal.kinds.conversation import (
     ContextCompacted,
     ContextMutated,
+    ConversationRenamed,
     ExperienceForgotten,
     ExperienceRemembered,
     MemoryChanged,
@@ -146,6 +147,7 @@ __all__ = [
     "ContextLogFailed",
     "ContextMutated",
     "ControlDecided",
+    "ConversationRenamed",
     "Count",
     "DecisionDeferred",
     "DecisionProposed",
