@@ -32,7 +32,7 @@ MAX_FILES = 2_000
 _SLUG = re.compile(SLUG)
 _MAX_CACHED = 20_000
 _MAX_FOLDERS = 1_000
-_Stamp = tuple[str, int, int, int, int]
+_Stamp = tuple[str, int, int, int]
 _read_before: dict[str, tuple[_Stamp, Memory]] = {}
 """The files that this process has read; one is read again if its stamp has changed."""
 _listed_before: dict[str, tuple[list[_Stamp], tuple[Memory, ...]]] = {}
@@ -108,31 +108,32 @@ def _memories_of(root: Path, scope: str) -> tuple[Memory, ...]:
     known = _listed_before.get(folder)
     if known is not None and known[0] == stamps:
         return known[1]
-    named = [(-stamp[1], stamp[0].removesuffix(".md"), stamp) for stamp in stamps]
-    memories = tuple(
-        _cached(root, f"{folder}/{name}.md", name, scope, stamp)
-        for _, name, stamp in sorted(one for one in named if _SLUG.match(one[1]))[:MAX_FILES]
-    )
+    named = [(stamp[0].removesuffix(".md"), stamp) for stamp in stamps]
+    latest = sorted((-_modified(f"{folder}/{stamp[0]}"), name, stamp) for name, stamp in named if _SLUG.match(name))
+    memories = tuple(_cached(root, f"{folder}/{name}.md", name, scope, stamp) for _, name, stamp in latest[:MAX_FILES])
     if len(_listed_before) >= _MAX_FOLDERS:
         _listed_before.clear()
     _listed_before[folder] = (stamps, memories)
     return memories
 
 
+def _modified(path: str) -> int:
+    try:
+        return Path(path).lstat().st_mtime_ns
+    except OSError:  # it was removed meanwhile
+        return 0
+
+
 def _stamps(folder: str) -> list[_Stamp]:
     """Return what changes when a Markdown file in a folder does. Every turn of a conversation looks at all of them."""
-    found: list[_Stamp] = []
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            name = entry.name
-            if not name.endswith(".md"):
-                continue
-            try:
-                state = entry.stat()
-            except OSError:  # a link that leads nowhere
-                state = entry.stat(follow_symlinks=False)
-            found.append((name, state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino))
-    return found
+    for follows_links in (True, False):  # a link may lead nowhere
+        with suppress(OSError), os.scandir(folder) as entries:
+            return [
+                (name, (state := entry.stat(follow_symlinks=follows_links)).st_ctime_ns, state.st_size, state.st_ino)
+                for entry in entries
+                if (name := entry.name).endswith(".md")
+            ]
+    return []
 
 
 def _cached(root: Path, path: str, name: str, scope: str, stamp: _Stamp) -> Memory:

@@ -94,10 +94,11 @@ def _stamp(folder: str) -> tuple[object, ...] | None:
         try:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
-                    state = entry.stat()
-                    found.append((entry.path, state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino))
                     if entry.is_dir():
                         folders.append(entry.path)
+                    else:  # whatever changes a file changes its ctime
+                        state = entry.stat()
+                        found.append((entry.path, state.st_ctime_ns, state.st_size, state.st_ino))
         except FileNotFoundError:  # a folder that does not exist, or a file that disappeared meanwhile
             found.append(None)
         except OSError:
