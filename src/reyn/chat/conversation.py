@@ -23,6 +23,7 @@ from reyn.chat.items import (
     QuestionAsked,
     Reply,
     Restarted,
+    RunProgressed,
     RunReported,
     RunStarted,
     Stopped,
@@ -108,12 +109,15 @@ class Conversation:
         self._usage = kinds.Usage()
         self._partial: list[str] = []
         self._is_plain = False
+        self._received = 0
         self._names: dict[str, str] = {}
+        self._skills: dict[str, str] = {}
         self._is_busy = False
         self._is_ready = asyncio.Event()
         self._stopped: Stopped | None = None
         self.questions = InterventionRegistry()
         self.runs = SkillRunner(self._runtime, run_id, self._put, self.questions)
+        self._progress: dict[str, RunProgressed] = {}
 
     @property
     def is_busy(self) -> bool:
@@ -124,6 +128,16 @@ class Conversation:
     def usage(self) -> kinds.Usage:
         """The tokens of the conversation so far."""
         return self._usage
+
+    @property
+    def received(self) -> int:
+        """The characters of the model's answer that have arrived, while the agent works on a reply."""
+        return self._received
+
+    @property
+    def progress(self) -> list[RunProgressed]:
+        """Where the skills are that the agent waits for, the outermost first, then those in the background."""
+        return [*self._progress.values(), *self.runs.progress]
 
     # -- opening and leaving --------------------------------------------------------------------------
 
@@ -328,6 +342,7 @@ class Conversation:
     # -- events ---------------------------------------------------------------------------------------
 
     def _on_delta(self, delta: ModelDelta) -> None:
+        self._received += len(delta.text)
         if self._is_plain and delta.run_id == self.run_id:
             self._partial.append(delta.text)
             self._put(Delta(delta.text))
@@ -335,9 +350,16 @@ class Conversation:
     def _on_event(self, event: Event) -> None:
         body = decode(event)
         if isinstance(body, kinds.SubRunStarted) and not body.background:
+            self._skills[body.run] = body.skill
             self._put(RunStarted(body.run, body.skill))
         if isinstance(body, kinds.SubRunCompleted):
+            self._progress.pop(body.run, None)
+            self._skills.pop(body.run, None)
             self._put(RunReported(body.run, "failed" if body.artifact is None else "finished", body.error))
+        if isinstance(body, kinds.PhaseStarted) and event.run_id in self._skills:
+            item = RunProgressed(event.run_id, self._skills[event.run_id], body.phase, body.visit)
+            self._progress[event.run_id] = item
+            self._put(item)
         if event.run_id == self.run_id:
             self._on_own_event(body)
 
@@ -346,7 +368,7 @@ class Conversation:
         match body:
             case kinds.SubRunStarted(background=True, problem=""):
                 self._put(RunStarted(body.run, body.skill, background=True))
-                self.runs.start(body.run, body.skill)
+                self.runs.start(body.run)
             case kinds.RunStarted():
                 self._put(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
                 early, self._early = self._early, []
@@ -363,8 +385,9 @@ class Conversation:
                 self._put(MessageReceived(msgspec.json.decode(content(body.value)), body.by))
             case kinds.PhaseStarted():
                 self._is_busy = True
+                self._progress.clear()
             case kinds.FrameBuilt(form=form):
-                self._is_plain, self._partial = form == "tools", []
+                self._is_plain, self._partial, self._received = form == "tools", [], 0
             case kinds.LlmResponded(usage=usage) if usage:
                 self._usage += usage
             case kinds.ModelRetried(message=reason) | kinds.ModelSwitched(message=reason):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reyn.chat.services.budget_gateway import BudgetGateway
 from reyn.chat.services.memory_service import MemoryService
-from reyn.cli.output import clean, short
+from reyn.cli.output import budget_text, charge_text, clean, short, tokens_text
 from reyn.errors import ReynError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ COMMANDS = {
     "/cancel": "RUN: cancel a run in the background",
     "/skills": "list the skills that the agent can run",
     "/memory": "list what the agent remembers",
-    "/usage": "show the tokens of the conversation",
+    "/usage": "show tokens, cost, and the budgets that hold",
     "/rename": "TITLE: give the conversation a title",
     "/questions": "list the open questions",
     "/id": "show the id of the conversation",
@@ -86,12 +86,11 @@ class ChatCommands:
                 self._echo(f"  {experience.id}: {short(experience.text, 100)}")
 
     def _usage(self, _: str) -> None:
-        if not self._is_recorded:
-            self._echo("  0 tokens")
-            return
         spending = BudgetGateway(self._runtime, self._conversation.run_id).spending()
-        limit = "" if spending.limit is None else f" of {spending.limit:,}"
-        self._echo(f"  {spending.usage.total:,}{limit} tokens")
+        cost = f", {charge_text(spending.charge)}" if spending.charge.calls else ""
+        self._echo(f"  {tokens_text(spending.usage)}{cost}")
+        for status in spending.budgets:
+            self._echo(f"  {budget_text(status)}")
 
     def _rename(self, title: str) -> None:
         if not self._is_recorded:

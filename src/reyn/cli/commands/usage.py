@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from reyn.cli.ages import Age
-from reyn.cli.output import clean, json_option, print_json, print_table
+from reyn.cli.output import budget_text, clean, json_option, print_json, print_table
 from reyn.cli.project import open_existing_project
 from reyn.cli.usage_plot import cost_text, to_svg, to_text
-from reyn.config.budgets import amount_text, money_text
+from reyn.config.budgets import amount_text
 from reyn.runs.usage import GROUPINGS
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def command(by: str, since: int | None, form: str, as_json: bool) -> None:
             calls = "call" if report.total.assumed == 1 else "calls"
             click.echo(f"{report.total.assumed:,} {calls} without a reported usage, charged in full")
     for status in report.budgets:
-        click.echo(f"today: {_budget_text(status)}")
+        click.echo(f"today: {budget_text(status)}")
 
 
 def _cells(row: UsageRow) -> tuple[str, ...]:
@@ -96,12 +96,3 @@ def _budget_json(status: BudgetStatus) -> dict[str, Any]:
         "reserved": amount(status.reserved),
         "currency": status.currency or None,
     }
-
-
-def _budget_text(status: BudgetStatus) -> str:
-    def amount(value: int) -> str:
-        return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
-
-    skill = f" of skill {clean(status.skill)}" if status.skill else ""
-    held = f", {amount(status.reserved)} reserved" if status.reserved else ""
-    return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
