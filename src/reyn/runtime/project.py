@@ -25,7 +25,7 @@ from reyn.kernel.budgets import Budgets
 from reyn.kernel.compiled_skill import RunContext
 from reyn.kernel.hooks import check_hooks, hook_name
 from reyn.kernel.op_performer import roots_of
-from reyn.kernel.ports import SystemClock, TimedIds, Unattended
+from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.lint import lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from reyn.journal import Blob, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.hooks import Hook
-    from reyn.kernel.ports import Clock, Ids, People
+    from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.models import Model
     from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
