@@ -171,13 +171,7 @@ class Agents:
             document = parse_front_matter(read_text(path, label, inside=self._root), label)
         except DocumentError as error:
             raise SkillInvalid(f"agent `{name}` has errors:", [error.finding]) from error
-        findings = check_keys(
-            document,
-            AgentFrontMatter,
-            unknown=codes.UNKNOWN_KEY,
-            missing=codes.MISSING_KEY,
-            wrong=codes.WRONG_VALUE,
-        )
+        findings = check_keys(document, AgentFrontMatter, codes.FRONT_MATTER)
         value = document.value if isinstance(document.value, dict) else {}
         if not findings and value["name"] != nfc(path.stem):
             message = f"`name` is `{value['name']}`, but the file is `{path.name}`"
