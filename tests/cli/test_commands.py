@@ -61,7 +61,7 @@ def test_input_is_read_from_a_file_or_from_stdin(here: Path, reyn, monkeypatch: 
     assert reyn("run", "pair", "-").code == 0
     assert reyn("run", "pair", "@missing.json").code == 2
     output = reyn("run", "pair", "{not json")
-    assert (output.code, "starts with a brace but is not a JSON object" in output.err) == (2, True)
+    assert (output.code, "starts with a brace but is not valid JSON: line 1, column 2: expecting" in output.err) == (2, True)
 
 
 def test_reading_commands_print_text_or_json(here: Path, reyn):

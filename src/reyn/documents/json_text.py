@@ -9,7 +9,19 @@ import msgspec
 
 
 class JsonError(ValueError):
-    """A text is not JSON. The message has the line and the column, if they are known, and the reason."""
+    """A text is not JSON. The message has the position and the reason.
+
+    Attributes:
+        reason: What is wrong.
+        line: The line, counted from 1; 0 if the error has no position.
+        column: The column, counted from 1.
+    """
+
+    def __init__(self, reason: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {reason}" if line else reason)
+        self.reason = reason
+        self.line = line
+        self.column = column
 
 
 def decode_json(text: str) -> Any:
@@ -21,20 +33,20 @@ def decode_json(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise JsonError(_problem(text, error)) from error
+        raise _located(text, error) from error
 
 
-def _problem(text: str, error: Exception) -> str:
-    """Return the position and the reason. The standard library reports both; msgspec reports a byte offset."""
+def _located(text: str, error: Exception) -> JsonError:
+    """Return the error with the position that the standard library finds; msgspec reports a byte offset."""
     try:
         json.loads(text, parse_constant=_reject_constant)
-    except json.JSONDecodeError as located:
-        return f"line {located.lineno}, column {located.colno}: {located.msg[:1].lower()}{located.msg[1:]}"
+    except json.JSONDecodeError as found:
+        return JsonError(f"{found.msg[:1].lower()}{found.msg[1:]}", found.lineno, found.colno)
     except RecursionError:
-        return "it is nested too deeply"
+        return JsonError("it is nested too deeply")
     except ValueError as constant:
-        return str(constant)
-    return "it is not Unicode text" if isinstance(error, UnicodeEncodeError) else str(error)
+        return JsonError(str(constant))
+    return JsonError("it is not Unicode text" if isinstance(error, UnicodeEncodeError) else str(error))
 
 
 def _reject_constant(name: str) -> None:
