@@ -54,7 +54,7 @@ def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
         (("memory", "forget", "tea"), "did you mean `rm`?"),
         (("memory", "serch"), "did you mean `search`?"),
         (("permissions", "pair"), "did you mean `reyn permissions explain pair`?"),
-        (("secret", "zzz"), "the commands are `allow`, `list`, `rm`, `set`"),
+        (("secret", "zzz"), "the commands are `allow`, `list`, `revoke`, `rm`, `set`"),
     ],
 )
 def test_an_unknown_command_of_a_group_names_what_was_meant(

@@ -68,7 +68,10 @@ def list_agents(as_json: bool) -> None:
         return
     width = max(len(row["name"]) for row in rows)
     for row in rows:
-        click.echo(clean(f"{row['name']:<{width}}  {row['description'] or row['error']}".rstrip()))
+        first, *others = (row["description"] or row["error"]).split("\n")
+        click.echo(clean(f"{row['name']:<{width}}  {first}".rstrip()))
+        for line in others:
+            click.echo(clean(f"{'':<{width}}  {line}"))
 
 
 @command.command("show", epilog="Example: reyn agent show designer")
