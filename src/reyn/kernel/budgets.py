@@ -11,12 +11,10 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec.structs import replace
-
 from reyn.config.budgets import Caps, skill_caps
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceUnknown
 from reyn.journal import kinds
-from reyn.journal.spending import in_full, run_accounts
+from reyn.journal.spending import in_full, not_billed, run_accounts
 from reyn.kernel.run_state import fold
 from reyn.models.prices import Prices, cost_of, highest_cost
 from reyn.models.usage_bound import usage_bound
@@ -356,19 +354,15 @@ class CallBudget:
         reserved = self._tape.state.reserved
         if reserved is None or self._is_abandoned:
             return
-        settled = in_full(reserved)
-        if isinstance(outcome, ModelError):
-            if not outcome.may_be_billed:
-                settled = replace(
-                    settled, usage=kinds.Usage(), basis="not_billed", cost=None if settled.cost is None else 0
-                )
-        elif outcome is None or not 0 < outcome.total <= MAX_USAGE:
-            settled = replace(settled, basis="no_usage")
-        else:
+        if isinstance(outcome, kinds.Usage) and 0 < outcome.total <= MAX_USAGE:
             cost = None if reserved.price is None else cost_of(reserved.price, outcome)
             over = max(0, outcome.input_tokens - reserved.input_tokens)
             over += max(0, outcome.output_tokens - reserved.output_tokens)
-            settled = replace(settled, usage=outcome, basis="usage", cost=cost, over=over)
+            settled = kinds.BudgetSettled(reserved.call, reserved.attempt, outcome, "usage", cost, over)
+        elif not isinstance(outcome, ModelError):
+            settled = in_full(reserved, "no_usage")
+        else:
+            settled = in_full(reserved) if outcome.may_be_billed else not_billed(reserved)
         self._tape.record(settled, self._now())
 
     def release(self) -> None:
@@ -376,9 +370,7 @@ class CallBudget:
         reserved = self._tape.state.reserved
         self._is_abandoned = True
         if reserved is not None:
-            full = in_full(reserved)
-            free = None if full.cost is None else 0
-            self._tape.record(replace(full, usage=kinds.Usage(), basis="not_billed", cost=free), self._now())
+            self._tape.record(not_billed(reserved), self._now())
 
     def abandon(self) -> None:
         """Charge an attempt that was cancelled in full. What the abandoned call does later is ignored."""
