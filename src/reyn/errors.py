@@ -720,7 +720,7 @@ class ModelUntrusted(ModelUnknown):
     """The project's own configuration names a model that needs trust, and the project is not trusted."""
 
     code = "RYN523"
-    hint = "`reyn trust` lists what the project asks for and asks whether to trust it. `--model NAME` selects another model."
+    hint = "`reyn trust` shows what the project asks for, and asks whether to trust it. `--model NAME` selects a model."
 
 
 class ScriptInvalid(ModelError):

@@ -435,6 +435,13 @@ class SqliteJournal:
         with self._read_lock, self._errors:
             return charges_since(self._reader, since, has_spent=self._has_spent)
 
+    def reserving(self) -> list[RunRow]:
+        if self._columns != ROW:
+            return []
+        with self._read_lock, self._errors:
+            query = f"SELECT {ROW} FROM runs WHERE reserved != '' AND imported = ''"  # noqa: S608 - a constant
+            return [to_row(columns) for columns in self._reader.execute(query).fetchall()]
+
     def find(self, run_id: str) -> RunRow | None:
         with self._read_lock, self._errors:
             head = self._head(self._reader, run_id)
