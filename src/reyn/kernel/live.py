@@ -279,7 +279,15 @@ class LiveWorld:
         assert tape.state.started is not None
         settings = self._settings_of(tape.state.started, tape.content)
         budget = CallBudget(
-            self._budgets, tape, settings, self._above, effect.key, self.now, lambda: self.flush(tape), flush
+            self._budgets,
+            self._journal,
+            tape,
+            settings,
+            self._above,
+            effect.key,
+            self.now,
+            lambda: self.flush(tape),
+            flush,
         )
         request = self._recorder.request(effect, tape)
         await self._recorder.begin(effect, request, tape, budget)

@@ -395,6 +395,7 @@ class Project:
             self.trust.may_bind,
             RunSettings.of(self.config).counter,
             self.config.endpoints,
+            self.trust.ignored_models,
         )
 
     @cached_property

@@ -14,6 +14,7 @@ from reyn.journal.kinds.budget import (
     BudgetScope,
     BudgetSettled,
     Draw,
+    Holder,
     Price,
     PriceTier,
 )
@@ -160,6 +161,7 @@ __all__ = [
     "HandoffRecorded",
     "Hash",
     "HistoryPart",
+    "Holder",
     "ImageRef",
     "LimitRaised",
     "LimitReached",
