@@ -216,6 +216,10 @@ class Conversation:
         with suppress(RunNotResumable):
             self._runtime.abort_turn(self.run_id, reason, partial="".join(self._partial))
 
+    def rename(self, title: str) -> None:
+        """Give the conversation a title; an empty one removes it."""
+        self._runtime.rename(self.run_id, title, by=self._by)
+
     def answer(self, question: QuestionAsked, value: Any, *, is_text: bool = False) -> None:
         """Reply to a question of the conversation or of one of its runs.
 

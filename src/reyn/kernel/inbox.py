@@ -16,6 +16,7 @@ from reyn.journal import (
     Cancel,
     ChangeMemory,
     RaiseLimit,
+    Rename,
     ReportRun,
     Say,
     canonical,
@@ -115,6 +116,8 @@ def to_event(
         case Say(text, by):
             content = Blob.of(text.encode())
             return kinds.MessageQueued(content.hash, message.id, by), (content,)
+        case Rename(title, by):
+            return kinds.ConversationRenamed(title, message.id, by), ()
         case ReportRun(run, status, text, usage, answers):
             if reason := state.inbox.report_error(run, status):
                 return kinds.MessageRefused(message.id, "report_run", reason), ()
