@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Event
-    from reyn.kernel.ports import People
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.runtime_types import People, RunResult
     from reyn.models import Delta as ModelDelta
     from reyn.runtime import OSRuntime
     from reyn.skills import Skill

@@ -234,6 +234,10 @@ class Journal(Protocol):
         """Return what model calls were charged from a day on, oldest first. Imported runs are not included."""
         ...
 
+    def reserving(self) -> list[RunRow]:
+        """Return the rows of runs with an open reservation. Imported runs are not included."""
+        ...
+
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         """Delete runs with their events and messages, and the content that no other run refers to, in one transaction.
 

@@ -135,6 +135,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         inbox=Inbox(),
         last_answer=None,
         expired=None,
+        warnings=(),
     )
 
 
@@ -264,7 +265,9 @@ def on_budget_settled(state: RunState, body: kinds.BudgetSettled) -> RunState:
         raise HistoryInvalid(f"`{body.kind}` of call `{body.call}` comes without a reservation")
     if body.basis in ("unknown", "not_billed"):  # the call may be attempted again
         state = replace(state, models=replace(state.models, attempts=(body.call, body.attempt)))
-    if not reserved.is_capped:
+    elif body.basis == "usage" and not body.over and state.over is None:
+        return state
+    if not reserved.is_capped or not (body.cost or reserved.caps_tokens):
         return state
     if body.over or state.over is not None:
         state = replace(state, over=(body.call, body.over) if body.over else None)

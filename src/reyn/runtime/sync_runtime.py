@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
-    from reyn.kernel.nesting import RunScope
-    from reyn.kernel.ports import Clock, Ids, People
-    from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
+    from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResult, VerifyReport
     from reyn.kernel.snapshot import RunState
+    from reyn.kernel.sub_runs import RunScope
     from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable

@@ -14,6 +14,7 @@ from reyn.journal.kinds.budget import (
     BudgetScope,
     BudgetSettled,
     Draw,
+    Holder,
     Price,
     PriceTier,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "HandoffRecorded",
     "Hash",
     "HistoryPart",
+    "Holder",
     "ImageRef",
     "LimitRaised",
     "LimitReached",
