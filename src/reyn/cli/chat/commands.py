@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "/help": "list the commands",
+    "/say": "TEXT: talk to the agent while a question is open",
     "/runs": "list the runs in the background",
     "/cancel": "RUN: cancel a run in the background",
     "/skills": "list the skills that the agent can run",
@@ -47,7 +48,7 @@ class ChatCommands:
             try:
                 getattr(self, f"_{found[0][1:]}")(argument.strip())
             except ReynError as error:
-                self._echo(f"  ! {error.code}: {clean(error.message)}")
+                self._echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
         else:
             self._echo(f"  ! unknown command {clean(name)}; /help lists them. Begin a message with a blank to send it.")
         return False
@@ -55,6 +56,9 @@ class ChatCommands:
     def _help(self, _: str) -> None:
         for name, summary in COMMANDS.items():
             self._echo(f"  {name:<12} {summary}")
+
+    def _say(self, text: str) -> None:
+        self._conversation.post(text)
 
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []
@@ -102,6 +106,8 @@ class ChatCommands:
     def _questions(self, _: str) -> None:
         for question in self._conversation.questions:
             self._echo(f"  {question.run} {question.question.id}: {short(question.question.message, 200)}")
+        if not self._conversation.questions:
+            self._echo("  no open questions")
 
     def _id(self, _: str) -> None:
         self._echo(f"  {self._conversation.run_id}")

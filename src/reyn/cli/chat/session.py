@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reyn.chat.services.intervention_handler import InterventionHandler
+from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
 from reyn.cli.chat.lines import read_lines
+from reyn.cli.chat.printing import message_line
 from reyn.cli.output import charge_text, clean, print_next, short
 from reyn.errors import ChatStopped, ReynError, RunNotResumable
 from reyn.kernel.runtime_types import EXIT_CODES
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _REFRESH_SECONDS = 0.5
 """How often the status line is drawn again while the user types nothing."""
 _MAX_PROGRESS = 3
+_MAX_RECALLED = 1_000
+"""The characters of each message that are shown when a conversation continues."""
 
 
 async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer, *, is_terminal: bool) -> int:
@@ -32,6 +36,7 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
         printing = asyncio.ensure_future(_print(conversation, printer))
         try:
             if is_terminal:
+                _print_opening(conversation, runtime)
                 await _talk_at_terminal(conversation, runtime)
             else:
                 await _talk_in_lines(conversation, runtime)
@@ -98,6 +103,18 @@ async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]
 
 
 # -- terminals ----------------------------------------------------------------------------------------
+
+
+def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
+    """Print who answers and how to leave; if the conversation continues, also its last messages."""
+    click.echo(f"{clean(conversation.agent.name)} answers. /help lists the commands, Ctrl-D leaves.")
+    if not runtime.is_recorded(conversation.run_id):
+        return
+    messages = read_messages(runtime.events(conversation.run_id), runtime.content)
+    title = runtime.state(conversation.run_id).title or conversation.run_id
+    click.echo(f"{clean(title)}: {sum(one.role != 'agent' for one in messages)} messages so far; the last:")
+    for message in messages[-2:]:
+        click.echo(message_line(message, _MAX_RECALLED))
 
 
 async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> None:
