@@ -1,4 +1,4 @@
-"""The checks of `reyn doctor`: Python, SQLite, state folder, disk, sandbox, models, configuration, trust, journal, budgets."""
+"""The checks of `reyn doctor`: Python, SQLite, state, disk, sandbox, models, configuration, trust, journal, budgets."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def check_journal(root: Path) -> Check:
 
 
 def check_budgets(root: Path) -> Check:
-    """Check that no run was interrupted during a model call: its reservation counts against budgets until it is settled."""
+    """Check that no run was interrupted during a model call: its reservation counts against budgets in full."""
     path = root / STATE / "journal.db"
     if not path.is_file() or not path.stat().st_size:
         return Check("budgets", "ok", "nothing is reserved")
