@@ -90,7 +90,7 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
 def show(run: str, as_json: bool) -> None:
     """Print the messages of conversation RUN with their numbers, which `reyn chat --fork RUN@NUMBER` takes."""
     from reyn.chat.services.snapshot_journal import read_messages
-    from reyn.cli.chat.printing import printable
+    from reyn.cli.chat.printing import message_line
 
     with open_existing_project() as runtime:
         row = _find(runtime, run)
@@ -99,8 +99,7 @@ def show(run: str, as_json: bool) -> None:
         print_json(messages)
         return
     for message in messages:
-        mark = {"user": f"{message.number}>", "run": f"{message.number}*", "agent": "  "}[message.role]
-        click.echo(f"{mark} {printable(message.text) or '(aborted)'}")
+        click.echo(message_line(message))
 
 
 @command.command(epilog='Example: reyn chats rename tea "Which tea to buy"')
