@@ -283,7 +283,7 @@ def test_an_agent_has_a_role_and_the_skills_that_its_file_allows(tmp_path: Path)
     [
         ("skill: [a]\n", "unknown key `skill`"),
         ("memory: everything\n", "`memory`"),
-        ("budget: {tokens: 0}\n", "`budget`"),
+        ("budget: {tokens: 0}\n", "`budget.tokens`"),
         ("allowed_ops: [fly]\n", "unknown op `fly`"),
         ("permissions: {file.write: 5}\n", "permissions"),
     ],

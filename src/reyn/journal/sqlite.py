@@ -37,6 +37,7 @@ from reyn.journal.formats import (
     COLUMNS,
     FIELDS,
     FORMAT,
+    INSERT,
     OWNERS,
     ROW,
     SCHEMA,
@@ -206,7 +207,8 @@ class SqliteJournal:
         Nothing is charged for an imported run: it was paid for elsewhere.
         """
         head = heads.get(batch.run_id) or self._heads.get(batch.run_id)
-        if head is None or head.row.seq != batch.expected_seq:
+        is_first = batch.expected_seq == 0 and batch.events and head is None  # `_store_row` finds an existing run
+        if not is_first and (head is None or head.row.seq != batch.expected_seq):
             head = self._head(self._writer, batch.run_id)
         try:
             point = fork_point(batch) if head is None else None
@@ -222,7 +224,8 @@ class SqliteJournal:
             reserved = head.row.reserved if head else None
             found = None if is_imported else postings(batch.run_id, after.skill, reserved, bodies)
             checked = self._accounts.check(found) if found is not None else {}
-            spent, closed = head.spent if head else (), ()
+            spent: tuple[SpendRow, ...] = head.spent if head else ()
+            closed: tuple[SpendRow, ...] = ()
             if found is not None and found.rows:
                 spent, closed = add_charges(spent, found.rows)
             key = self._store_row(head, after, spent, batch)
@@ -242,18 +245,19 @@ class SqliteJournal:
     def _store_row(self, head: _Head | None, after: RunRow, spent: tuple[SpendRow, ...], batch: Batch) -> int:
         """Insert or update the row of a run; return its key."""
         if head is None:
-            return self._insert_row(after, spent)
-        if self._update_row(head, after, spent):
+            try:
+                return self._insert_row(after, spent)
+            except sqlite3.IntegrityError:
+                if self._head(self._writer, batch.run_id) is None:
+                    raise
+        elif self._update_row(head, after, spent):
             return head.key
-        # The cached head is out of date: another process appended.
+        # The run exists already, or its cached head is out of date: another process appended.
         _check(batch, self._head(self._writer, batch.run_id))
         raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
 
     def _insert_row(self, row: RunRow, spent: tuple[SpendRow, ...]) -> int:
-        cursor = self._writer.execute(
-            f"INSERT INTO runs ({ROW}, spent) VALUES (?{', ?' * len(FIELDS)})",  # noqa: S608 - a constant
-            [*(column_value(row, name) for name in FIELDS), encode_spent(spent)],
-        )
+        cursor = self._writer.execute(INSERT, [*(column_value(row, name) for name in FIELDS), encode_spent(spent)])
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
@@ -448,11 +452,11 @@ class SqliteJournal:
         return self._current(head.row) if head else None
 
     def runs(self, prefix: str = "") -> list[RunRow]:
+        # By the range, the index finds the runs with a prefix; the list of all runs is read from the table.
+        where = "WHERE run_id >= ?1 AND run_id < ?2" if prefix else ""
+        query = f"SELECT {self._columns} FROM runs {where} ORDER BY started DESC, run_id DESC"  # noqa: S608 - constants
         with self._read_lock, self._errors:
-            rows = self._reader.execute(
-                f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - a constant
-                (len(prefix), prefix),
-            ).fetchall()
+            rows = self._reader.execute(query, (prefix, f"{prefix}\U0010ffff") if prefix else ()).fetchall()
             current = [to_row(columns) for columns in rows]
             known = {name for (name,) in self._reader.execute(_IDS)} if not prefix else None
             if known is not None and known != (listed := {row.run_id for row in current}):

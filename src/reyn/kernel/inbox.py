@@ -60,6 +60,10 @@ class InboxPolling:
         self._read_at[run_id] = now
         return True
 
+    def skip(self, run_id: str) -> None:
+        """Start a new interval without a read."""
+        self._read_at[run_id] = time.monotonic()
+
     def notify(self, run_id: str) -> None:
         """Make the next read due: a message was posted, or the run stopped."""
         self._read_at.pop(run_id, None)

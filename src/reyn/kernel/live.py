@@ -250,6 +250,9 @@ class LiveWorld:
 
         A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
         """
+        if not self._ahead:
+            self._tokens.clear()
+            return
         if is_finishing:
             await self._finish_executing()
         tasks = [*self._ahead.values()]
