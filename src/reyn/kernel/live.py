@@ -250,6 +250,9 @@ class LiveWorld:
 
         A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
         """
+        if not self._ahead:
+            self._tokens.clear()
+            return
         if is_finishing:
             await self._finish_executing()
         tasks = [*self._ahead.values()]
@@ -279,7 +282,15 @@ class LiveWorld:
         assert tape.state.started is not None
         settings = self._settings_of(tape.state.started, tape.content)
         budget = CallBudget(
-            self._budgets, tape, settings, self._above, effect.key, self.now, lambda: self.flush(tape), flush
+            self._budgets,
+            self._journal,
+            tape,
+            settings,
+            self._above,
+            effect.key,
+            self.now,
+            lambda: self.flush(tape),
+            flush,
         )
         request = self._recorder.request(effect, tape)
         await self._recorder.begin(effect, request, tape, budget)

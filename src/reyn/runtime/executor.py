@@ -157,6 +157,8 @@ class RunExecutor:
                     if result is None:
                         raise
                     return _with_warning(result, "another process continues the run")
+                if result is not None and result.status in ENDED:  # no message continues it
+                    break
                 pending = pending_message(journal, run_id)
                 if pending <= handled:
                     break
@@ -176,6 +178,7 @@ class RunExecutor:
     ) -> RunResult:
         """Execute a new run whose claim is held, from its first event."""
         tape = new_tape(self._project.journal, *first, now=self._project.clock.now())
+        self.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(model, None, observers))
 
     async def run_again(self, run_id: str, skill: str | Skill, input: Any, observers: Observers) -> RunResult:
@@ -397,7 +400,7 @@ class RunExecutor:
             *unknown_field_warnings(msgspec.json.decode(tape.content(state.started.input.hash)), compiled.skill),
             *world.warnings,
         )
-        return self._project.reader.to_result(state, warnings)
+        return self._project.reader.to_result(state, warnings, tape.content)
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
         """Return a compiler for a run whose copies may not be in the journal yet."""

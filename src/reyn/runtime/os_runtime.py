@@ -216,12 +216,12 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
         model = self._project.roster.ready(self._project.config.model)
 
         async def start() -> RunResult:
-            if self._project.journal.find(name) is not None:  # another process was faster
+            if run_id is not None and self._project.journal.find(name) is not None:  # another process was faster
                 return await again()
             first = start_event(
                 name,
                 loaded,
-                settings,
+                self._project.pinned_settings(settings),
                 pin_ops(loaded, self._project.ops.vocabulary),
                 artifact,
                 model=model,

@@ -181,6 +181,7 @@ class ProjectApi(RuntimeBase):
             self._project.existing_journal,
             self._project.secrets,
             self._project.trust.may_bind,
+            self._project.trust.ignored_models,
         )
 
     async def mcp_tools(self, server: str) -> ToolDefinitions:
