@@ -78,6 +78,7 @@ code is never reused.
     │   ├── PullFailed             RYN515
     │   ├── PriceUnknown           RYN520
     │   ├── CurrencyUnknown        RYN521
+    │   ├── PriceInvalid           RYN525
     │   ├── ImageInvalid           RYN530
     │   ├── ChatStopped            RYN531
     │   ├── AdapterInvalid         RYN532
@@ -175,6 +176,7 @@ FINDINGS = {
     "RYN154": "The instructions of a phase alone exceed its `max_prompt_tokens`.",
     "RYN170": "Information: the sandbox that Reyn selects for a python step, and the reason.",
     "RYN224": "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
+    "RYN524": "A phase or a skill requests a model class that `models` in the configuration does not define.",
     "RYN701": "Invalid key or value in the configuration.",
 }
 """The meaning of each finding code."""
@@ -852,6 +854,17 @@ class CurrencyUnknown(ModelError):
 
     code = "RYN521"
     hint = "Declare the currency under `budgets.currencies` in reyn.yaml, with its value in `budgets.currency`."
+    may_be_billed = False
+
+
+class PriceInvalid(ModelError):
+    """A model declares a price or a bound of its usage that is no valid amount, so its calls cannot be budgeted."""
+
+    code = "RYN525"
+    hint = (
+        "Fix `price` or `usage_bound` of the model's class. Prices of a million tokens are from 0 to 9,000,000; "
+        "`price` in reyn.yaml replaces the one of a configured class."
+    )
     may_be_billed = False
 
 

@@ -383,7 +383,8 @@ class Project:
         return read_summaries(self.root, self.roster.scrub) if receives else None
 
     def _findings_of(self, folder: Path) -> list[Finding]:
-        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox)
+        classes = {*self.config.models, *self.trust.ignored_models}
+        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox, classes)
 
     # -- models ---------------------------------------------------------------------------------------
 

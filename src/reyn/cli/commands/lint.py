@@ -53,7 +53,12 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             continue
         for file in files:
             click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)
-    found = {folder: lint_skill(folder, around, vocabulary, python) for folder, around in libraries.items()}
+    # Models that need trust are configured, too.
+    classes = None if project is None else {*project.config.models, *project.trust.ignored_models}
+    found = {
+        folder: lint_skill(folder, around, vocabulary, python, classes if around is library else None)
+        for folder, around in libraries.items()
+    }
     errors = sum(finding.severity == "error" for findings in found.values() for finding in findings)
     if as_json:
         print_json(
