@@ -470,7 +470,7 @@ def test_a_call_does_not_wait_for_a_run_that_no_process_executes(project: Projec
     result = project.run("s", [], model=model, run_id="second", budgets=budgets)
     assert (result.status, len(model.requests)) == ("limited", 0)
     assert "run `dead` was interrupted during a call, which is charged in full" in result.reason
-    assert "`reyn resume dead` continues it, `reyn cancel dead` ends it" in result.reason
+    assert "(resuming or cancelling the run settles the call)" in result.reason
     [refused] = project.events("budget_refused", run_id="second")
     assert refused["holders"] == [{"run": "dead", "amount": bound, "interrupted": True}]
     with project.open([]) as rt:
@@ -729,3 +729,19 @@ def test_a_replay_needs_no_prices(project: Project, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Prices, "of", of)
     assert project.is_sound()
+
+
+def test_a_fork_has_no_warnings_of_its_origin(project: Project):
+    budgets = {"run": {"tokens": 100_000}}
+    origin = project.run("s", [], model=Provider([go("b"), finish()], None), budgets=budgets)
+    assert len(origin.warnings) == 2
+    second = [event.seq for event in project.journal.read("k") if event.kind == "phase_started"][1]
+    with project.open([], model=Provider([finish()])) as rt:
+        assert rt.fork("k", at=second, run_id="f").warnings == ()
+
+
+def test_missing_usage_of_a_model_that_costs_nothing_is_no_warning_under_a_budget_of_money(project: Project):
+    model = Provider([go("b"), finish()], None)
+    model.price = PriceSettings(0, 0)
+    result = project.run("s", [], model=model, budgets={"run": {"cost": 1}})
+    assert (result.ok, result.warnings) == (True, ())

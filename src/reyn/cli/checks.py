@@ -1,4 +1,4 @@
-"""The checks of `reyn doctor`: Python, SQLite, state, disk, sandbox, models, configuration, trust, journal, budgets."""
+"""The checks of `reyn doctor`, of the machine and of the project."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ from reyn.runtime.project import STATE, Project
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from reyn.errors import Finding
 
 Health = Literal["ok", "warning", "broken"]
 
@@ -132,13 +134,14 @@ def check_models() -> Check:
 def check_config(root: Path) -> Check:
     try:
         loaded = load_project(root)
-        OSRuntime(Project(root, loaded.config, trust=loaded.trust)).check_config()
+        project = Project(root, loaded.config, trust=loaded.trust)
+        OSRuntime(project).check_config()
     except ConfigInvalid as error:
-        return Check(
-            "config", "broken", "; ".join(str(finding) for finding in error.findings), full_hint(error.code, error.hint)
-        )
+        return Check("config", "broken", "; ".join(map(_one_line, error.findings)), full_hint(error.code, error.hint))
     except (ConfigError, ModelError) as error:
         return Check("config", "broken", error.message, full_hint(error.code, error.hint))
+    if warnings := list(project.budget_warnings()):
+        return Check("config", "warning", "; ".join(warnings), "Fix the name; the budget applies to no run.")
     model = loaded.config.model
     if not model:
         return Check("config", "ok", "valid, no default model", "Set `model:` in reyn.yaml, or pass --model.")
@@ -177,6 +180,10 @@ def check_journal(root: Path) -> Check:
         return Check("journal", "warning", "its origin is not checked: the user's key cannot be stored", hint)
     mode = "read-only" if is_read_only else f"format {FORMAT}"
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {path}")
+
+
+def _one_line(finding: Finding) -> str:
+    return str(finding).replace("\n  ", ": ")
 
 
 def check_budgets(root: Path) -> Check:

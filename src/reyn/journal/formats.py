@@ -57,6 +57,7 @@ FIELDS = (
     "charge", "reserved",
 )  # fmt: skip
 ROW = ", ".join(FIELDS)
+INSERT = f"INSERT INTO runs ({ROW}, spent) VALUES (?{', ?' * len(FIELDS)})"  # noqa: S608 - constants
 _LAST_WAIT = """CASE WHEN wait = '' THEN '' ELSE coalesce((
     SELECT json_extract(CAST(data AS TEXT), '$.wait') FROM events
     WHERE events.run = runs.id AND kind = 'wait_opened' ORDER BY seq DESC LIMIT 1), '') END"""

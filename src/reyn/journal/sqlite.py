@@ -37,6 +37,7 @@ from reyn.journal.formats import (
     COLUMNS,
     FIELDS,
     FORMAT,
+    INSERT,
     OWNERS,
     ROW,
     SCHEMA,
@@ -206,7 +207,8 @@ class SqliteJournal:
         Nothing is charged for an imported run: it was paid for elsewhere.
         """
         head = heads.get(batch.run_id) or self._heads.get(batch.run_id)
-        if head is None or head.row.seq != batch.expected_seq:
+        is_first = batch.expected_seq == 0 and batch.events and head is None  # `_store_row` finds an existing run
+        if not is_first and (head is None or head.row.seq != batch.expected_seq):
             head = self._head(self._writer, batch.run_id)
         try:
             point = fork_point(batch) if head is None else None
@@ -243,18 +245,19 @@ class SqliteJournal:
     def _store_row(self, head: _Head | None, after: RunRow, spent: tuple[SpendRow, ...], batch: Batch) -> int:
         """Insert or update the row of a run; return its key."""
         if head is None:
-            return self._insert_row(after, spent)
-        if self._update_row(head, after, spent):
+            try:
+                return self._insert_row(after, spent)
+            except sqlite3.IntegrityError:
+                if self._head(self._writer, batch.run_id) is None:
+                    raise
+        elif self._update_row(head, after, spent):
             return head.key
-        # The cached head is out of date: another process appended.
+        # The run exists already, or its cached head is out of date: another process appended.
         _check(batch, self._head(self._writer, batch.run_id))
         raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
 
     def _insert_row(self, row: RunRow, spent: tuple[SpendRow, ...]) -> int:
-        cursor = self._writer.execute(
-            f"INSERT INTO runs ({ROW}, spent) VALUES (?{', ?' * len(FIELDS)})",  # noqa: S608 - a constant
-            [*(column_value(row, name) for name in FIELDS), encode_spent(spent)],
-        )
+        cursor = self._writer.execute(INSERT, [*(column_value(row, name) for name in FIELDS), encode_spent(spent)])
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 

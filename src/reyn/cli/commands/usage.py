@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from reyn.cli.ages import Age
-from reyn.cli.output import clean, json_option, print_json, print_table, reyn_command
+from reyn.cli.output import budget_text, clean, json_option, print_json, print_table, reyn_command
 from reyn.cli.project import open_existing_project
 from reyn.cli.usage_plot import cost_text, to_svg, to_text
 from reyn.config.budgets import amount_text, money_text
@@ -75,7 +75,7 @@ def command(by: str, since: int | None, form: str, limit: int | None, as_json: b
             calls = "call" if report.total.assumed == 1 else "calls"
             click.echo(f"{report.total.assumed:,} {calls} without a reported usage, charged in full")
     for status in report.budgets:
-        click.echo(f"today: {_budget_text(status)}")
+        click.echo(f"today: {budget_text(status)}")
     _print_reserved(report.reserved)
 
 
@@ -133,12 +133,3 @@ def _print_reserved(rows: tuple[ReservedRow, ...]) -> None:
             click.echo(f"    next: {resume}, or {cancel}")
     if len(rows) > _MAX_RESERVED:
         click.echo(f"reserved: {len(rows) - _MAX_RESERVED:,} more runs; --json lists all")
-
-
-def _budget_text(status: BudgetStatus) -> str:
-    def amount(value: int) -> str:
-        return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
-
-    skill = f" of skill {clean(status.skill)}" if status.skill else ""
-    held = f", {amount(status.reserved)} reserved" if status.reserved else ""
-    return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"

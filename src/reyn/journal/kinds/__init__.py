@@ -21,6 +21,7 @@ from reyn.journal.kinds.budget import (
 from reyn.journal.kinds.conversation import (
     ContextCompacted,
     ContextMutated,
+    ConversationRenamed,
     ExperienceForgotten,
     ExperienceRemembered,
     MemoryChanged,
@@ -147,6 +148,7 @@ __all__ = [
     "ContextLogFailed",
     "ContextMutated",
     "ControlDecided",
+    "ConversationRenamed",
     "Count",
     "DecisionDeferred",
     "DecisionProposed",

@@ -80,7 +80,12 @@ class BudgetReserved(Body, frozen=True):
     @property
     def is_capped(self) -> bool:
         """Whether one of the accounts has a cap."""
-        return any(draw.tokens is not None or draw.cost is not None for draw in self.draws)
+        return self.caps_tokens or any(draw.cost is not None for draw in self.draws)
+
+    @property
+    def caps_tokens(self) -> bool:
+        """Whether one of the accounts has a cap on tokens."""
+        return any(draw.tokens is not None for draw in self.draws)
 
 
 @event("budget_settled", v=1, origin="outside")
