@@ -78,6 +78,7 @@ code is never reused.
     │   ├── PullFailed             RYN515
     │   ├── PriceUnknown           RYN520
     │   ├── CurrencyUnknown        RYN521
+    │   ├── PriceInvalid           RYN525
     │   ├── ImageInvalid           RYN530
     │   ├── ChatStopped            RYN531
     │   ├── AdapterInvalid         RYN532
@@ -296,6 +297,10 @@ FINDINGS: dict[str, FindingKind] = {
     "RYN224": FindingKind(
         "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
         "Add `conversation: true` to the phase, or remove the op from `allowed_ops`.",
+    ),
+    "RYN524": FindingKind(
+        "A phase or a skill requests a model class that `models` in the configuration does not define.",
+        "Add the class to `models` in reyn.yaml, such as `light: openai:NAME`, or correct the name.",
     ),
     "RYN701": FindingKind(
         "Invalid key or value in the configuration.",
@@ -977,6 +982,17 @@ class CurrencyUnknown(ModelError):
 
     code = "RYN521"
     hint = "Declare the currency under `budgets.currencies` in reyn.yaml, with its value in `budgets.currency`."
+    may_be_billed = False
+
+
+class PriceInvalid(ModelError):
+    """A model declares a price or a bound of its usage that is no valid amount, so its calls cannot be budgeted."""
+
+    code = "RYN525"
+    hint = (
+        "Fix `price` or `usage_bound` of the model's class. Prices of a million tokens are from 0 to 9,000,000; "
+        "`price` in reyn.yaml replaces the one of a configured class."
+    )
     may_be_billed = False
 
 
