@@ -26,7 +26,7 @@ from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import LiveWorld
 from reyn.kernel.loading import Resumption, check_ops, keep_fold, load_head, load_run, new_tape, pin_ops
 from reyn.kernel.op_performer import OpPerformer, requests_above
-from reyn.kernel.ports import Unattended
+from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.sub_runs import SubRuns
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.runs.family import descendants
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from reyn.kernel.budgets import Above, BudgetedRun
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
-    from reyn.kernel.nesting import RunScope
     from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.snapshot import RunState
+    from reyn.kernel.sub_runs import RunScope
     from reyn.kernel.tape import Tape
     from reyn.runtime.project import Project
     from reyn.skills import Skill

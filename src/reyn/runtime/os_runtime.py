@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from reyn.journal import Journal
     from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
-    from reyn.kernel.nesting import RunScope
-    from reyn.kernel.ports import Clock, Ids, People
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
+    from reyn.kernel.sub_runs import RunScope
     from reyn.models import Message, Model
     from reyn.ops import Op
     from reyn.runs.questions import PostedReply

@@ -26,8 +26,8 @@ from reyn.kernel.compiled_skill import uses_handoffs
 from reyn.kernel.hooks import check_hooks, hook_name
 from reyn.kernel.loading import pin_settings
 from reyn.kernel.op_performer import roots_of
-from reyn.kernel.ports import SystemClock, TimedIds, Unattended
-from reyn.lint import lint_skill
+from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
+from reyn.lint import lint_agent, lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
@@ -40,8 +40,8 @@ from reyn.runs.run_reader import RunReader
 from reyn.skills import Library, check_pinned, load_skill, read_skill
 from reyn.skills.agents import CHAT, Agents
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
-from reyn.skills.codes import UNKNOWN_OP, WRONG_VALUE
 from reyn.skills.inputs import check_supported
+from reyn.skills.names import nfc
 from reyn.skills.resolve import is_path
 from reyn.workspace import PathInvalid, locate
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from reyn.journal import Blob, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.hooks import Hook
-    from reyn.kernel.ports import Clock, Ids, People
+    from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.models import Model
     from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
@@ -349,21 +349,17 @@ class Project:
             AgentNotFound: There is no such agent.
             SkillInvalid: Its file has errors.
         """
+        findings = lint_agent(self.agents, name, self.skill_names, self.ops.vocabulary)
+        if errors := [finding for finding in findings if finding.severity == "error"]:
+            raise SkillInvalid(f"agent `{name}` has errors:", errors)
         loaded = self.agents.load(name).skill(self.load(CHAT), is_single_turn=is_single_turn)
-        file = f"reyn/agents/{name}.md"
-        findings = [
-            Finding(file, 1, 1, UNKNOWN_OP, f"unknown op `{kind}`", nearest(kind, self.ops.vocabulary.op_kinds))
-            for kind in loaded.phases[loaded.entry].allowed_ops
-            if self.ops.vocabulary.op(kind) is None
-        ]
-        try:
-            parse_requests(loaded.permissions)
-        except RuleError as error:
-            findings.append(Finding(file, 1, 1, WRONG_VALUE, f"`permissions`: {error}"))
-        if findings:
-            raise SkillInvalid(f"agent `{name}` has errors:", findings)
         check_supported(loaded, self.ops.vocabulary)
         return loaded
+
+    @property
+    def skill_names(self) -> list[str]:
+        """The names of the skills that runs of this project can use, without those that a program passes as values."""
+        return [name for name, _, _ in self.library]
 
     def check_skill(self, skill: Skill) -> Skill:
         """Check a skill that is a value like one that is loaded, and return it."""
@@ -402,6 +398,7 @@ class Project:
             self.trust.may_bind,
             RunSettings.of(self.config).counter,
             self.config.endpoints,
+            self.trust.ignored_models,
         )
 
     @cached_property
@@ -484,8 +481,19 @@ class Project:
             yield self.trust.warning
         if self.config.tools:
             yield from self.ops.problems
+        yield from self.budget_warnings()
         for name, why in self.roster.secrets().unreadable.items():
             yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
+
+    def budget_warnings(self) -> Iterator[str]:
+        """Yield a warning for each skill under `budgets.skill` whose name is probably misspelt."""
+        if not self.config.budgets.skill:
+            return
+        known = [*self.skill_names, *(f"{AGENT_PREFIX}{name}" for name in self.agents)]
+        for name in self.config.budgets.skill:
+            # A name that resembles no other may be that of a function or of a skill that a program passes as a value.
+            if nfc(name) not in known and (near := nearest(name, known)):
+                yield f"`budgets.skill` has a budget for `{name}`, but there is no such skill; {near}"
 
     async def close_connections(self) -> None:
         """Close MCP servers and models that were opened."""
