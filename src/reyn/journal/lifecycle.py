@@ -23,7 +23,7 @@ ENDED: tuple[Status, ...] = ("finished", "aborted", "cancelled")
 """Terminal statuses: a run never leaves them. A fork can continue from it as a new run."""
 
 
-class Lifecycle(msgspec.Struct, frozen=True):
+class Lifecycle(msgspec.Struct, frozen=True, gc=False):
     """The lifecycle of one run.
 
     Attributes:

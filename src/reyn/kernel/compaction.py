@@ -169,7 +169,7 @@ def _summary(text: str, sizes: Sizes, validator: Any) -> str | Rejected:
     parsed = parse(text, sizes)
     if isinstance(parsed, Rejected):
         return parsed
-    value, _ = parsed
+    value = parsed.value
     error = validator.first_error(value)
     if error is not None:
         return Rejected("schema", error.path("$"), error.message)

@@ -41,7 +41,7 @@ _FACTORS = (250, 8000)
 # -- visits -------------------------------------------------------------------------------------------
 
 
-class Visit(msgspec.Struct, frozen=True):
+class Visit(msgspec.Struct, frozen=True, gc=False):
     """The visit in progress, or the start of the next one."""
 
     is_open: bool = False
@@ -76,7 +76,7 @@ class Visit(msgspec.Struct, frozen=True):
         return replace(self, sub_runs=(*self.sub_runs, completed)[-MAX_SUB_RUNS:])
 
 
-class CompletedVisit(msgspec.Struct, frozen=True):
+class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     phase: str
     input: kinds.ArtifactRef
     artifact: kinds.ArtifactRef
@@ -88,7 +88,7 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     """The transcripts when the visit started."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
     next_phase: str | None
@@ -96,7 +96,7 @@ class Decision(msgspec.Struct, frozen=True):
     ops: str
 
 
-class History(msgspec.Struct, frozen=True):
+class History(msgspec.Struct, frozen=True, gc=False):
     """The visits so far."""
 
     visits: dict[str, int] = {}
@@ -194,7 +194,7 @@ def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
 # -- the run ------------------------------------------------------------------------------------------
 
 
-class Ending(msgspec.Struct, frozen=True):
+class Ending(msgspec.Struct, frozen=True, gc=False):
     """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
 
     kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
@@ -202,7 +202,7 @@ class Ending(msgspec.Struct, frozen=True):
     code: str = ""
 
 
-class Output(msgspec.Struct, frozen=True):
+class Output(msgspec.Struct, frozen=True, gc=False):
     """The latest artifact, and the output of the postprocessor."""
 
     artifact: kinds.ArtifactRef | None = None
@@ -212,7 +212,7 @@ class Output(msgspec.Struct, frozen=True):
     """The reason of the last decision."""
 
 
-class Models(msgspec.Struct, frozen=True):
+class Models(msgspec.Struct, frozen=True, gc=False):
     """The model of the run, its fallbacks, and the usage so far."""
 
     name: str = ""
@@ -266,7 +266,7 @@ class Models(msgspec.Struct, frozen=True):
         return replace(self, calibration={**self.calibration, model: factor})
 
 
-class Stop(msgspec.Struct, frozen=True):
+class Stop(msgspec.Struct, frozen=True, gc=False):
     """Details of why the run stopped."""
 
     code: str = ""
@@ -279,7 +279,7 @@ class Stop(msgspec.Struct, frozen=True):
     """The value of a budget that would have covered the call that was refused."""
 
 
-class Recovery(msgspec.Struct, frozen=True):
+class Recovery(msgspec.Struct, frozen=True, gc=False):
     """The intent without an outcome, if there is one."""
 
     open_intent: str | None = None

@@ -395,12 +395,18 @@ class RunExecutor:
         compiled = self._project.reader.compile_skill(state.started, tape.content)
         warnings = (
             *self._project.warnings(),
-            *ungranted_requests(self._project, state.started, tape.content),
-            *missing_class_warnings(compiled.skill, compiled.settings),
-            *unknown_field_warnings(msgspec.json.decode(tape.content(state.started.input.hash)), compiled.skill),
+            *self._skill_warnings(compiled, state.started, tape),
             *world.warnings,
         )
         return self._project.reader.to_result(state, warnings, tape.content)
+
+    def _skill_warnings(self, compiled: CompiledSkill, started: kinds.RunStarted, tape: Tape) -> Iterator[str]:
+        """Yield warnings about the skill of a run and its input."""
+        if compiled.skill.permissions or compiled.skill.skills:
+            yield from ungranted_requests(self._project, started, tape.content)
+        yield from missing_class_warnings(compiled.skill, compiled.settings)
+        if compiled.skill.has_open_input:
+            yield from unknown_field_warnings(msgspec.json.decode(tape.content(started.input.hash)), compiled.skill)
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
         """Return a compiler for a run whose copies may not be in the journal yet."""
