@@ -264,6 +264,7 @@ class Conversation:
 
     def _start_task(self, *, is_new: bool, text: str = "") -> None:
         self._stopped = None
+        self._is_busy = True  # perhaps it continues a turn
         self._is_ready.clear()
         self._driving = asyncio.ensure_future(self._execute(is_new=is_new, text=text))
 
@@ -403,7 +404,6 @@ class Conversation:
                 reason, self._abort_reason = self._abort_reason, None
                 self.abort(reason)
             case kinds.PhaseStarted():
-                self._is_busy = True
                 self._progress.clear()
             case kinds.FrameBuilt():
                 self._begin_answer()
@@ -430,6 +430,8 @@ class Conversation:
                 self._reply(Reply("", "aborted", self._usage))
 
     def _take(self, message: MessageReceived) -> None:
+        """A turn begins with a message, and ends with its reply."""
+        self._is_busy = True
         if not message.run:
             self._posted = max(0, self._posted - 1)
         self._put(message)
@@ -446,7 +448,7 @@ class Conversation:
     def _reply(self, reply: Reply) -> None:
         message, run = self._answering
         reply = msgspec.structs.replace(reply, run=run)
-        self._partial = []
+        self._is_busy, self._partial = False, []
         self._put(reply)
         waiting = self._waiting.pop(message, None)
         if waiting is not None and not waiting.done():
