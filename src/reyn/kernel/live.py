@@ -30,9 +30,11 @@ from reyn.kernel.effects import (
     CallHooks,
     CallModel,
     CheckOutput,
+    DeliverMessage,
     ExecuteSubRun,
     FitTokens,
     PerformOp,
+    PlanMessage,
     PlanOp,
     PlanSubRun,
     ReadOverviews,
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
     from reyn.kernel.inbox import InboxPolling
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
-    from reyn.kernel.ports import Clock, People
+    from reyn.kernel.ports import AgentMessenger, Clock, People
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
@@ -98,6 +100,7 @@ class LiveWorld:
         budgets: Budgets,
         settings_of: SettingsOf,
         above: Above,
+        messenger: Callable[[], AgentMessenger],
         *,
         resumption: Resumption | None = None,
         listener: Listener | None = None,
@@ -124,6 +127,7 @@ class LiveWorld:
         self._budgets = budgets
         self._settings_of = settings_of
         self._above = above
+        self._messenger = messenger
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
@@ -165,6 +169,10 @@ class LiveWorld:
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():
                 return await self._execute_sub_run(effect, tape)
+            case PlanMessage():
+                return self._messenger().plan(effect, tape)
+            case DeliverMessage():
+                return await self._messenger().deliver(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from reyn.journal.kinds import Question
+    from reyn.kernel.effects import DeliverMessage, EventWithBlobs, PlanMessage
+    from reyn.kernel.tape import Tape
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -48,6 +50,18 @@ class Later:
 
 
 LATER = Later()
+
+
+class AgentMessenger(Protocol):
+    """Carries messages between agents: plans a message, then delivers it and awaits the reply."""
+
+    def plan(self, effect: PlanMessage, tape: Tape) -> EventWithBlobs:
+        """Return the `agent_asked` event of a message."""
+        ...
+
+    async def deliver(self, effect: DeliverMessage, tape: Tape) -> EventWithBlobs:
+        """Deliver a message once, whatever happened before, and return its `agent_replied` event."""
+        ...
 
 
 class People(Protocol):

@@ -1,6 +1,7 @@
 """Every event kind and its data. The docstrings are published in docs/reference/events.md."""
 
 from reyn.journal.kinds import older as older
+from reyn.journal.kinds.agents import AgentAsked, AgentReplied, TaskState
 from reyn.journal.kinds.approvals import (
     ApprovalDecided,
     ApprovalRequired,
@@ -65,6 +66,7 @@ from reyn.journal.kinds.shapes import (
     MESSAGE,
     AnswerForm,
     ArtifactRef,
+    AskRef,
     AskRequest,
     CallRef,
     Change,
@@ -79,6 +81,7 @@ from reyn.journal.kinds.shapes import (
     HistoryPart,
     ImageRef,
     MemoryRequest,
+    MessageRequest,
     OpStatus,
     ParentRef,
     Part,
@@ -124,12 +127,15 @@ from reyn.journal.kinds.visit import (
 
 __all__ = [
     "MESSAGE",
+    "AgentAsked",
+    "AgentReplied",
     "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
     "ApprovalRequired",
     "ArtifactRef",
     "ArtifactStored",
+    "AskRef",
     "AskRequest",
     "BudgetRefused",
     "BudgetReserved",
@@ -170,6 +176,7 @@ __all__ = [
     "MemoryRequest",
     "MessageQueued",
     "MessageRefused",
+    "MessageRequest",
     "MessageTaken",
     "ModelQueued",
     "ModelRetried",
@@ -215,6 +222,7 @@ __all__ = [
     "SubRunCompleted",
     "SubRunStarted",
     "SubRunStopped",
+    "TaskState",
     "TokensCounted",
     "TranscriptExtended",
     "TranscriptRef",
