@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.02
 """Interval for reading the inbox between effects."""
+_BUSY_POLL_SECONDS = 0.25
+"""Interval for looking for a cancellation during an effect."""
 
 
 class InboxPolling:
@@ -43,7 +45,8 @@ class InboxPolling:
     A message that this process posts is reported with `notify` and read before the next effect.
     """
 
-    def __init__(self, seconds: float = _POLL_SECONDS) -> None:
+    def __init__(self, seconds: float = _POLL_SECONDS, busy_seconds: float = _BUSY_POLL_SECONDS) -> None:
+        self.busy_seconds = busy_seconds
         self._seconds = seconds
         self._read_at: dict[str, float] = {}
 

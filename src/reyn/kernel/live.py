@@ -76,8 +76,6 @@ _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
 """Maximum time for cancelled work to end."""
-_CANCEL_POLL_SECONDS = 0.25
-"""Interval for reading the inbox during a model call, for a cancellation."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 
@@ -310,7 +308,7 @@ class LiveWorld:
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
-                await asyncio.wait([task], timeout=_CANCEL_POLL_SECONDS)
+                await asyncio.wait([task], timeout=self._polling.busy_seconds)
                 if not task.done() and self._is_cancelled(tape.state):
                     return None
             return task.result()

@@ -153,7 +153,8 @@ class Scenario:
             ops=self.ops,
             **self.settings,
         )
-        runtime._executor.polling = InboxPolling(seconds=0)  # otherwise timing would change the number of points
+        # Otherwise timing would change the number of points.
+        runtime._executor.polling = InboxPolling(seconds=0, busy_seconds=3600)
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
             yield runtime
 
