@@ -330,8 +330,10 @@ class Conversation:
 
     def _on_event(self, event: Event) -> None:
         body = decode(event)
-        if isinstance(body, kinds.SubRunStarted) and not body.background:
-            self._put(RunStarted(body.run, body.skill))
+        if isinstance(body, kinds.SubRunStarted) and not (body.background and body.problem):
+            self._put(RunStarted(body.run, body.skill, body.background))
+            if body.background:
+                self.runs.start(body.run, event.run_id)
         if isinstance(body, kinds.SubRunCompleted):
             self._put(RunReported(body.run, "failed" if body.artifact is None else "finished", body.error))
         if event.run_id == self.run_id:
@@ -340,9 +342,6 @@ class Conversation:
     def _on_own_event(self, body: Any) -> None:
         content = self._runtime.content
         match body:
-            case kinds.SubRunStarted(background=True, problem=""):
-                self._put(RunStarted(body.run, body.skill, background=True))
-                self.runs.start(body.run, body.skill)
             case kinds.RunStarted():
                 self._put(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
                 early, self._early = self._early, []

@@ -5,15 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 from msgspec.structs import replace
 
 from reyn.journal import kinds
-
-if TYPE_CHECKING:
-    from reyn.journal.kinds.agents import TaskState
 
 
 class AgentThread(msgspec.Struct, frozen=True):
@@ -63,7 +58,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True):
     """
 
     ask: kinds.AskRef
-    state: TaskState = "submitted"
+    state: kinds.TaskState = "submitted"
     answered_before: int = 0
     reply: kinds.ArtifactRef | None = None
     reason: str = ""

@@ -90,6 +90,8 @@ class Gate(msgspec.Struct, frozen=True):
         if not all(requests.covers(key, target) for requests in self.requests):
             named = f" for `{target}`" if target and any(key in requests.others for requests in self.requests) else ""
             reason = f"the skill must request `{key}`{named} under `permissions` in skill.md"
+            if key == "agent":
+                reason = f"`agents` in the agent's file does not include `{target}`"
             return Denied("default: no request", reason)
         if rule is None and key in GRANTED:
             return Allowed(f"default: {key} as requested")

@@ -171,7 +171,7 @@ class AgentHost:
         self._polling.notify(run)
 
     def abort(self, run: str, reason: str) -> None:
-        """Abort the turn in progress of a conversation, and of those that its agent opened. Its skills are cancelled."""
+        """Abort the turn in progress of a conversation and of those that its agent opened, and cancel its skills."""
         row = self.journal.find(run)
         if row is not None:
             abort_turns(self.journal, self._polling, [row, *descendants(self.journal, run)], reason)

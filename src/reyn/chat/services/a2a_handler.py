@@ -192,15 +192,19 @@ class A2AHandler:
 
     async def _in_time(self, work: Coroutine[object, object, RunState], run: str) -> tuple[RunState, bool]:
         """Execute a conversation; abort its turn when the time of a reply is over. Returns whether that happened."""
-        end, is_late = self._host.clock.now() + self._host.settings.reply_seconds * SECOND, False
+        end = self._host.clock.now() + self._host.settings.reply_seconds * SECOND
         task = asyncio.ensure_future(work)
+        polls, next_abort = 0, 0
         try:
             while not task.done():
                 await asyncio.wait([task], timeout=_POLL_SECONDS)
-                if not task.done() and not is_late and self._host.clock.now() >= end:
-                    is_late = True
+                if task.done() or self._host.clock.now() < end:
+                    continue
+                if polls >= next_abort:  # a request between two turns has no effect, so it is repeated
                     self._host.abort(run, "the reply took too long")
-            return task.result(), is_late
+                    next_abort = 2 * polls + 10
+                polls += 1
+            return task.result(), polls > 0
         finally:
             if not task.done():
                 task.cancel()

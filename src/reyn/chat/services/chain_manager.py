@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.errors import SubRunFailed
+from reyn.errors import ChainTooDeep
 from reyn.journal import decode, kinds
 from reyn.kernel.sub_runs import MAX_DEPTH
 from reyn.runtime.agent_host import depth_below, opened_by
@@ -63,17 +63,17 @@ class ChainManager:
         """Return the depth of a message that a run sends.
 
         Raises:
-            SubRunFailed: The chain would be too long.
+            ChainTooDeep: The chain would be too long.
         """
         assert state.started is not None
         depth = self._depth(state.started) + 1
         if depth > self._max_depth:
-            raise SubRunFailed(
+            raise ChainTooDeep(
                 f"agents may ask one another up to {self._max_depth} deep (`agents.max_depth`), "
                 f"and this message would be number {depth}"
             )
         if depth_below(state.started) > MAX_DEPTH:
-            raise SubRunFailed(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
+            raise ChainTooDeep(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
         return depth
 
     def _depth(self, started: kinds.RunStarted) -> int:
