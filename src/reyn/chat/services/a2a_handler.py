@@ -15,11 +15,10 @@ from msgspec.structs import replace
 
 from reyn.chat.services.chain_manager import ChainManager, agent_of
 from reyn.errors import ReynError, RunBusy, RunIdTaken
-from reyn.journal import ENDED, Blob, Say, canonical, kinds
+from reyn.journal import ENDED, Blob, Say, canonical, decode, kinds
 from reyn.kernel.agent_messages import AgentThread
 from reyn.kernel.limits import SECOND
 from reyn.kernel.sub_runs import charge_of
-from reyn.runtime.agent_host import opened_by
 from reyn.skills import USER_MESSAGE, pin
 
 if TYPE_CHECKING:
@@ -166,8 +165,13 @@ class A2AHandler:
 
     def _check_own(self, asked: kinds.AgentAsked, ask: kinds.AskRef) -> None:
         """Check that the conversation is one that this run opened, and not one that was put in its place."""
-        opened, row = opened_by(self._host.journal, asked.run), self._host.journal.find(asked.run)
-        if opened is None or opened.run != ask.run or (row is not None and row.imported):
+        row = self._host.journal.find(asked.run)
+        first = decode(next(iter(self._host.journal.read(asked.run))))
+        opened = first.ask if isinstance(first, kinds.RunStarted) else None
+        is_own = opened is not None and opened.run == ask.run and row is not None and not row.imported
+        if is_own and asked.input is not None and isinstance(first, kinds.RunStarted):  # this message opened it
+            is_own = (first.skill_hash, first.input, opened) == (asked.skill_hash, asked.input, ask)
+        if not is_own:
             raise RunIdTaken(f"run `{asked.run}` exists and is not a conversation that this run opened")
 
     def _submit(self, message: Message, ask: kinds.AskRef) -> None:
