@@ -5,10 +5,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Protocol
+
 import msgspec
 from msgspec.structs import replace
 
 from reyn.journal import kinds
+
+if TYPE_CHECKING:
+    from reyn.kernel.effects import DeliverMessage, EventWithBlobs, PlanMessage
+    from reyn.kernel.tape import Tape
+
+
+class AgentMessenger(Protocol):
+    """Carries messages between agents: plans a message, then delivers it and awaits the reply."""
+
+    def plan(self, effect: PlanMessage, tape: Tape) -> EventWithBlobs:
+        """Return the `agent_asked` event of a message."""
+        ...
+
+    async def deliver(self, effect: DeliverMessage, tape: Tape) -> EventWithBlobs:
+        """Deliver a message once, whatever happened before, and return its `agent_replied` event."""
+        ...
 
 
 class AgentThread(msgspec.Struct, frozen=True):

@@ -18,8 +18,8 @@ from reyn.journal import ENDED, AbortTurn, Blob, Cancel, RaiseLimit, Say, canoni
 from reyn.kernel import versions
 from reyn.kernel.limits import SECOND, limit_of, sub_run_settings
 from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
-from reyn.kernel.ports import LATER
 from reyn.kernel.run_state import fold
+from reyn.kernel.runtime_types import LATER
 from reyn.runs.family import descendants
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reyn.config.values import AgentsSettings
     from reyn.journal import Journal, RunRow
     from reyn.kernel.inbox import InboxPolling
-    from reyn.kernel.ports import Clock, People
+    from reyn.kernel.runtime_types import Clock, People
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.runtime.project import Project

@@ -19,7 +19,7 @@ from reyn.journal import canonical, decode, digest, kinds
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.inbox import InboxPolling
 from reyn.kernel.limits import BUDGET_LIMITS
-from reyn.kernel.ports import Clock, SystemClock
+from reyn.kernel.runtime_types import Clock, SystemClock
 from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import (
