@@ -209,7 +209,8 @@ class RunMessages(RuntimeBase):
         state, value = self._project.reader.state(row.run_id), self._project.scrub(text)
         if state.phase not in state.conversations:
             raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
-        if error := memory_error(memory_of(state, state.phase), action, value):
+        size = self._project.reader.conversation_size(state)
+        if error := memory_error(memory_of(state, state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
         self._project.journal.post(row.run_id, ChangeMemory(action, value))
         self._executor.polling.notify(row.run_id)
