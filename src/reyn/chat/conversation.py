@@ -158,8 +158,7 @@ class Conversation:
         await self.runs.close()
         if self._driving is not None:
             self._driving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._driving
+            await asyncio.wait([self._driving])
         self._items.put_nowait(None)
 
     # -- talking --------------------------------------------------------------------------------------

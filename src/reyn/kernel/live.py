@@ -6,7 +6,6 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -393,8 +392,10 @@ class LiveWorld:
                     return True
         finally:
             asking.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await asking
+            # Awaiting it would also end the cancellation of the run itself, if that comes now.
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                asking.exception()  # it is handled, or the reply came first
 
     def _take_answer(self, asking: asyncio.Future[Any], wait: kinds.Question, state: RunState) -> bool:
         error = asking.exception()

@@ -93,8 +93,7 @@ class ChatCommands:
             self._echo("  ! say something first: the conversation begins with your first message")
             return
         self._compaction.pin(fact)
-        size = self._compaction.size()
-        self._echo(f"  pinned; {size.pinned:,} of {size.max_pinned:,} tokens")
+        self._echo("  pinned; /memory lists the pinned facts")
 
     def _compact(self, _: str) -> None:
         if not self._is_recorded:
