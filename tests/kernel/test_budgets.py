@@ -391,7 +391,7 @@ def test_a_call_does_not_wait_for_a_run_that_no_process_executes(project: Projec
     result = project.run("s", [], model=model, run_id="second", budgets=budgets)
     assert (result.status, len(model.requests)) == ("limited", 0)
     assert "run `dead` was interrupted during a call, which is charged in full" in result.reason
-    assert "`reyn resume dead` continues it, `reyn cancel dead` ends it" in result.reason
+    assert "(resuming or cancelling the run settles the call)" in result.reason
     [refused] = project.events("budget_refused", run_id="second")
     assert refused["holders"] == [{"run": "dead", "amount": bound, "interrupted": True}]
     with project.open([]) as rt:

@@ -39,6 +39,7 @@ COMMANDS = {
     "RYN501": "`--model NAME` selects a model for one command; `reyn models` lists the configured models.",
     "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
     "RYN502": "`reyn init` and `reyn new skill` create examples.",
+    "RYN523": "`reyn trust` lists what the project asks for, and asks; `--model NAME` selects a model.",
     "RYN508": "`reyn secret set {name}` stores it.",
     "RYN511": "`reyn models pull {name}` downloads them.",
     "RYN601": "`reyn resume RUN --raise LIMIT=N` raises it; `reyn show RUN` prints the limit that stopped the run.",

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import OpenQuestion, PostedReply
     from reyn.runs.undo import UndoReport
-    from reyn.runs.usage import Grouping, UsageReport
+    from reyn.runs.usage import BudgetStatus, Grouping, UsageReport
     from reyn.runtime.messages import PostedMessage
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
@@ -311,6 +311,9 @@ class SyncRuntime:
         self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
     ) -> PruneReport:
         return self.runtime.prune(older_than=older_than, statuses=statuses, dry_run=dry_run)
+
+    def budgets(self, run: str) -> tuple[BudgetStatus, ...]:
+        return self.runtime.budgets(run)
 
     def delete(self, runs: Collection[str], *, dry_run: bool = False) -> PruneReport:
         return self.runtime.delete(runs, dry_run=dry_run)

@@ -95,7 +95,7 @@ def show(run: str, as_json: bool) -> None:
     """
     from reyn.chat.services.chain_manager import ChainManager
     from reyn.chat.services.snapshot_journal import read_messages
-    from reyn.cli.chat.printing import printable
+    from reyn.cli.chat.printing import message_line
 
     with open_existing_project() as runtime:
         row = _find(runtime, run)
@@ -110,8 +110,7 @@ def show(run: str, as_json: bool) -> None:
     for ask in origin[:1]:
         click.echo(f"asked by {clean(ask.agent)} in conversation {clean(ask.run)}")
     for message in messages:
-        mark = {"user": f"{message.number}>", "run": f"{message.number}*", "agent": "  "}[message.role]
-        click.echo(f"{mark} {printable(message.text) or '(aborted)'}")
+        click.echo(message_line(message))
         for link in links if message.role != "agent" else ():
             if link.number == message.number:
                 where = f" ({clean(link.conversation)})" if link.conversation else ""
