@@ -58,7 +58,8 @@ code is never reused.
     │   ├── ArchiveTooLarge        RYN422
     │   ├── HistoryInvalid         RYN423
     │   ├── HeadMismatch           RYN424
-    │   └── ConversationInvalid    RYN426
+    │   ├── ConversationInvalid    RYN426
+    │   └── ChainTooDeep           RYN437
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523
@@ -709,6 +710,14 @@ class ConversationInvalid(JournalError):
 
     code = "RYN426"
     hint = "List the conversations and their messages."
+    exit_code = 2
+
+
+class ChainTooDeep(JournalError):
+    """Agents asked one another up to the limit, so a message was not sent. The agent that asks is told why."""
+
+    code = "RYN437"
+    hint = "Raise `agents.max_depth` in reyn.yaml, or leave `agents` out of one of the agents' files."
     exit_code = 2
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.permissions.paths import protected_name
-from reyn.permissions.rules import ASKED, PRIVATE, Policy, Requests
+from reyn.permissions.rules import ASKED, GRANTED, PRIVATE, Policy, Requests
 from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
@@ -115,7 +115,11 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if not all(requests.covers(key, target) for requests in self.requests):
             named = f" for `{target}`" if target and any(key in requests.others for requests in self.requests) else ""
             reason = f"the skill must request `{key}`{named} under `permissions` in skill.md"
+            if key == "agent":
+                reason = f"`agents` in the agent's file does not include `{target}`"
             return Denied("default: no request", reason)
+        if rule is None and key in GRANTED:
+            return Allowed(f"default: {key} as requested")
         if rule is None and key in ASKED and not target.startswith(PRIVATE):
             return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
         return self._granted(rule, key, _grant(key, target), target)
