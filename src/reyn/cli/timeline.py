@@ -158,8 +158,9 @@ class Timeline:
                 verb = "needs approval" if wait.is_approval else "asks"
                 who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
-                # What is to be approved is part of the result, not of the timeline.
-                text = wait.message.partition("\n")[0] if wait.is_approval else wait.message
+                # The result has all lines of the question, and what is to be approved.
+                text, _, rest = wait.message.partition("\n")
+                text = f"{text} …" if rest and not wait.is_approval else text
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=question_id, value=name):
                 self.activity = "resuming"
