@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK := requirements/dev.txt
+# Without bytecode, every process that a test starts would compile Reyn again, which takes longer than its work.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo quick test check cover bench chaos fuzz docs lock clean
 

@@ -15,6 +15,7 @@ from reyn.errors import LimitUnknown, ModelTimeout, RateLimited, RunNotResumable
 from reyn.journal import Balance, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
 from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel import budgets as budgets_module
 from reyn.kernel import llm_call_recorder
 from reyn.kernel.limits import refusal_reason
 from reyn.models import ModelAnswer, ModelRequest
@@ -368,6 +369,40 @@ def test_cancelling_a_run_whose_process_died_releases_its_reservation(project: P
         rt.cancel("k")
     assert project.journal.balance(f"day:{TODAY}") == Balance(bound.tokens, bound.cost or 0)
     assert project.is_sound()
+
+
+class Dying(Provider):
+    """Ends the process during the call."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        raise KeyboardInterrupt
+
+
+def test_a_call_does_not_wait_for_a_run_that_no_process_executes(project: Project, monkeypatch: pytest.MonkeyPatch):
+    async def no_wait(_: float) -> None:
+        raise AssertionError("it waits for a run that releases nothing")
+
+    monkeypatch.setattr(budgets_module, "_sleep", no_wait)
+    bound = bound_of(project)
+    budgets = {"day": {"tokens": 2 * bound - 1}}
+    with pytest.raises(KeyboardInterrupt):
+        project.run("s", [], model=Dying([]), run_id="dead", budgets=budgets)
+    model = Provider([go("b"), finish()])
+    result = project.run("s", [], model=model, run_id="second", budgets=budgets)
+    assert (result.status, len(model.requests)) == ("limited", 0)
+    assert "run `dead` was interrupted during a call, which is charged in full" in result.reason
+    assert "(resuming or cancelling the run settles the call)" in result.reason
+    [refused] = project.events("budget_refused", run_id="second")
+    assert refused["holders"] == [{"run": "dead", "amount": bound, "interrupted": True}]
+    with project.open([]) as rt:
+        [reserved] = rt.usage().reserved
+        assert (reserved.run, reserved.tokens, reserved.is_executing) == ("dead", bound, False)
+        rt.cancel("dead")
+        assert rt.usage().reserved == ()
+    assert project.journal.balance(f"day:{TODAY}") == Balance(bound, reservation(project, run_id="dead").cost or 0)
+    with project.open([], model=model) as rt:
+        assert rt.resume("second", raise_limits={"day_tokens": 10 * bound}).ok
+        assert rt.replay("second").status == "finished"
 
 
 # -- nested runs ----------------------------------------------------------------------------------------------

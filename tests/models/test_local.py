@@ -213,6 +213,21 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (110, 17, 84)
 
 
+@pytest.mark.parametrize("text", ["hello", "<|" * 500, "a long input " * 100])
+def test_the_bound_of_a_decision_in_two_steps_covers_every_prompt_that_is_sent(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, text: str
+):
+    engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
+    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    request = msgspec.structs.replace(TWO_STEP, choice_prompt=msgspec.structs.replace(CHOICE, text=text))
+    bound = model.usage_bound(request)
+    asyncio.run(model.complete(request))
+    assert len(engine.requests) == 5
+    sent = [message["content"] for request in engine.requests for message in request["messages"]]
+    assert sum(len(one.encode()) for one in sent) <= bound.input_tokens
+    assert sum(request["max_tokens"] for request in engine.requests) <= bound.output_tokens
+
+
 def test_a_chat_template_that_rejects_a_begun_answer_is_asked_for_the_whole_choice(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ):

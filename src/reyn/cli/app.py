@@ -32,7 +32,7 @@ COMMANDS = {
     "frame": "Show the exact prompt of a skill or of a run.",
     "context": "Show where the tokens of a run's prompts went.",
     "chat": "Talk with an agent that can run skills.",
-    "chats": "List conversations, or search them.",
+    "chats": "List, search, show, rename and delete conversations.",
     "agent": "Create, list, show and remove agents.",
     "memory": "List, show, edit, remove and search what agents remember.",
     "run": "Start a run of a skill.",

@@ -1,4 +1,4 @@
-"""The checks of `reyn doctor`: Python, SQLite, state folder, disk, sandbox, models, configuration, trust, journal."""
+"""The checks of `reyn doctor`, of the machine and of the project."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from reyn.errors import (
     UserConfigUnavailable,
 )
 from reyn.journal.formats import FORMAT
+from reyn.journal.reservations import open_reservations
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
 from reyn.runtime.os_runtime import OSRuntime
@@ -41,6 +42,7 @@ _SQLITE = (3, 51, 3)
 not."""
 _LOW_DISK = 1_000_000_000
 _FULL_DISK = 10_000_000
+_MAX_LISTED = 5
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ def run_checks(root: Path) -> list[Check]:
         check_config(root),
         check_trust(root),
         check_journal(root),
+        check_budgets(root),
     ]
 
 
@@ -181,6 +184,28 @@ def check_journal(root: Path) -> Check:
 
 def _one_line(finding: Finding) -> str:
     return str(finding).replace("\n  ", ": ")
+
+
+def check_budgets(root: Path) -> Check:
+    """Check that no run was interrupted during a model call: its reservation counts against budgets in full."""
+    path = root / STATE / "journal.db"
+    if not path.is_file() or not path.stat().st_size:
+        return Check("budgets", "ok", "nothing is reserved")
+    try:
+        journal = SqliteJournal(path.parent, is_read_only=not os.access(path.parent, os.W_OK))
+        try:
+            found = open_reservations(journal)
+        finally:
+            journal.close()
+    except JournalError:  # the check of the journal reports it
+        return Check("budgets", "ok", "unknown, the journal cannot be read")
+    lost = [one for one in found if not one.is_executing]
+    if not lost:
+        return Check("budgets", "ok", f"{len(found)} calls in progress" if found else "nothing is reserved")
+    listed = ", ".join(f"`{one.run_id}` ({one.reserved.tokens:,} tokens)" for one in lost[:_MAX_LISTED])
+    more = f" and {len(lost) - _MAX_LISTED} more" if len(lost) > _MAX_LISTED else ""
+    text = f"interrupted during a model call, which counts against budgets in full: {listed}{more}"
+    return Check("budgets", "warning", text, "Continue or end each: reyn resume RUN, or reyn cancel RUN")
 
 
 def _dotted(version: tuple[int, ...]) -> str:

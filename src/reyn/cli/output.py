@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from reyn.errors import NextAction
     from reyn.journal.kinds import Charge, Usage
+    from reyn.runs.usage import BudgetStatus
     from reyn.runtime import RunResult
 
 COLOURS = {
@@ -126,6 +127,17 @@ def charge_text(charge: Charge) -> str:
     if not charge.currency:
         return "unknown"
     return f"{charge.cost / 1e9:.4f} {charge.currency}{' + ?' if charge.unpriced else ''}"
+
+
+def budget_text(status: BudgetStatus) -> str:
+    """Format a budget: what is used of it, and what calls in progress have reserved."""
+
+    def amount(value: int) -> str:
+        return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
+
+    skill = f" of skill {clean(status.skill)}" if status.skill else ""
+    held = f", {amount(status.reserved)} reserved" if status.reserved else ""
+    return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
 
 
 def coloured(status: str) -> str:

@@ -16,6 +16,7 @@ from reyn.journal import (
     Cancel,
     ChangeMemory,
     RaiseLimit,
+    Rename,
     ReportRun,
     Say,
     canonical,
@@ -58,6 +59,10 @@ class InboxPolling:
             return False
         self._read_at[run_id] = now
         return True
+
+    def skip(self, run_id: str) -> None:
+        """Start a new interval without a read."""
+        self._read_at[run_id] = time.monotonic()
 
     def notify(self, run_id: str) -> None:
         """Make the next read due: a message was posted, or the run stopped."""
@@ -115,6 +120,8 @@ def to_event(
         case Say(text, by):
             content = Blob.of(text.encode())
             return kinds.MessageQueued(content.hash, message.id, by), (content,)
+        case Rename(title, by):
+            return kinds.ConversationRenamed(title, message.id, by), ()
         case ReportRun(run, status, text, usage, answers):
             if reason := state.inbox.report_error(run, status):
                 return kinds.MessageRefused(message.id, "report_run", reason), ()

@@ -42,8 +42,8 @@ from reyn.kernel.effects import (
 from reyn.kernel.hooks import HookCaller
 from reyn.kernel.inbox import answer_error, inbox_events
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
-from reyn.kernel.nesting import run_scope
-from reyn.kernel.ports import Later, NamedPeople
+from reyn.kernel.runtime_types import Later, NamedPeople
+from reyn.kernel.sub_runs import run_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from reyn.kernel.inbox import InboxPolling
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
-    from reyn.kernel.ports import Clock, People
+    from reyn.kernel.runtime_types import Clock, People
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
@@ -250,6 +250,9 @@ class LiveWorld:
 
         A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
         """
+        if not self._ahead:
+            self._tokens.clear()
+            return
         if is_finishing:
             await self._finish_executing()
         tasks = [*self._ahead.values()]
@@ -279,7 +282,15 @@ class LiveWorld:
         assert tape.state.started is not None
         settings = self._settings_of(tape.state.started, tape.content)
         budget = CallBudget(
-            self._budgets, tape, settings, self._above, effect.key, self.now, lambda: self.flush(tape), flush
+            self._budgets,
+            self._journal,
+            tape,
+            settings,
+            self._above,
+            effect.key,
+            self.now,
+            lambda: self.flush(tape),
+            flush,
         )
         request = self._recorder.request(effect, tape)
         await self._recorder.begin(effect, request, tape, budget)

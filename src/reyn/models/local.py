@@ -151,9 +151,10 @@ class LocalModel:
         prompts: list[Sequence[Message]] = [request.messages]
         if (choice := request.choice_prompt) is not None and self._settings.two_step != "never":
             texts = (choice.text, *choice.topic_texts)
+            prompts[0] = max(request.messages, request.decided_messages, key=_bound)
             prompts += [choice.messages, *((Message("system", choice.topic), Message("user", text)) for text in texts)]
             most += _MAX_LABEL_TOKENS + len(texts)
-        return Usage(sum(min(prompt_bound(prompt), window) for prompt in prompts), most)
+        return Usage(sum(min(_bound(prompt), window) for prompt in prompts), most)
 
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
@@ -539,6 +540,11 @@ _TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(
 def _defuse(text: str) -> str:
     """Break up the tokens of chat templates in a text, which llama.cpp would take for the end of the message."""
     return _TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
+
+
+def _bound(messages: Sequence[Message]) -> int:
+    """Return the most tokens of a prompt, with the three bytes that breaking up each template token adds."""
+    return prompt_bound(messages) + 3 * sum(len(_TEMPLATE_TOKENS.findall(message.text)) for message in messages)
 
 
 _LLGUIDANCE = "%llguidance"

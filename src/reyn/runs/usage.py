@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reyn.journal.reservations import open_reservations
+from reyn.journal.spending import run_accounts
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reyn.journal import Journal, SpendRow
-    from reyn.kernel.budgets import Budgets
+    from reyn.kernel.budgets import BudgetedRun, Budgets
 
 Grouping = Literal["day", "skill", "model", "run"]
 GROUPINGS: tuple[Grouping, ...] = ("day", "skill", "model", "run")
@@ -62,7 +65,7 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class BudgetStatus(msgspec.Struct, frozen=True):
-    """A budget of today: the `limit` to raise, its `cap`, and what is `used` and `reserved` of it."""
+    """A budget: the `limit` to raise, its `cap`, and what is `used` and `reserved` of it."""
 
     limit: str
     skill: str
@@ -72,14 +75,40 @@ class BudgetStatus(msgspec.Struct, frozen=True):
     currency: str = ""
 
 
+class ReservedRow(msgspec.Struct, frozen=True):
+    """What a run has reserved for a model call in progress.
+
+    Attributes:
+        run: The run.
+        skill: Its skill.
+        model: The model.
+        day: The day whose budget it draws on.
+        tokens: The tokens.
+        cost: Billionths of `currency`; `None` if the price is unknown.
+        currency: The currency.
+        is_executing: Whether a process executes the run. Otherwise its process died during the call, which is charged
+            in full when the run is resumed, cancelled or deleted.
+    """
+
+    run: str
+    skill: str
+    model: str
+    day: str
+    tokens: int
+    cost: int | None
+    currency: str
+    is_executing: bool
+
+
 class UsageReport(msgspec.Struct, frozen=True):
-    """The charges by group, their sum, and the budgets of today."""
+    """The charges by group, their sum, the budgets of today, and what calls in progress have reserved."""
 
     by: Grouping
     rows: tuple[UsageRow, ...]
     total: UsageRow
     today: str
     budgets: tuple[BudgetStatus, ...] = ()
+    reserved: tuple[ReservedRow, ...] = ()
 
 
 def usage_report(journal: Journal, budgets: Budgets, by: Grouping, *, since: str, now: int) -> UsageReport:
@@ -100,7 +129,18 @@ def usage_report(journal: Journal, budgets: Budgets, by: Grouping, *, since: str
     for charge in charges:
         total = total.plus(charge)
     today = budgets.day(now)
-    return UsageReport(by, tuple(rows), total, today, tuple(_budgets_of(journal, budgets, today)))
+    statuses = tuple(_budgets_of(journal, budgets, today))
+    return UsageReport(by, tuple(rows), total, today, statuses, tuple(reserved_rows(journal)))
+
+
+def reserved_rows(journal: Journal) -> Iterable[ReservedRow]:
+    """Return what calls in progress have reserved, and calls of processes that died."""
+    for one in open_reservations(journal):
+        body = one.reserved
+        currency = body.price.currency if body.price is not None else ""
+        yield ReservedRow(
+            one.run_id, one.skill, body.model, body.day, body.tokens, body.cost, currency, one.is_executing
+        )
 
 
 def _grouped(charges: Iterable[SpendRow], by: Grouping) -> Iterable[UsageRow]:
@@ -109,6 +149,25 @@ def _grouped(charges: Iterable[SpendRow], by: Grouping) -> Iterable[UsageRow]:
         name = {"day": charge.day, "skill": charge.skill, "model": charge.model, "run": charge.run_id}[by]
         groups[name] = groups.get(name, UsageRow(name)).plus(charge)
     return groups.values()
+
+
+def run_budgets(
+    journal: Journal, budgets: Budgets, own: BudgetedRun, above: tuple[BudgetedRun, ...], now: int
+) -> tuple[BudgetStatus, ...]:
+    """Return the budgets that the next model call of a run draws on: those of runs, of skills, and of the day."""
+    skills = {budgets.account_of(budgets.day(now), run.skill): run.skill for run in (own, *above)}
+    skills |= {run_accounts(run.run_id)[1]: run.skill for run in (own, *above)}
+    found: list[BudgetStatus] = []
+    for draw in budgets.draws(own, above, budgets.day(now)).accounts:
+        balance, skill = journal.balance(draw.account), skills.get(draw.account, "")
+        if draw.tokens is not None:
+            found.append(
+                BudgetStatus(f"{draw.scope}_tokens", skill, draw.tokens, balance.tokens, balance.reserved_tokens)
+            )
+        if draw.cost is not None:
+            used, reserved = balance.cost, balance.reserved_cost
+            found.append(BudgetStatus(f"{draw.scope}_cost", skill, draw.cost, used, reserved, budgets.currency))
+    return tuple(found)
 
 
 def _budgets_of(journal: Journal, budgets: Budgets, day: str) -> Iterable[BudgetStatus]:

@@ -22,10 +22,11 @@ from reyn.documents import nearest
 from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.kernel.budgets import Budgets
-from reyn.kernel.compiled_skill import RunContext
+from reyn.kernel.compiled_skill import uses_handoffs
 from reyn.kernel.hooks import check_hooks, hook_name
+from reyn.kernel.loading import pin_settings
 from reyn.kernel.op_performer import roots_of
-from reyn.kernel.ports import SystemClock, TimedIds, Unattended
+from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.lint import lint_agent, lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from reyn.journal import Blob, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.hooks import Hook
-    from reyn.kernel.ports import Clock, Ids, People
+    from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.models import Model
     from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
@@ -140,6 +141,7 @@ class Project:
             self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self._cached_reader: RunReader | None = None
         self._checked_skills: list[Skill] = []
+        self._pinned_settings: tuple[RunSettings, Blob] | None = None
         self._has_learned = False
         self._has_learned_keys = False
 
@@ -274,7 +276,7 @@ class Project:
     @property
     def reader(self) -> RunReader:
         """The recorded runs."""
-        journal = self.existing_journal
+        journal = vars(self).get("journal") or self.existing_journal
         if self._cached_reader is None or self._cached_reader.journal is not journal:
             self._cached_reader = RunReader(journal, lambda: self.ops, self._resolve_links)
         return self._cached_reader
@@ -288,6 +290,8 @@ class Project:
 
     def store_history(self, history: NormalizedMessageList) -> tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]:
         """Return the parts of a history, and the content that the journal does not have."""
+        if not history.length:
+            return (), ()
 
         def is_stored(name: str) -> bool:
             try:
@@ -375,8 +379,7 @@ class Project:
 
     def summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
         """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
-        receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
-        return read_summaries(self.root, self.roster.scrub) if receives else None
+        return read_summaries(self.root, self.roster.scrub) if uses_handoffs(skill, settings) else None
 
     def _findings_of(self, folder: Path) -> list[Finding]:
         return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox)
@@ -395,6 +398,7 @@ class Project:
             self.trust.may_bind,
             RunSettings.of(self.config).counter,
             self.config.endpoints,
+            self.trust.ignored_models,
         )
 
     @cached_property
@@ -402,15 +406,28 @@ class Project:
         """The budgets of the current configuration, and the prices of the models."""
         return Budgets(self.config.budgets, self.roster)
 
+    @cached_property
+    def _configured_settings(self) -> RunSettings:
+        """The settings of a run as the configuration has them, without the properties of models."""
+        return RunSettings.of(self.config)
+
     def run_settings(self) -> RunSettings:
         """Return the settings that a new run records."""
-        settings = RunSettings.of(self.config)
+        settings = self._configured_settings
+        if settings.counter == "exact":
+            check_installed()
+        if not settings.classes:
+            return settings
         forms = {name: self.roster.answer_form(name) for name in settings.classes.values()}
         limits = {name: self.roster.prompt_limit(name) for name in settings.classes.values()}
         known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
-        if settings.counter == "exact":
-            check_installed()
         return msgspec.structs.replace(settings, answer_forms=forms, prompt_limits=known)
+
+    def pinned_settings(self, settings: RunSettings) -> Blob:
+        """Return the copy of settings that a run records. Most runs of a project have the same."""
+        if self._pinned_settings is None or self._pinned_settings[0] != settings:
+            self._pinned_settings = (settings, pin_settings(settings))
+        return self._pinned_settings[1]
 
     # -- secrets --------------------------------------------------------------------------------------
 

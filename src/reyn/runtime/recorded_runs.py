@@ -8,15 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import ENDED
+from reyn.kernel.budgets import budgeted_run, runs_above
 from reyn.kernel.conversations import memory_of
 from reyn.kernel.run_state import fold
 from reyn.runs.archive import ImportLimits, read_archive
 from reyn.runs.family import root_run
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
-from reyn.runs.prune import PruneReport, prune
+from reyn.runs.prune import PruneReport, delete_runs, prune
 from reyn.runs.questions import open_question, question_text
-from reyn.runs.usage import usage_report
+from reyn.runs.usage import BudgetStatus, run_budgets, usage_report
 from reyn.runtime.base import RuntimeBase
 from reyn.runtime.executor import ungranted_requests
 
@@ -214,6 +215,23 @@ class RecordedRuns(RuntimeBase):
             dry_run=dry_run,
         )
 
+    def delete(self, runs: Collection[str], *, dry_run: bool = False) -> PruneReport:
+        """Delete runs with their sub-runs, background runs, workspace folders and unshared content.
+
+        Args:
+            runs: The runs, by id or by a unique prefix of it. A sub-run is deleted with its whole family.
+            dry_run: Report only.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunInUse: A run that is not deleted needs one of them. Nothing is deleted.
+            RunBusy: A process executes one of them. Nothing is deleted.
+        """
+        names = [self._project.reader.find(run).run_id for run in runs]
+        if not dry_run:
+            self._project.check_owner()
+        return delete_runs(self._project.journal, self._project.state_folder / "workspace", names, dry_run=dry_run)
+
     def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:
         """Return what model calls were charged, and the budgets of today.
 
@@ -224,6 +242,23 @@ class RecordedRuns(RuntimeBase):
         project = self._project
         first = project.budgets.day(since) if since is not None else ""
         return usage_report(project.existing_journal, project.budgets, by, since=first, now=project.clock.now())
+
+    def budgets(self, run: str) -> tuple[BudgetStatus, ...]:
+        """Return the limit of tokens of a run, and the budgets that its next model call draws on.
+
+        Those are the budgets of the run, of runs above it, of their skills, and of the day.
+        """
+        project = self._project
+        state = project.reader.state(run)
+        assert state.started is not None
+        settings = project.reader.compile_skill(state.started).settings
+        above = runs_above(
+            project.existing_journal, state.started, lambda started, _: project.reader.compile_skill(started).settings
+        )
+        own = budgeted_run(state, settings)
+        found = run_budgets(project.existing_journal, project.budgets, own, above, project.clock.now())
+        limit = state.raised.get("tokens", settings.limits.tokens)
+        return found if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *found)
 
     def export(self, run: str) -> Iterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reyn.chat.services.budget_gateway import BudgetGateway
 from reyn.chat.services.memory_service import MemoryService
-from reyn.cli.output import clean, short
+from reyn.cli.output import budget_text, charge_text, clean, short, tokens_text
 from reyn.errors import ReynError
 
 if TYPE_CHECKING:
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "/help": "list the commands",
+    "/say": "TEXT: talk to the agent while a question is open",
     "/runs": "list the runs in the background",
     "/cancel": "RUN: cancel a run in the background",
     "/skills": "list the skills that the agent can run",
     "/memory": "list what the agent remembers",
-    "/usage": "show the tokens of the conversation",
+    "/usage": "show tokens, cost, and the budgets that hold",
+    "/rename": "TITLE: give the conversation a title",
     "/questions": "list the open questions",
     "/id": "show the id of the conversation",
     "/quit": "leave; the conversation can be continued",
@@ -46,7 +48,7 @@ class ChatCommands:
             try:
                 getattr(self, f"_{found[0][1:]}")(argument.strip())
             except ReynError as error:
-                self._echo(f"  ! {error.code}: {clean(error.message)}")
+                self._echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
         else:
             self._echo(f"  ! unknown command {clean(name)}; /help lists them. Begin a message with a blank to send it.")
         return False
@@ -54,6 +56,9 @@ class ChatCommands:
     def _help(self, _: str) -> None:
         for name, summary in COMMANDS.items():
             self._echo(f"  {name:<12} {summary}")
+
+    def _say(self, text: str) -> None:
+        self._conversation.post(text)
 
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []
@@ -85,16 +90,24 @@ class ChatCommands:
                 self._echo(f"  {experience.id}: {short(experience.text, 100)}")
 
     def _usage(self, _: str) -> None:
-        if not self._is_recorded:
-            self._echo("  0 tokens")
-            return
         spending = BudgetGateway(self._runtime, self._conversation.run_id).spending()
-        limit = "" if spending.limit is None else f" of {spending.limit:,}"
-        self._echo(f"  {spending.usage.total:,}{limit} tokens")
+        cost = f", {charge_text(spending.charge)}" if spending.charge.calls else ""
+        self._echo(f"  {tokens_text(spending.usage)}{cost}")
+        for status in spending.budgets:
+            self._echo(f"  {budget_text(status)}")
+
+    def _rename(self, title: str) -> None:
+        if not self._is_recorded:
+            self._echo("  ! the conversation begins with the first message; rename it after that")
+            return
+        self._conversation.rename(title)
+        self._echo("  renamed" if title else "  title removed")
 
     def _questions(self, _: str) -> None:
         for question in self._conversation.questions:
             self._echo(f"  {question.run} {question.question.id}: {short(question.question.message, 200)}")
+        if not self._conversation.questions:
+            self._echo("  no open questions")
 
     def _id(self, _: str) -> None:
         self._echo(f"  {self._conversation.run_id}")

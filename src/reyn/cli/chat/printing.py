@@ -25,6 +25,8 @@ from reyn.cli.output import clean, print_json, short
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from reyn.chat.services.snapshot_journal import RecordedMessage
+
 
 class Printer(Protocol):
     """Shows items as they arrive."""
@@ -99,6 +101,13 @@ class TerminalPrinter:
 def printable(text: str) -> str:
     """Return a text of several lines in which nothing controls the terminal."""
     return "\n".join(clean(line).replace("\\t", "    ") for line in text.split("\n"))
+
+
+def message_line(message: RecordedMessage, length: int | None = None) -> str:
+    """Return a recorded message with its number: `2>` from the user, `2*` from a run. A reply has no number."""
+    mark = {"user": f"{message.number}>", "run": f"{message.number}*", "agent": "  "}[message.role]
+    text = message.text if length is None or len(message.text) <= length else f"{message.text[:length]}…"
+    return f"{mark} {printable(text) or '(aborted)'}"
 
 
 def describe(item: ChatItem) -> str:
