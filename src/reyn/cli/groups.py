@@ -72,4 +72,4 @@ class CommandGroup(click.Group):
             near = f"did you mean `{ctx.command_path} {self._for_names} {name}`?"
         if near or len(known) > _MAX_LISTED:
             return near
-        return f"the commands are {', '.join(f'`{one}`' for one in known)}"
+        return f"the commands are {', '.join(f'`{command}`' for command in known)}"

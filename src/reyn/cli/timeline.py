@@ -370,8 +370,8 @@ def _answer_line(body: Body) -> _Line | None:
             text = f"context truncated: {before:,} to {after:,} tokens; the budget is {body.budget_tokens:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
         case kinds.FrameBuilt(budget=kinds.PromptBudget(sections=sections, tokens=after, limit=limit)) if sections:
-            before = sum(one.original_tokens for one in sections)
-            names = " and ".join(one.name for one in sections if one.tokens < one.original_tokens)
+            before = sum(section.original_tokens for section in sections)
+            names = " and ".join(section.name for section in sections if section.tokens < section.original_tokens)
             text = f"prompt truncated ({names}): {before:,} to {after:,} tokens; the budget is {limit:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
         case kinds.ContextCompacted(dropped=dropped, tokens_before=before, tokens_after=after):

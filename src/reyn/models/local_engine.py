@@ -129,7 +129,7 @@ class Engine:
         The result does not depend on the temperature.
         """
         asked, usage = self._ask_label(
-            to_chat_messages((one.role, one.text) for one in prompt.messages), labels, cancelled
+            to_chat_messages((message.role, message.text) for message in prompt.messages), labels, cancelled
         )
         similarities: list[float] = []
         if self._can_begin_answers:

@@ -271,8 +271,11 @@ class _Loader:
                 if is_skill_node(target) and skill_of(target) not in skill.skills:
                     continue
                 accepted = (skill.final_output,) if target == END else skill.inputs_of(target)
-                if not any((result.name, result.schema) == (one.name, one.schema) for one in accepted):
-                    names = " | ".join(one.name for one in accepted)
+                if not any(
+                    (result.name, result.schema) == (artifact_type.name, artifact_type.schema)
+                    for artifact_type in accepted
+                ):
+                    names = " | ".join(artifact_type.name for artifact_type in accepted)
                     message = f"`{node}` returns `{result.name}`, but `{target}` takes `{names}`"
                     self._report(document, codes.TYPE_MISMATCH, message, "graph", node)
 
