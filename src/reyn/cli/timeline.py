@@ -158,8 +158,9 @@ class Timeline:
                 verb = "needs approval" if wait.is_approval else "asks"
                 who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
-                # What is to be approved is part of the result, not of the timeline.
-                text = wait.message.partition("\n")[0] if wait.is_approval else wait.message
+                # The result has all lines of the question, and what is to be approved.
+                text, _, rest = wait.message.partition("\n")
+                text = f"{text} …" if rest and not wait.is_approval else text
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=question_id, value=name):
                 self.activity = "resuming"
@@ -383,8 +384,8 @@ def _answer_line(body: Body) -> _Line | None:
             text = f"context truncated: {before:,} to {after:,} tokens; the budget is {body.budget_tokens:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
         case kinds.FrameBuilt(budget=kinds.PromptBudget(sections=sections, tokens=after, limit=limit)) if sections:
-            before = sum(one.original_tokens for one in sections)
-            names = " and ".join(one.name for one in sections if one.tokens < one.original_tokens)
+            before = sum(section.original_tokens for section in sections)
+            names = " and ".join(section.name for section in sections if section.tokens < section.original_tokens)
             text = f"prompt truncated ({names}): {before:,} to {after:,} tokens; the budget is {limit:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
         case kinds.ContextCompacted(dropped=dropped, tokens_before=before, tokens_after=after):

@@ -296,7 +296,7 @@ class CallBudget:
             if error is None or body is None:
                 return None
             if waited >= next_look:  # looking at all runs costs more than another attempt
-                interrupted = sum(one.amount for one in self._holders(error) if one.interrupted)
+                interrupted = sum(holder.amount for holder in self._holders(error) if holder.interrupted)
                 next_look = 2 * waited
             if error.used + interrupted + error.needed > error.cap or waited >= longest:
                 return self._refusal(body, error)
@@ -359,9 +359,13 @@ class CallBudget:
         """Return the runs that have reserved a part of an account, first those that were interrupted."""
         is_cost = error.limit.endswith("_cost")
         found = [
-            kinds.Holder(one.run_id, (one.reserved.cost or 0) if is_cost else one.reserved.tokens, not one.is_executing)
-            for one in open_reservations(self._journal)
-            if any(draw.account == error.account for draw in one.reserved.draws)
+            kinds.Holder(
+                reservation.run_id,
+                (reservation.reserved.cost or 0) if is_cost else reservation.reserved.tokens,
+                not reservation.is_executing,
+            )
+            for reservation in open_reservations(self._journal)
+            if any(draw.account == error.account for draw in reservation.reserved.draws)
         ]
         return sorted(found, key=lambda one: (not one.interrupted, -one.amount))
 

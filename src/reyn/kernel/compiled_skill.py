@@ -241,7 +241,11 @@ class CompiledPhase(RunContext):
     def _own_prompt_tokens(self) -> int | None:
         """The prompt limit of the phase, its skill or the project."""
         levels = (self.definition.context, self.skill.context)
-        own = [one.max_prompt_tokens for one in levels if isinstance(one, HandoffSettings) and one.max_prompt_tokens]
+        own = [
+            level.max_prompt_tokens
+            for level in levels
+            if isinstance(level, HandoffSettings) and level.max_prompt_tokens
+        ]
         return own[0] if own else self.settings.limits.max_prompt_tokens
 
     def prompt_limit(self, state: RunState) -> PromptLimit:

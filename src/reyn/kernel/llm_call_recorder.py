@@ -213,7 +213,7 @@ class LlmCallRecorder:
             return None
         scrub = self._roster.scrub
         static, text = recorded_choice(call.choice, tape.content, call.results)
-        examples = tuple(Message(one.role, scrub(one.text)) for one in static.examples)
+        examples = tuple(Message(example.role, scrub(example.text)) for example in static.examples)
         return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
 
     async def _try(

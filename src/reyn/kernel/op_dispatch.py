@@ -184,5 +184,5 @@ async def run_sub_skill(
 
 def _sub_run_outcome(sub_run: kinds.SubRunCompleted, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    phases = tuple((one.phase, msgspec.json.decode(tape.content(one.artifact.hash))) for one in sub_run.phases)
+    phases = tuple((phase.phase, msgspec.json.decode(tape.content(phase.artifact.hash))) for phase in sub_run.phases)
     return RunOutcome(sub_run.run, artifact, sub_run.error, phases)

@@ -249,7 +249,7 @@ class OpPerformer:
         if started.imported:  # its skill is new here, whatever its hash
             return None
         op = f"{call.kind} {call.op or ''}".strip()
-        return next((one for one in self._approvals() if one.covers(started.skill_hash, op, rule)), None)
+        return next((approval for approval in self._approvals() if approval.covers(started.skill_hash, op, rule)), None)
 
     def _plan(self, call: Call, tape: Tape) -> Plan | Denied:
         kind = call.kind

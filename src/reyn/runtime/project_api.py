@@ -203,9 +203,9 @@ class ProjectApi(RuntimeBase):
         settings = self._project.config.mcp.servers.get(server)
         if settings is None:
             known = ", ".join(f"`{name}`" for name in self._project.config.mcp.servers) or "none"
-            note = " It may need trust." if self._project.trust.ignored else ""
+            note = "; it may need trust" if self._project.trust.ignored else ""
             hint = "Trust the project, if the server is in its configuration." if note else None
-            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}", hint=hint)
+            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}{note}", hint=hint)
         credentials = {}
         for text in (*settings.env.values(), *settings.headers.values()):
             if text.startswith("secret://"):

@@ -192,11 +192,11 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def op_kinds(self) -> frozenset[str]:
         """The op kinds that the skill or one of its sub-skills may use."""
         kinds: set[str] = set()
-        for one in (self, *self.skills.values()):
-            lists = [phase.preprocessor for phase in one.phases.values()]
-            lists += [one.postprocessor.steps] if one.postprocessor else []
+        for skill in (self, *self.skills.values()):
+            lists = [phase.preprocessor for phase in skill.phases.values()]
+            lists += [skill.postprocessor.steps] if skill.postprocessor else []
             steps = [step.apply if isinstance(step, Iterate) else step for steps in lists for step in steps]
-            kinds |= {kind for phase in one.phases.values() for kind in phase.allowed_ops}
+            kinds |= {kind for phase in skill.phases.values() for kind in phase.allowed_ops}
             kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
             kinds |= {"python" for step in steps if isinstance(step, PythonCall)}
         return frozenset(kinds)

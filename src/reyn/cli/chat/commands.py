@@ -113,8 +113,8 @@ class ChatCommands:
 
     def _memory(self, _: str) -> None:
         memories = MemoryService(self._runtime.root).all()
-        for one in memories:
-            self._echo(f"  {one.path}: {short(one.description or one.error, 100)}")
+        for memory in memories:
+            self._echo(f"  {memory.path}: {short(memory.description or memory.error, 100)}")
         if self._is_recorded:
             for experience in self._runtime.memory(self._conversation.run_id):
                 self._echo(f"  {experience.id}: {short(experience.text, 100)}")
