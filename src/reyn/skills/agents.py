@@ -119,13 +119,23 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
             phases={**chat.phases, entry: phase},
             graph={**chat.graph, entry: (END,)} if is_single_turn else chat.graph,
             edge_texts={} if is_single_turn else chat.edge_texts,
-            permissions={**chat.permissions, **self._memory_request(), **self.permissions},
+            permissions={
+                **chat.permissions,
+                **self._memory_request(),
+                **self._skill_request(phase.allowed_ops),
+                **self.permissions,
+            },
             required_credentials=self.required_credentials or chat.required_credentials,
         )
 
     def _memory_request(self) -> dict[str, Any]:
         scopes = {"own": [self.name, "shared"], "shared": ["shared"], "none": []}[self.memory]
         return {"memory": scopes} if scopes else {}
+
+    @staticmethod
+    def _skill_request(ops: tuple[str, ...]) -> dict[str, Any]:
+        """Request what a skill that writes skills needs of its callers. A person still approves each of them."""
+        return {} if {"run_skill", "start_skill"}.isdisjoint(ops) else {"skill.write": True}
 
     def _ops(self, standard: tuple[str, ...]) -> tuple[str, ...]:
         ops = standard if self.allowed_ops is None else self.allowed_ops
