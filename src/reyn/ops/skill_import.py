@@ -8,11 +8,13 @@ from msgspec.structs import replace
 
 from reyn.errors import AgentSkillInvalid
 from reyn.journal import canonical, digest
+from reyn.ops.budget import OpFailed
+from reyn.ops.file.writing import look_at
 from reyn.ops.op import Plan
 from reyn.ops.skill_draft import DRAFT_FIELDS
 from reyn.ops.skill_folder import DRAFT, folder_at, outside_error, plan_draft
 from reyn.permissions import Denied, NeedsApproval
-from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, read_agent_folder, to_reyn
+from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, read_folder, to_reyn
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, array, path, result, text
 from reyn.workspace import locate
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.ops.op import Call, Env, Result
-    from reyn.workspace import Change
+    from reyn.workspace import Change, Location
 
 _MAX_NOTES = 100
 _MAX_INSTRUCTIONS = 20_000
@@ -52,16 +54,11 @@ class SkillImportOp:
         if location.zone not in ("project", "workspace"):
             return Denied("default: import from the project", f"`{call.args['path']}` is not in the project; copy it")
         try:
-            files, left_out = read_agent_folder(folder_at(location, env))
-            for name in files:
-                one = env.gate.read(location.below(*name.split("/")))
-                if isinstance(one, Denied):
-                    return one
+            files, left_out = read_folder(folder_at(location, env), lambda name: _content(name, location, env))
             skill = parse_agent_skill(files)
             conversion = to_reyn(skill, call.args.get("name", ""))
         except AgentSkillInvalid as error:
             return Plan(verdict.rule, result=call.error(f"{error.code}: {error.message}"))
-        env.budget.add_read(sum(map(len, files.values())))
         notes = [*conversion.unconverted, *left_out][:_MAX_NOTES]
         instructions = skill.body[:_MAX_INSTRUCTIONS]
         plan = plan_draft(call, env, conversion.name, conversion.files, unconverted=notes, instructions=instructions)
@@ -82,3 +79,15 @@ class SkillImportOp:
     ) -> str:
         """Return why recorded changes are not those of a draft; the folder that was read is not recorded."""
         return outside_error(changes, lambda path: path.startswith(f"{DRAFT}/"))
+
+
+def _content(name: str, folder: Location, env: Env) -> bytes:
+    """Return the content of a file of the folder, if the run may read it."""
+    location = folder.below(*name.split("/"))
+    verdict = env.gate.read(location)
+    if isinstance(verdict, Denied):
+        raise OpFailed(f"`{location.display_path}` cannot be read: {verdict.rule}")
+    image, _ = look_at(location, env)
+    if image is None:
+        raise OpFailed(f"`{location.display_path}` disappeared while it was read")
+    return image.content

@@ -1,7 +1,7 @@
 """Convert between Reyn skills and Agent Skills (agentskills.io): a folder with `SKILL.md`, scripts and references.
 
 Both directions are pure functions of files, and list what the other format cannot express. Reading and writing
-folders is left to callers, except for `read_agent_folder`, which commands use.
+folders is left to callers, except for `read_folder`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from reyn.skills.names import is_valid_name
 from reyn.skills.values import DEFAULT_OPS, END, USER_MESSAGE, is_skill_node
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from reyn.skills.values import ArtifactType, Phase, Skill
@@ -33,6 +33,7 @@ FILES = "files"
 PHASE, RESULT = "work", "result"
 MAX_DESCRIPTION = 1_024
 _MAX_SKILL_BYTES = 1_000_000
+_MAX_DEPTH = 20
 _AGENT_NAME = re.compile(r"[^\W_A-Z]+(-[^\W_A-Z]+)*")
 _STANDARD = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 _KEPT = {
@@ -100,8 +101,12 @@ class Conversion(NamedTuple):
 # -- reading ------------------------------------------------------------------------------------------------
 
 
-def read_agent_folder(folder: Path) -> tuple[dict[str, bytes], list[str]]:
+def read_folder(folder: Path, read: Callable[[str], bytes] | None = None) -> tuple[dict[str, bytes], list[str]]:
     """Return the files of a folder, and a sentence about each entry that is left out.
+
+    Args:
+        folder: The folder.
+        read: Returns the content of a file by its path in the folder; by default it is opened without following links.
 
     Raises:
         AgentSkillInvalid: It cannot be read, is too large, or a link leads out of it.
@@ -111,39 +116,54 @@ def read_agent_folder(folder: Path) -> tuple[dict[str, bytes], list[str]]:
     size = 0
     try:
         root = os.path.realpath(folder)
-        for path in _entries(root, left_out):
-            relative = os.path.relpath(path, root)
-            if os.path.islink(path):  # noqa: PTH114 - of `os.walk`
-                target = os.path.realpath(path)
-                if not target.startswith(f"{root}/"):
-                    raise AgentSkillInvalid(f"`{relative}` is a symbolic link that leads out of `{folder}`")
-                left_out.append(f"`{relative}` is a symbolic link and is not copied")
-                continue
-            size += os.path.getsize(path)  # noqa: PTH202
+        for name in _names(root, left_out):
+            content = _read(f"{root}/{name}") if read is None else read(name)
+            size += len(content)
             if len(files) >= MAX_FILES or size > MAX_BYTES:
-                raise AgentSkillInvalid(f"`{folder}` has more than {MAX_FILES} files or {MAX_BYTES:,} bytes")
-            with open(path, "rb") as file:  # noqa: PTH123
-                files[relative] = file.read()
+                raise AgentSkillInvalid(f"`{folder.name}` has more than {MAX_FILES} files or {MAX_BYTES:,} bytes")
+            files[name] = content
     except (OSError, ValueError) as error:
-        raise AgentSkillInvalid(f"cannot read `{folder}`: {read_error(error)}") from error
+        raise AgentSkillInvalid(f"cannot read `{folder.name}`: {read_error(error)}") from error
     return files, left_out
 
 
-def _entries(root: str, left_out: list[str]) -> Iterator[str]:
-    """Yield the files and links below a folder, without hidden names."""
-    if not os.path.isdir(root):  # noqa: PTH112
-        raise NotADirectoryError(20, "not a folder")
-    for above, folders, names in os.walk(root):
-        for name in sorted(folders + names):
-            path = os.path.join(above, name)  # noqa: PTH118
-            if name.startswith("."):
-                left_out.append(f"`{os.path.relpath(path, root)}` is hidden and is not copied")
-            elif name in names or os.path.islink(path):  # noqa: PTH114
-                if not os.path.isfile(path) and not os.path.islink(path):  # noqa: PTH113, PTH114
-                    left_out.append(f"`{os.path.relpath(path, root)}` is not a regular file and is not copied")
-                else:
-                    yield path
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+def _names(root: str, left_out: list[str]) -> Iterator[str]:
+    """Yield the paths of the files below a folder. A link that leads out of it is an error."""
+    pending = [""]
+    while pending:
+        here = pending.pop()
+        with os.scandir(f"{root}/{here}") as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
+        for entry in entries:
+            path = f"{here}{entry.name}"
+            if entry.is_symlink():
+                if not f"{os.path.realpath(entry.path)}/".startswith(f"{root}/"):
+                    raise AgentSkillInvalid(f"`{_shown(path)}` is a symbolic link that leads out of the folder")
+                left_out.append(f"`{_shown(path)}` is a symbolic link and is not copied")
+            elif entry.name.startswith(".") or not entry.name.isprintable():
+                left_out.append(f"`{_shown(path)}` is not copied: its name is hidden or not plain text")
+            elif entry.is_dir():
+                if path.count("/") >= _MAX_DEPTH:
+                    raise AgentSkillInvalid(f"`{_shown(path)}` is more than {_MAX_DEPTH} folders deep")
+                pending.append(f"{path}/")
+            elif entry.is_file():
+                yield path
+            else:
+                left_out.append(f"`{_shown(path)}` is not a regular file and is not copied")
+
+
+def _read(path: str) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, "rb") as file:
+        if os.fstat(handle).st_size > MAX_BYTES:
+            raise AgentSkillInvalid(f"`{os.path.basename(path)}` is larger than {MAX_BYTES:,} bytes")  # noqa: PTH119
+        return file.read(MAX_BYTES + 1)
+
+
+def _shown(text: str) -> str:
+    """Return a text of the folder in one line of printable characters."""
+    line = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
+    return line[:200]
 
 
 def parse_agent_skill(files: Mapping[str, bytes]) -> AgentSkill:
@@ -206,9 +226,9 @@ def to_reyn(skill: AgentSkill, name: str = "") -> Conversion:
         raise AgentSkillInvalid(f"a skill of Reyn cannot be named {name[:80]!r}", hint=hint)
     tools = _Tools(skill)
     notes = [*tools.notes]
-    notes += [f"`{key}` in the front matter has no effect here" for key in skill.other]
+    notes += [f"`{_shown(key)}` in the front matter has no effect here" for key in skill.other]
     if "compatibility" in skill.keys:
-        notes.append(f"`compatibility` is not checked: {' '.join(str(skill.keys['compatibility']).split())[:200]}")
+        notes.append(f"`compatibility` is not checked: {_shown(str(skill.keys['compatibility']))}")
     notes += [note for sign, note in _CLIENT_SYNTAX.items() if sign in skill.body]
     keys: dict[str, Any] = {
         "type": "skill",
@@ -310,7 +330,7 @@ class _Tools:
 def tools_of(value: Any) -> list[str]:
     """Return the tools of `allowed-tools`: a list, or a text with spaces or commas between them."""
     if isinstance(value, list):
-        return [str(one).strip() for one in value if str(one).strip()]
+        return [shown for one in value if (shown := _shown(str(one)))]
     if not isinstance(value, str):
         return []
     return [part for part in re.findall(r"[^\s,(]+(?:\([^)]*\))?", value) if part]
@@ -383,7 +403,7 @@ def _body(skill: Skill) -> str:
     for name in skill.graph:
         lines += _step(skill, name)
     lines.append("## Result\n")
-    lines.append(f"The result is a `{skill.result.name}`. {skill.final_output_description}".rstrip() + "\n")
+    lines.append(f"The result is `{skill.result.name}`. {skill.final_output_description}".rstrip() + "\n")
     lines += [f"- {criterion}" for criterion in skill.finish_criteria]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -395,18 +415,18 @@ def _step(skill: Skill, name: str) -> Iterator[str]:
         yield f"Use the skill `{name[1:].partition('[')[0]}` and take its result.\n"
     else:
         inputs = f"`{phase.input_name.replace(' | ', '` or `')}`"
-        reads = "".join(f", `{one}`" for one in phase.reads)
-        yield f"Input: {inputs}{reads}.{f' Role: {phase.role}.' if phase.role else ''}\n"
+        reads = f" Also use: {', '.join(f'`{one}`' for one in phase.reads)}." if phase.reads else ""
+        yield f"Input: {inputs}.{reads}{f' Role: {phase.role}.' if phase.role else ''}\n"
         yield f"{phase.instructions.strip()}\n"
     yield "Then:\n"
     texts = skill.edge_texts.get(name, {})
     for target in skill.graph[name]:
         when = f": {texts[target]}" if target in texts else ""
         if target == END:
-            yield f"- finish with a `{skill.final_output.name}`{when}"
+            yield f"- finish with `{skill.final_output.name}`{when}"
         else:
             produced = " or ".join(f"`{one.name}`" for one in skill.inputs_of(target))
-            yield f"- go to the step `{target}` with a {produced}{when}"
+            yield f"- go to the step `{target}` with {produced}{when}"
     yield ""
 
 
