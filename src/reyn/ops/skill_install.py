@@ -69,7 +69,7 @@ class SkillInstallOp:
         if errors := [str(finding) for finding in findings if finding.severity == "error"]:
             return Plan(_RULE, result=call.error(numbered("the draft has errors", errors)))
         target = locate(f"{LOCAL}/{draft.name}", env.roots)
-        if target.display_path != f"{LOCAL}/{draft.name}":
+        if target.zone != "project" or target.display_path != f"{LOCAL}/{draft.name}":
             return Denied("default: no links in reyn/local", f"`{LOCAL}/{draft.name}` is a link, or below one")
         changes = Changes(target, env)
         changes.replace(draft.files)

@@ -312,8 +312,10 @@ class _Tools:
             self.notes.append("a person is asked about each host that is fetched; none is pre-approved")
 
     def _program(self, tool: str, argument: str) -> list[str]:
-        program = re.split(r"[\s:]", argument.strip(), maxsplit=1)[0]
+        program, *rest = re.split(r"[\s:]", argument.strip(), maxsplit=1)
         if program and not set(program) & set("*$`\"'()&|;<>"):
+            if rest not in ([], ["*"]):
+                self.notes.append(f"`allowed-tools`: `{tool}` becomes `{program}` with any arguments")
             return [program]
         self.notes.append(f"`allowed-tools`: `{tool}` runs shell commands; here, one program at a time can be run")
         return []

@@ -56,8 +56,13 @@ class Case(msgspec.Struct, frozen=True):
 def read_cases(folder: Path) -> list[Case | CaseInvalid]:
     """Return the cases of the skill in a folder, by name; an error for each that cannot be read."""
     cases = folder / CASES
-    names = sorted(entry.name for entry in cases.iterdir() if entry.is_dir()) if cases.is_dir() else []
+    names = sorted(entry.name for entry in cases.iterdir() if _has_files(entry)) if cases.is_dir() else []
     return [_read(folder, name) for name in names[:MAX_CASES]]
+
+
+def _has_files(folder: Path) -> bool:
+    """Return whether a folder is a case. A deleted one may have left an empty folder."""
+    return folder.is_dir() and any(folder.iterdir())
 
 
 def _read(folder: Path, name: str) -> Case | CaseInvalid:

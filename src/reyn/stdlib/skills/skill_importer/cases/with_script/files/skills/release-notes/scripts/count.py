@@ -1,3 +1,3 @@
 import sys
 
-print(len(sys.stdin.readlines()))
+sys.stdout.write(str(len(sys.stdin.readlines())))
