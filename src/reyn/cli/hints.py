@@ -35,7 +35,7 @@ COMMANDS = {
     "RYN418": "`reyn verify RUN` checks a run, `reyn export RUN FILE` writes it.",
     "RYN421": "`reyn fork RUN` continues after its last visit; `reyn rerun RUN` starts from the beginning.",
     "RYN422": "`reyn import FILE --max-bytes N` raises the limit on the total size.",
-    "RYN426": "`reyn chats` lists conversations, `reyn chats --messages RUN` the messages of one.",
+    "RYN426": "`reyn chats` lists conversations, `reyn chats show RUN` the messages of one.",
     "RYN430": "`reyn import-skill PATH --name NAME` chooses another name.",
     "RYN431": "`reyn lint SKILL` lists the errors; `reyn export-skill SKILL --name NAME` chooses another name.",
     "RYN433": "`reyn test SKILL` lists the problems of each case.",

@@ -17,7 +17,7 @@ import msgspec
 from reyn.config import Config
 from reyn.errors import CaseInvalid, ReynError
 from reyn.journal import MemoryJournal, decode, digest, kinds
-from reyn.kernel.ports import LATER
+from reyn.kernel.runtime_types import LATER
 from reyn.models.scripted import ScriptedModel
 from reyn.ops import Denied
 from reyn.ops.trial import CaseReport, TrialReport
