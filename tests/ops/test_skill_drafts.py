@@ -221,3 +221,13 @@ def test_a_case_cannot_escape_through_the_draft(tmp_path: Path):
     )
     assert tried["passed"] is False
     assert not (tmp_path / "reyn/local").exists()
+
+
+@pytest.mark.parametrize("op", [DRAFT, {"kind": "skill_install"}], ids=lambda op: op["kind"])
+def test_a_link_in_the_place_of_the_draft_is_refused(tmp_path: Path, op: dict):
+    workspace = tmp_path / ".reyn/workspace/k"
+    workspace.mkdir(parents=True)
+    (workspace / "draft").symlink_to(tmp_path)
+    [result] = results(tmp_path, op, people=Approving())
+    assert "is a link" in result["error"]
+    assert not (tmp_path / "sorter").exists()

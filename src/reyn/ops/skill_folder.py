@@ -94,7 +94,7 @@ def plan_draft(call: Call, env: Env, name: str, files: Mapping[str, bytes], /, *
     """
     _check_name(name)
     _check_size(files)
-    base = locate(DRAFT, env.roots)
+    base = _base(env)
     changes = Changes(base, env)
     wanted = {f"{name}/{path}": content for path, content in files.items()}
     changes.replace(wanted)
@@ -111,7 +111,7 @@ def read_draft(env: Env) -> Draft:
     Raises:
         OpFailed: There is none, or it is not one skill.
     """
-    base = locate(DRAFT, env.roots)
+    base = _base(env)
     found = read_tree(base, env)
     names = sorted({path.partition("/")[0] for path in found})
     if not names:
@@ -122,6 +122,14 @@ def read_draft(env: Env) -> Draft:
     _check_name(name)
     files = {path.partition("/")[2]: content for path, content in found.items()}
     return Draft(name, base.below(name), files)
+
+
+def _base(env: Env) -> Location:
+    """Return the folder of drafts. A program of the run may have put a link in its place."""
+    base = locate(DRAFT, env.roots)
+    if (base.zone, base.parts) != ("workspace", ("draft",)):
+        raise OpFailed(f"`{DRAFT}` is a link; delete it")
+    return base
 
 
 def read_tree(location: Location, env: Env) -> dict[str, bytes]:
