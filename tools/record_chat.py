@@ -23,7 +23,11 @@ PAGE = HERE.parent / "docs" / "guides" / "chat-session.md"
 BEGIN, END = "<!-- session {0}: written by tools/record_chat.py -->", "<!-- end of session -->"
 BUILDER = HERE.parent / "src" / "reyn" / "stdlib" / "skills" / "skill_builder" / "cases" / "approved"
 
-_SCHEMA = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "string"}}}, "required": ["items"]}
+_SCHEMA = {
+    "type": "object",
+    "properties": {"items": {"type": "array", "items": {"type": "string"}}},
+    "required": ["items"],
+}
 FILES = {
     "reyn.yaml": "model: scripted:answers.jsonl\n",
     "reyn/project/packing_list/skill.md": (
@@ -56,9 +60,7 @@ def finish(artifact: str, **data: Any) -> dict[str, Any]:
     return {"control": control | {"reason": {"summary": "done"}}, "artifact": {"type": artifact, "data": data}}
 
 
-TASKS = finish(
-    "task_list", tasks=[{"task": "Book the train", "person": "Ada", "date": "Friday"}], open_points=[]
-)
+TASKS = finish("task_list", tasks=[{"task": "Book the train", "person": "Ada", "date": "Friday"}], open_points=[])
 ANSWERS = [
     reply("Two full days. One for **Higashiyama**, one for **Arashiyama**."),
     run_skill("packing_list", "a weekend in Kyoto"),

@@ -22,7 +22,9 @@ from pathlib import Path
 
 ROWS, COLUMNS = 500, 96
 _TIMEOUT = 120
-_SEQUENCE = re.compile(r"\x1b\[([?>=]?)([0-9;]*)([@-~])|\x1b[()][A-Z0-9]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>78MD]")
+_SEQUENCE = re.compile(
+    r"\x1b\[([?>=]?)([0-9;]*)([@-~])|\x1b[()][A-Z0-9]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>78MD]"
+)
 _INCOMPLETE = re.compile(r"\x1b(?:\[[?>=]?[0-9;]*|\][^\x07\x1b]*|[()])?$")
 
 

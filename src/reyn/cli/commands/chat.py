@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: reyn chat --continue")
 @click.argument("agent", required=False)
 @click.option("--continue", "continues", is_flag=True, help="Continue the latest conversation with AGENT.")
-@click.option("--run-id", metavar="ID", help="Id of the conversation. If it exists, continue it. With --fork, the id of the copy.")
+@click.option(
+    "--run-id", metavar="ID", help="Id of the conversation. If it exists, continue it. With --fork, the id of the copy."
+)
 @click.option("--fork", metavar="RUN@MESSAGE", help="Copy a conversation and replace message MESSAGE.")
 @model_option
 @json_option
