@@ -194,7 +194,7 @@ def main() -> int:
     if new != page:
         import difflib
 
-        sys.stderr.writelines(difflib.unified_diff(page.splitlines(True), new.splitlines(True), "page", "recorded"))
+        sys.stderr.writelines(difflib.unified_diff(page.splitlines(keepends=True), new.splitlines(keepends=True), "page", "recorded"))
         return 1
     return 0
 
