@@ -1,7 +1,7 @@
 """A terminal for programs: runs a command on a pseudo-terminal and keeps its screen as text.
 
-It knows the control sequences that prompts and rich text use: cursor movements, erasing, reports of the position. Colours
-are ignored.
+It knows the control sequences that prompts and rich text use: cursor movements, erasing, reports of the position.
+Colours are ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROWS, COLUMNS = 500, 96
-_TIMEOUT = 60
+_TIMEOUT = 120
 _SEQUENCE = re.compile(
     r"\x1b\[([?>=]?)([0-9;]*)([@-~])|\x1b[()][A-Z0-9]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[=>78MD]"
 )

@@ -179,8 +179,7 @@ class Conversation:
         await self.runs.close()
         if self._driving is not None:
             self._driving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._driving
+            await asyncio.wait([self._driving])
         self._items.put_nowait(None)
 
     # -- talking --------------------------------------------------------------------------------------
@@ -366,6 +365,9 @@ class Conversation:
 
     def _on_event(self, event: Event) -> None:
         body = decode(event)
+        if isinstance(body, kinds.SubRunStarted) and body.background and not body.problem:
+            self._put(RunStarted(body.run, body.skill, background=True))
+            self.runs.start(body.run, event.run_id)
         if isinstance(body, kinds.SubRunStarted) and not body.background:
             self._skills[body.run] = body.skill
             self._put(RunStarted(body.run, body.skill))
@@ -383,9 +385,6 @@ class Conversation:
     def _on_own_event(self, body: Any) -> None:
         content = self._runtime.content
         match body:
-            case kinds.SubRunStarted(background=True, problem=""):
-                self._put(RunStarted(body.run, body.skill, background=True))
-                self.runs.start(body.run)
             case kinds.RunStarted():
                 self._take(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
                 early, self._early = self._early, []
