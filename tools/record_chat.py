@@ -60,7 +60,7 @@ def finish(artifact: str, **data: Any) -> dict[str, Any]:
     return {"control": control | {"reason": {"summary": "done"}}, "artifact": {"type": artifact, "data": data}}
 
 
-TASKS = finish("task_list", tasks=[{"task": "Book the train", "person": "Ada", "date": "Friday"}], open_points=[])
+TASKS = finish("task_list", tasks=[{"task": "Book the train", "person": "Ada", "due": "Friday"}], open_questions=[])
 ANSWERS = [
     reply("Two full days. One for **Higashiyama**, one for **Arashiyama**."),
     run_skill("packing_list", "a weekend in Kyoto"),
