@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.config.budgets import Caps, skill_caps
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceInvalid, PriceUnknown
@@ -205,8 +205,9 @@ class Budgets:
 
 def _is_plausible(usage: kinds.Usage) -> bool:
     """Return whether a bound consists of numbers of tokens that can be counted."""
-    tokens = (usage.input_tokens, usage.output_tokens)
-    return all(type(one) is int and 0 <= one <= _MAX_BOUND for one in tokens) and sum(tokens) > 0
+    read, written = usage.input_tokens, usage.output_tokens
+    is_count = type(read) is int and type(written) is int and read >= 0 and written >= 0
+    return is_count and 0 < read + written <= _MAX_BOUND
 
 
 def _zone(name: str) -> tzinfo:
@@ -336,7 +337,7 @@ class CallBudget:
         if not draws.is_capped and not self._budgets.takes_time(name):
             return None
         try:
-            bound = usage_bound(model, request, settings.window if settings is not None else None)
+            bound: Any = usage_bound(model, request, settings.window if settings is not None else None)
             price = self._budgets.price(settings, model, now)
         except ModelError:
             raise
