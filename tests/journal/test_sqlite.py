@@ -156,6 +156,18 @@ def test_an_append_by_another_connection_is_a_conflict(tmp_path: Path):
     second.close()
 
 
+def test_a_second_first_batch_of_a_run_is_a_conflict_and_other_batches_are_stored(tmp_path: Path):
+    first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
+    first.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
+    batches = [Batch(name, 0, chain_events(name, [run_started(name)]), [CONTENT]) for name in ("a", "b")]
+    refused, stored = second.append_many(batches)
+    assert isinstance(refused, AppendConflict)
+    assert stored == 1
+    assert [len(list(first.read(name))) for name in ("a", "b")] == [1, 1]
+    first.close()
+    second.close()
+
+
 def test_read_only_mode_refuses_an_unmerged_wal(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
     journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])

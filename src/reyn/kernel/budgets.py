@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.config.budgets import Caps, skill_caps
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceInvalid, PriceUnknown
@@ -203,8 +203,10 @@ class Budgets:
         return self._prices.currency
 
 
-def _is_plausible(usage: kinds.Usage) -> bool:
-    """Return whether a bound consists of numbers of tokens that can be counted."""
+def _is_plausible(usage: object) -> bool:
+    """Return whether the bound that a model declares consists of numbers of tokens that can be counted."""
+    if not isinstance(usage, kinds.Usage):
+        return False
     read, written = usage.input_tokens, usage.output_tokens
     is_count = type(read) is int and type(written) is int and read >= 0 and written >= 0
     return is_count and 0 < read + written <= _MAX_BOUND
@@ -297,7 +299,7 @@ class CallBudget:
             if error is None or body is None:
                 return None
             if waited >= next_look:  # looking at all runs costs more than another attempt
-                interrupted = sum(one.amount for one in self._holders(error) if one.interrupted)
+                interrupted = sum(holder.amount for holder in self._holders(error) if holder.interrupted)
                 next_look = 2 * waited
             if error.used + interrupted + error.needed > error.cap or waited >= longest:
                 return self._refusal(body, error)
@@ -337,13 +339,13 @@ class CallBudget:
         if not draws.is_capped and not self._budgets.takes_time(name):
             return None
         try:
-            bound: Any = usage_bound(model, request, settings.window if settings is not None else None)
+            bound = usage_bound(model, request, settings.window if settings is not None else None)
             price = self._budgets.price(settings, model, now)
         except ModelError:
             raise
         except Exception as error:
             raise ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}") from error
-        if not isinstance(bound, kinds.Usage) or not _is_plausible(bound):
+        if not _is_plausible(bound):
             raise PriceInvalid(f"the bound that model `{name}` declares for its usage is invalid: {bound!r:.100}")
         most = bound.output_tokens + (tape.state.raised.get("overrun") or 0)
         if price is None and draws.limits_cost:
@@ -360,9 +362,13 @@ class CallBudget:
         """Return the runs that have reserved a part of an account, first those that were interrupted."""
         is_cost = error.limit.endswith("_cost")
         found = [
-            kinds.Holder(one.run_id, (one.reserved.cost or 0) if is_cost else one.reserved.tokens, not one.is_executing)
-            for one in open_reservations(self._journal)
-            if any(draw.account == error.account for draw in one.reserved.draws)
+            kinds.Holder(
+                reservation.run_id,
+                (reservation.reserved.cost or 0) if is_cost else reservation.reserved.tokens,
+                not reservation.is_executing,
+            )
+            for reservation in open_reservations(self._journal)
+            if any(draw.account == error.account for draw in reservation.reserved.draws)
         ]
         return sorted(found, key=lambda one: (not one.interrupted, -one.amount))
 

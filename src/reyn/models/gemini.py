@@ -172,9 +172,9 @@ class GeminiModel(RemoteModel):
         target = self._scrub(f"{request.method} {request.url}") if request is not None else ""
         details = list(_details(error.details))
         status = error.code if isinstance(error.code, int) else 500
-        if any(one.get("reason") == "API_KEY_INVALID" for one in details):
+        if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
             status = 401  # reported as 400
-        delays = [found for one in details if (found := _DURATION.fullmatch(str(one.get("retryDelay", ""))))]
+        delays = [found for detail in details if (found := _DURATION.fullmatch(str(detail.get("retryDelay", ""))))]
         if delays and "retry-after" not in headers:
             headers["retry-after"] = delays[0][1]
         return self._status_error(status, message, headers, request_format, target)
