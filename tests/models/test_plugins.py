@@ -67,6 +67,7 @@ def run_reyn(installed: Path, *words: str, cwd: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_a_package_brings_an_adapter_through_an_entry_point(installed: Path, tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]})
     (tmp_path / "reyn.yaml").write_text("model: echo:loud\n")
