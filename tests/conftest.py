@@ -18,8 +18,8 @@ settings.load_profile("ci")
 
 LONG = tuple(f"tests/{name}" for name in ("test_programs", "test_decisions", "examples/", "contributing/", "docs/"))
 
-for _name in [name for name in os.environ if name.startswith("REYN_")]:
-    del os.environ[_name]  # settings of the user's own projects
+for _name in [name for name in os.environ if name.startswith("REYN_") or name.lower().endswith("_proxy")]:
+    del os.environ[_name]  # settings of the user, for runs and for connections
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that.
