@@ -11,6 +11,10 @@ code is never reused.
     │   ├── FixImpossible          RYN104
     │   ├── AgentNotFound          RYN105
     │   ├── MemoryNotFound         RYN106
+    │   ├── AgentSkillInvalid      RYN430
+    │   ├── SkillNotExportable     RYN431
+    │   ├── SkillPlanInvalid       RYN432
+    │   ├── CaseInvalid            RYN433
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161
@@ -58,7 +62,8 @@ code is never reused.
     │   ├── ArchiveTooLarge        RYN422
     │   ├── HistoryInvalid         RYN423
     │   ├── HeadMismatch           RYN424
-    │   └── ConversationInvalid    RYN426
+    │   ├── ConversationInvalid    RYN426
+    │   └── ChainTooDeep           RYN437
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523
@@ -78,6 +83,7 @@ code is never reused.
     │   ├── PullFailed             RYN515
     │   ├── PriceUnknown           RYN520
     │   ├── CurrencyUnknown        RYN521
+    │   ├── PriceInvalid           RYN525
     │   ├── ImageInvalid           RYN530
     │   ├── ChatStopped            RYN531
     │   ├── AdapterInvalid         RYN532
@@ -297,6 +303,10 @@ FINDINGS: dict[str, FindingKind] = {
         "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
         "Add `conversation: true` to the phase, or remove the op from `allowed_ops`.",
     ),
+    "RYN524": FindingKind(
+        "A phase or a skill requests a model class that `models` in the configuration does not define.",
+        "Add the class to `models` in reyn.yaml, such as `light: openai:NAME`, or correct the name.",
+    ),
     "RYN701": FindingKind(
         "Invalid key or value in the configuration.",
         "Correct the key or the value at the line or in the variable that the message names.",
@@ -406,6 +416,42 @@ class MemoryNotFound(SkillError):
 
     code = "RYN106"
     hint = "Use the name of a file in `reyn/memory/`, such as `tea`, or `designer/tea` for a memory of one agent."
+
+
+class AgentSkillInvalid(SkillError):
+    """A folder is not an Agent Skill (agentskills.io), or is too large to import; nothing was written."""
+
+    code = "RYN430"
+    hint = "Pass a folder with a `SKILL.md` whose front matter has `name` and `description`, and fix what is named."
+
+
+class SkillNotExportable(SkillError):
+    """A skill cannot be written in the format of Agent Skills; nothing was written."""
+
+    code = "RYN431"
+    hint = "Fix the skill, or choose another folder."
+
+
+class SkillPlanInvalid(SkillError):
+    """The plan of a skill has errors, so that no files can be rendered from it.
+
+    Attributes:
+        problems: What is wrong, one sentence each.
+    """
+
+    code = "RYN432"
+    hint = "Fix every problem in the plan."
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(["the plan of the skill has errors:", *problems]))
+
+
+class CaseInvalid(SkillError):
+    """A case of a skill cannot be read, or the skill has none."""
+
+    code = "RYN433"
+    hint = "A case is a folder below `cases/` with `input.json`, `answers.jsonl` and `expected.json`."
 
 
 class SkillInvalid(SkillError, FindingsError):
@@ -707,6 +753,14 @@ class ConversationInvalid(JournalError):
     exit_code = 2
 
 
+class ChainTooDeep(JournalError):
+    """Agents asked one another up to the limit, so a message was not sent. The agent that asks is told why."""
+
+    code = "RYN437"
+    hint = "Raise `agents.max_depth` in reyn.yaml, or leave `agents` out of one of the agents' files."
+    exit_code = 2
+
+
 class RunBlocked(JournalError):
     """This version of Reyn cannot execute the run: it does not support the rules version, or cannot read the skill."""
 
@@ -977,6 +1031,17 @@ class CurrencyUnknown(ModelError):
 
     code = "RYN521"
     hint = "Declare the currency under `budgets.currencies` in reyn.yaml, with its value in `budgets.currency`."
+    may_be_billed = False
+
+
+class PriceInvalid(ModelError):
+    """A model declares a price or a bound of its usage that is no valid amount, so its calls cannot be budgeted."""
+
+    code = "RYN525"
+    hint = (
+        "Fix `price` or `usage_bound` of the model's class. Prices of a million tokens are from 0 to 9,000,000; "
+        "`price` in reyn.yaml replaces the one of a configured class."
+    )
     may_be_billed = False
 
 

@@ -51,6 +51,8 @@ def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
     ("arguments", "suggestion"),
     [
         (("status",), "did you mean `runs`?"),
+        (("help",), "did you mean `reyn --help`?"),
+        (("version",), "did you mean `reyn --version`?"),
         (("memory", "forget", "tea"), "did you mean `rm`?"),
         (("memory", "serch"), "did you mean `search`?"),
         (("permissions", "pair"), "did you mean `reyn permissions explain pair`?"),

@@ -97,7 +97,7 @@ class Signature:
         return {
             "type": "object",
             "properties": properties,
-            "required": [one.name for one in self.parameters.values() if one.is_required],
+            "required": [parameter.name for parameter in self.parameters.values() if parameter.is_required],
             "additionalProperties": False,
             **({"$defs": definitions} if definitions else {}),
         }
@@ -107,7 +107,9 @@ class Signature:
         from reyn.functions.schemas import Definitions
 
         definitions = Definitions()
-        return {one.name: definitions.take(one.schema) for one in self.parameters.values()}, definitions.schemas
+        return {
+            parameter.name: definitions.take(parameter.schema) for parameter in self.parameters.values()
+        }, definitions.schemas
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call as JSON, with defaults.

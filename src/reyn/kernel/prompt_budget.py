@@ -220,7 +220,7 @@ class PromptLayout:
             for number, message in enumerate(self.messages)
         )
         costs = add_up(fitted.sections)
-        sections = tuple(kinds.SectionTokens(one.name, one.original_tokens, one.tokens) for one in costs)
+        sections = tuple(kinds.SectionTokens(cost.name, cost.original_tokens, cost.tokens) for cost in costs)
         contents = tuple(
             kinds.TruncatedContent(name, content, blobs[place].hash) for name, (content, place) in whole.items()
         )

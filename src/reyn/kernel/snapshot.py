@@ -16,6 +16,7 @@ from reyn.context.frame import PATH_LENGTH
 from reyn.context.tokens import NEUTRAL
 from reyn.journal import digest, kinds
 from reyn.journal.lifecycle import Lifecycle
+from reyn.kernel.agent_messages import AgentThread, ReceivedMessage
 from reyn.kernel.conversations import Conversation, Inbox
 
 K = TypeVar("K")
@@ -316,6 +317,10 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """The title that a user gave the conversation."""
     inbox: Inbox = Inbox()
     """The messages that a conversation has not taken yet, and its background runs."""
+    threads: dict[str, AgentThread] = {}  # noqa: RUF012 - msgspec copies it
+    """The conversations with other agents, by agent."""
+    received: ReceivedMessage | None = None
+    """The last message that another agent sent to this conversation."""
     aborted: kinds.TurnAborted | None = None
     """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()
@@ -331,6 +336,14 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     def run_id(self) -> str:
         assert self.started is not None
         return self.started.run_id
+
+    @property
+    def total_answers(self) -> int:
+        """Model answers so far, those of the runs above it included."""
+        assert self.started is not None
+        if self.received is not None:
+            return self.models.answers + self.received.answered_before
+        return self.models.answers + (self.started.parent.answered if self.started.parent else 0)
 
     @property
     def workspace(self) -> str:

@@ -130,8 +130,8 @@ def recall_fitted(counted: kinds.TokensCounted, content: Callable[[str], bytes])
         return FittedText(
             counted.original_tokens,
             counted.tokens,
-            tuple(SectionCost(one.name, one.original_tokens, one.tokens) for one in counted.sections),
-            tuple(None if one.text is None else content(one.text).decode() for one in counted.sections),
+            tuple(SectionCost(section.name, section.original_tokens, section.tokens) for section in counted.sections),
+            tuple(None if section.text is None else content(section.text).decode() for section in counted.sections),
             None if counted.text is None else content(counted.text).decode(),
         )
     except UnicodeDecodeError as error:  # an imported run can hold anything

@@ -43,4 +43,4 @@ def weighed(probabilities: Sequence[float], similarities: Sequence[float]) -> li
     weights += [0.0] * (len(probabilities) - len(similarities))
     products = [one * math.exp(weight) for one, weight in zip(probabilities, weights, strict=True)]
     total = sum(products)
-    return [one / total for one in products]
+    return [product / total for product in products]

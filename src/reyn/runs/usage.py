@@ -135,11 +135,18 @@ def usage_report(journal: Journal, budgets: Budgets, by: Grouping, *, since: str
 
 def reserved_rows(journal: Journal) -> Iterable[ReservedRow]:
     """Return what calls in progress have reserved, and calls of processes that died."""
-    for one in open_reservations(journal):
-        body = one.reserved
+    for reservation in open_reservations(journal):
+        body = reservation.reserved
         currency = body.price.currency if body.price is not None else ""
         yield ReservedRow(
-            one.run_id, one.skill, body.model, body.day, body.tokens, body.cost, currency, one.is_executing
+            reservation.run_id,
+            reservation.skill,
+            body.model,
+            body.day,
+            body.tokens,
+            body.cost,
+            currency,
+            reservation.is_executing,
         )
 
 

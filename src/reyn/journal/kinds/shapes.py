@@ -178,6 +178,17 @@ class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
             self.assumed + other.assumed,
         )
 
+    def __sub__(self, other: Charge) -> Charge:
+        """What was charged since `other`; never negative."""
+        return Charge(
+            max(0, self.tokens - other.tokens),
+            max(0, self.cost - other.cost),
+            self.currency,
+            max(0, self.calls - other.calls),
+            max(0, self.unpriced - other.unpriced),
+            max(0, self.assumed - other.assumed),
+        )
+
 
 class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A change of one file: the hashes of its content `before` and `after`; null if the file does not exist.
@@ -308,6 +319,35 @@ class RunRequest(
     skill: str
     input: ContentName
     background: bool = False
+
+
+class MessageRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="message", tag_field="request"
+):
+    """A request of an op to send a message to another agent and await the reply. `text` is the hash of the message."""
+
+    agent: str
+    text: ContentName
+
+
+class AskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The origin of a message that another agent sent: the run and the call that sent it.
+
+    `agent` is the agent that asks; empty if the run is not a conversation with one. `depth` counts the agents that
+    asked one another, this message included. `answered` is the number of model answers before it, in the run that
+    asks and its ancestors.
+    """
+
+    run: str
+    call: str
+    agent: str = ""
+    depth: Count = 1
+    answered: Count = 0
+
+    @property
+    def key(self) -> str:
+        """Identifies the message among those of all runs."""
+        return f"{self.run}/{self.call}"
 
 
 class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
