@@ -315,3 +315,42 @@ def test_resume_all_continues_what_was_interrupted(here: Path, reyn):
     assert reyn("resume", "--all").out == "no interrupted runs\n"
     assert reyn("resume").code == 2
     assert reyn("resume", "--all", "a").code == 2
+
+
+def test_usage_shows_the_budgets_that_hold(here: Path, chat):
+    write_answers(here, reply("Hello!"))
+    (here / "reyn.yaml").write_text(
+        "model: scripted:answers.jsonl\nbudgets: {day: {tokens: 900000}, run: {tokens: 500000}}\n"
+    )
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/clerk.md").write_text(
+        "---\ntype: agent\nname: clerk\nbudget: {tokens: 200000}\n---\nYou are a clerk.\n"
+    )
+    output = chat("/usage\nhi\n/usage\n", "clerk")
+    assert output.code == 0, output.err
+    assert output.err.startswith("  0 tokens\n")
+    limits = [line.split(":")[0].strip() for line in output.err.splitlines() if " of " in line]
+    assert {"tokens", "run_tokens", "day_tokens"} <= set(limits)
+    assert "of 200,000 tokens" in output.err
+    assert "of 900,000 tokens" in output.err
+
+
+def test_a_message_can_be_sent_while_a_question_is_open(here: Path, chat, reyn):
+    write_answers(here, act(question("Which tone?")), reply("Done."), reply("Because."))
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/asker.md").write_text("---\ntype: agent\nname: asker\nallowed_ops: [ask_user]\n---\nAsk.\n")
+    output = chat("hi\n/say why?\n/questions\nplain\n/questions\n/rename Tones\n", "asker", "--run-id", "c")
+    assert output.out == "Done.\nBecause.\n"
+    assert "Which tone?" in output.err
+    assert "no open questions" in output.err
+    [found] = reyn("chats", "--json").json
+    assert (found["title"], found["messages"]) == ("Tones", 2)
+
+
+def test_a_fork_can_have_an_id(here: Path, chat, reyn):
+    write_answers(here, reply("One."), reply("Two."))
+    chat("a\nb\n", "--run-id", "c")
+    assert chat("other\n", "--fork", "c@2", "--run-id", "d").out == "Two.\n"
+    assert reyn("chats", "show", "d").out == "1> a\n   One.\n2> other\n   Two.\n"
+    assert chat("x\n", "--fork", "c@2", "--run-id", "d").code == 2
+    assert chat("x\n", "--continue", "--run-id", "d").code == 2
