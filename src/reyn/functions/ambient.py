@@ -99,8 +99,8 @@ async def project_runtime() -> OSRuntime:
         folder = os.getcwd()  # noqa: PTH109 - the text is enough, and this is called for every call
     except OSError:
         folder = ""
-    found = runtimes.by_folder.get(folder)
-    return found if found is not None else await runtimes.open(folder)
+    runtime = runtimes.by_folder.get(folder)
+    return runtime if runtime is not None else await runtimes.open(folder)
 
 
 # -- plain functions ------------------------------------------------------------------------------------------

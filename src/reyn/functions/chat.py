@@ -121,13 +121,13 @@ class ChatDefinition(Definition):
         """
         instructions = self.instructions(dict(options.template_params), system)
         has_key = options.key is not None
-        found = self._skills.get((instructions, has_key))
-        if found is None:
-            found = self._build_skill(instructions, has_key=has_key)
+        skill = self._skills.get((instructions, has_key))
+        if skill is None:
+            skill = self._build_skill(instructions, has_key=has_key)
             while len(self._skills) >= _MAX_SKILLS:
                 self._skills.pop(next(iter(self._skills)))
-            self._skills[instructions, has_key] = found
-        return found
+            self._skills[instructions, has_key] = skill
+        return skill
 
     def _build_skill(self, instructions: str, *, has_key: bool) -> Skill:
         decoration, name = self.decoration, self.skill_name

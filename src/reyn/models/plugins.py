@@ -66,8 +66,8 @@ class ModelSetup(msgspec.Struct, frozen=True):
 @cache
 def installed_adapters() -> Mapping[str, EntryPoint]:
     """Return the adapters of installed packages by name. Loads none; built-in adapters cannot be replaced."""
-    found = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
-    return {entry.name: entry for entry in reversed(found) if entry.name not in BUILT_IN_ADAPTERS}
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
+    return {entry.name: entry for entry in reversed(points) if entry.name not in BUILT_IN_ADAPTERS}
 
 
 def adapter_versions() -> dict[str, str]:

@@ -143,8 +143,8 @@ def standard_ops() -> OpTable:
 def _load(entry: Any) -> Any:
     """Load the op that an entry point names: an object, or a class without arguments."""
     try:
-        found = entry.load()
-        return found() if isinstance(found, type) else found
+        loaded = entry.load()
+        return loaded() if isinstance(loaded, type) else loaded
     except KeyboardInterrupt:
         raise
     except BaseException as error:

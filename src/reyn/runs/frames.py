@@ -337,10 +337,10 @@ class _Scanner:
                 self._results[body.call] = body.result
 
     def _referenced(self, reference: kinds.TranscriptRef | None) -> tuple[NormalizedMessage, ...]:
-        found = self._conversations.get(self._phase)
-        if reference is None or found is None:
+        conversation = self._conversations.get(self._phase)
+        if reference is None or conversation is None:
             return ()
-        whole = found.whole(self._content)
+        whole = conversation.whole(self._content)
         return whole.tail(whole.length)[: reference.length]
 
     def frame(self) -> RecordedFrame:

@@ -466,11 +466,11 @@ def ungranted_requests(project: Project, started: kinds.RunStarted, content: Cal
     """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
     skill = project.reader.compile_skill(started, content).skill
     above = requests_above(started, content)
-    found = ungranted(skill.name, explain_requests(skill.name, skill.permissions, project.policy, above))
+    warnings = ungranted(skill.name, explain_requests(skill.name, skill.permissions, project.policy, above))
     for one in skill.skills.values():
         outer = (skill.permissions, *above)
-        found += ungranted(one.name, explain_requests(one.name, one.permissions, project.policy, outer))
-    return tuple(found)
+        warnings += ungranted(one.name, explain_requests(one.name, one.permissions, project.policy, outer))
+    return tuple(warnings)
 
 
 def check_in_file(skill: Skill) -> None:

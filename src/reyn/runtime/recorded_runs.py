@@ -256,9 +256,9 @@ class RecordedRuns(RuntimeBase):
             project.existing_journal, state.started, lambda started, _: project.reader.compile_skill(started).settings
         )
         own = budgeted_run(state, settings)
-        found = run_budgets(project.existing_journal, project.budgets, own, above, project.clock.now())
+        budgets = run_budgets(project.existing_journal, project.budgets, own, above, project.clock.now())
         limit = state.raised.get("tokens", settings.limits.tokens)
-        return found if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *found)
+        return budgets if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *budgets)
 
     def export(self, run: str) -> Iterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""

@@ -150,8 +150,8 @@ class Agents:
 
     def path(self, name: str) -> Path | None:
         """Return the file of an agent; `None` if it has none."""
-        found = find_path(self.folder, f"{name}.md") if is_valid_name(name) else None
-        return found if found is not None and found.is_file() else None
+        path = find_path(self.folder, f"{name}.md") if is_valid_name(name) else None
+        return path if path is not None and path.is_file() else None
 
     def load(self, name: str) -> Agent:
         """Return an agent.
