@@ -58,7 +58,8 @@ code is never reused.
     │   ├── ArchiveTooLarge        RYN422
     │   ├── HistoryInvalid         RYN423
     │   ├── HeadMismatch           RYN424
-    │   └── ConversationInvalid    RYN426
+    │   ├── ConversationInvalid    RYN426
+    │   └── ChainTooDeep           RYN437
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
     │   │   └── ModelUntrusted     RYN523
@@ -78,6 +79,7 @@ code is never reused.
     │   ├── PullFailed             RYN515
     │   ├── PriceUnknown           RYN520
     │   ├── CurrencyUnknown        RYN521
+    │   ├── PriceInvalid           RYN525
     │   ├── ImageInvalid           RYN530
     │   ├── ChatStopped            RYN531
     │   ├── AdapterInvalid         RYN532
@@ -296,6 +298,10 @@ FINDINGS: dict[str, FindingKind] = {
     "RYN224": FindingKind(
         "A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
         "Add `conversation: true` to the phase, or remove the op from `allowed_ops`.",
+    ),
+    "RYN524": FindingKind(
+        "A phase or a skill requests a model class that `models` in the configuration does not define.",
+        "Add the class to `models` in reyn.yaml, such as `light: openai:NAME`, or correct the name.",
     ),
     "RYN701": FindingKind(
         "Invalid key or value in the configuration.",
@@ -707,6 +713,14 @@ class ConversationInvalid(JournalError):
     exit_code = 2
 
 
+class ChainTooDeep(JournalError):
+    """Agents asked one another up to the limit, so a message was not sent. The agent that asks is told why."""
+
+    code = "RYN437"
+    hint = "Raise `agents.max_depth` in reyn.yaml, or leave `agents` out of one of the agents' files."
+    exit_code = 2
+
+
 class RunBlocked(JournalError):
     """This version of Reyn cannot execute the run: it does not support the rules version, or cannot read the skill."""
 
@@ -977,6 +991,17 @@ class CurrencyUnknown(ModelError):
 
     code = "RYN521"
     hint = "Declare the currency under `budgets.currencies` in reyn.yaml, with its value in `budgets.currency`."
+    may_be_billed = False
+
+
+class PriceInvalid(ModelError):
+    """A model declares a price or a bound of its usage that is no valid amount, so its calls cannot be budgeted."""
+
+    code = "RYN525"
+    hint = (
+        "Fix `price` or `usage_bound` of the model's class. Prices of a million tokens are from 0 to 9,000,000; "
+        "`price` in reyn.yaml replaces the one of a configured class."
+    )
     may_be_billed = False
 
 

@@ -11,6 +11,7 @@ import pytest
 from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, StoreDamaged, StoreUnavailable
 from reyn.journal import Batch, Blob
 from reyn.journal import sqlite as module
+from reyn.journal.port import Batch
 from reyn.journal.sqlite import SqliteJournal
 from reyn.testing.journal_conformance import (
     CONTENT,
@@ -152,6 +153,18 @@ def test_an_append_by_another_connection_is_a_conflict(tmp_path: Path):
     with pytest.raises(AppendConflict):
         first.append("a", 1, events[1:2])
     assert first.append("a", 2, events[2:]) == 3
+    first.close()
+    second.close()
+
+
+def test_a_second_first_batch_of_a_run_is_a_conflict_and_other_batches_are_stored(tmp_path: Path):
+    first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
+    first.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
+    batches = [Batch(name, 0, chain_events(name, [run_started(name)]), [CONTENT]) for name in ("a", "b")]
+    refused, stored = second.append_many(batches)
+    assert isinstance(refused, AppendConflict)
+    assert stored == 1
+    assert [len(list(first.read(name))) for name in ("a", "b")] == [1, 1]
     first.close()
     second.close()
 

@@ -179,8 +179,7 @@ class Conversation:
         await self.runs.close()
         if self._driving is not None:
             self._driving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._driving
+            await asyncio.wait([self._driving])
         self._items.put_nowait(None)
 
     # -- talking --------------------------------------------------------------------------------------
@@ -264,6 +263,7 @@ class Conversation:
 
     def _start_task(self, *, is_new: bool, text: str = "") -> None:
         self._stopped = None
+        self._is_busy = True  # perhaps it continues a turn
         self._is_ready.clear()
         self._driving = asyncio.ensure_future(self._execute(is_new=is_new, text=text))
 
@@ -365,6 +365,9 @@ class Conversation:
 
     def _on_event(self, event: Event) -> None:
         body = decode(event)
+        if isinstance(body, kinds.SubRunStarted) and body.background and not body.problem:
+            self._put(RunStarted(body.run, body.skill, background=True))
+            self.runs.start(body.run, event.run_id)
         if isinstance(body, kinds.SubRunStarted) and not body.background:
             self._skills[body.run] = body.skill
             self._put(RunStarted(body.run, body.skill))
@@ -382,9 +385,6 @@ class Conversation:
     def _on_own_event(self, body: Any) -> None:
         content = self._runtime.content
         match body:
-            case kinds.SubRunStarted(background=True, problem=""):
-                self._put(RunStarted(body.run, body.skill, background=True))
-                self.runs.start(body.run)
             case kinds.RunStarted():
                 self._take(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
                 early, self._early = self._early, []
@@ -403,7 +403,6 @@ class Conversation:
                 reason, self._abort_reason = self._abort_reason, None
                 self.abort(reason)
             case kinds.PhaseStarted():
-                self._is_busy = True
                 self._progress.clear()
             case kinds.FrameBuilt():
                 self._begin_answer()
@@ -430,6 +429,8 @@ class Conversation:
                 self._reply(Reply("", "aborted", self._usage))
 
     def _take(self, message: MessageReceived) -> None:
+        """A turn begins with a message, and ends with its reply."""
+        self._is_busy = True
         if not message.run:
             self._posted = max(0, self._posted - 1)
         self._put(message)
@@ -446,7 +447,7 @@ class Conversation:
     def _reply(self, reply: Reply) -> None:
         message, run = self._answering
         reply = msgspec.structs.replace(reply, run=run)
-        self._partial = []
+        self._is_busy, self._partial = False, []
         self._put(reply)
         waiting = self._waiting.pop(message, None)
         if waiting is not None and not waiting.done():

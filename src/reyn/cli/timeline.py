@@ -262,6 +262,14 @@ class Timeline:
                 run.sub_runs[call] = child
                 self.activity = f"sub-run {child}"
                 return _Line(2, "sub_run", f"{skill} → {child}", {"skill": skill, "run": child})
+            case kinds.AgentAsked(problem=""):
+                self.activity = f"asking {body.agent}"
+                text = f"ask {body.agent} → {body.run}: {short(self._text(body.text), 80)}"
+                return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
+            case kinds.AgentReplied():
+                answer = body.error if body.text is None else self._text(body.text)
+                data = {"agent": body.agent, "state": body.state}
+                return _Line(2, "agent_replied", f"{body.agent} · {body.state}: {short(answer, 80)}", data)
             case kinds.SubRunCompleted(call=call, run=child, error=error) if call not in run.ops:
                 status, child = "error" if error else "ok", child or run.sub_runs.get(call, "")
                 text = f"sub-run {child} · {status}{f': {error}' if error else ''}"
@@ -288,6 +296,12 @@ class Timeline:
             words = [value for value in args.values() if isinstance(value, list) and value]
             subjects = [" ".join(map(str, words[0]))] if words else []
         return subjects[0] if subjects else ""
+
+    def _text(self, name: str) -> str:
+        try:
+            return self._content(name).decode(errors="replace")
+        except JournalError:
+            return "(missing)"
 
     def _read(self, name: str) -> Any:
         try:

@@ -35,7 +35,6 @@ from reyn.journal.event import GENESIS, Event
 from reyn.journal.formats import (
     APPROVALS,
     COLUMNS,
-    FIELDS,
     FORMAT,
     INSERT,
     OWNERS,
@@ -45,6 +44,7 @@ from reyn.journal.formats import (
     UPDATE,
     UPGRADES,
     column_value,
+    to_columns,
     to_row,
 )
 from reyn.journal.port import (
@@ -257,7 +257,7 @@ class SqliteJournal:
         raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
 
     def _insert_row(self, row: RunRow, spent: tuple[SpendRow, ...]) -> int:
-        cursor = self._writer.execute(INSERT, [*(column_value(row, name) for name in FIELDS), encode_spent(spent)])
+        cursor = self._writer.execute(INSERT, [*to_columns(row), encode_spent(spent)])
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = PromptLimit()
+MEMORY_SHARE = 2
+"""The memory of a conversation takes at most this fraction of the size of its transcript."""
 UNCALIBRATED = 1250
 """The factor of an estimate against the window of a model, before the model has reported a usage. Prose has about one
 token in four bytes, code and other scripts often one in three."""
@@ -72,6 +74,10 @@ class RunContext:
     def conversation(self) -> str | None:
         """The name of the phase whose conversation ops may change, if there is one."""
         return None
+
+    def memory_tokens(self, state: RunState) -> int:
+        """Return how many tokens the memory of the conversation may have; 0 if there is none."""
+        return 0
 
     @cached_property
     def uses_handoffs(self) -> bool:
@@ -185,6 +191,16 @@ class CompiledPhase(RunContext):
     @property
     def conversation(self) -> str | None:
         return self.name if self.definition.conversation is not None else None
+
+    def transcript_tokens(self, state: RunState) -> int:
+        """Return the maximum size of a transcript: the setting of the phase, capped by the model's prompt limit."""
+        settings, limit = self.definition.conversation, self.estimated_tokens(state)
+        assert settings is not None
+        # The rest is for the instructions, the choices and what the conversation remembers.
+        return settings.max_tokens if limit is None else min(settings.max_tokens, limit * 3 // 4)
+
+    def memory_tokens(self, state: RunState) -> int:
+        return self.transcript_tokens(state) // MEMORY_SHARE if self.conversation is not None else 0
 
     def context(self, ordinal: int) -> PhaseContext:
         """Return the manifest of the phase for its rank in the run."""

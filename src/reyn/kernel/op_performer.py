@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.context.words import one_line
-from reyn.errors import RunBlocked
+from reyn.errors import BlobMissing, RunBlocked
 from reyn.journal import Blob, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.config import PythonSettings, RunSettings, SandboxSettings
+    from reyn.config.values import Sizes
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, ReadOverviews, Restore
@@ -275,26 +276,40 @@ class OpPerformer:
 
     def read_overviews(self, effect: ReadOverviews, tape: Tape) -> OutcomeEvent:
         """Return what ops can act on, as the prompt of a conversation shows it."""
-        env = self._env(tape)
-        sections: list[str] = []
-        failed: list[str] = []
-        for kind in effect.op_kinds:
-            op: object = self._ops.get(kind)
-            if not isinstance(op, HasOverview):
-                continue
-            try:
-                section = render_overview(op.overview(effect.query, env))
-            except Exception as error:  # noqa: BLE001 - ops are foreign code, and a prompt can do without the section
-                failed.append(f"{kind}: {type(error).__name__}: {error}"[:_MAX_REASON])
-                continue
-            if self._secrets().find(section.encode(errors="replace")):
-                failed.append(f"{kind}: it holds a secret")
-            elif section:
-                sections.append(section)
+        found, failed = self._overviews(effect.op_kinds, effect.query, self._env(tape))
+        sections = [section for section in map(render_overview, found.values()) if section]
         if not sections:
             return kinds.OverviewsRead(effect.key, None, tuple(failed)), ()
         text = Blob.of("".join(sections).encode(errors="replace"))
         return kinds.OverviewsRead(effect.key, text.hash, tuple(failed)), (text,)
+
+    def overviews(self, skill: Skill, sizes: Sizes, query: str = "") -> dict[str, Overview]:
+        """Return what the ops of a skill's entry phase can act on, by op kind, as a new run would see it."""
+        phase = skill.phases[skill.entry]
+        roots = roots_of(self._root, self._state, "none")
+        gate = Gate(roots, self._policy, (recorded_requests(skill.permissions),), skill.name)
+        env = Env(roots, gate, _no_content, {}, sizes.file_bytes, skills=phase.allowed_skills)
+        return self._overviews(phase.allowed_ops, query, env)[0]
+
+    def _overviews(self, op_kinds: Iterable[str], query: str, env: Env) -> tuple[dict[str, Overview], list[str]]:
+        """Return what ops can act on, by op kind, and the reasons why some could not tell."""
+        found: dict[str, Overview] = {}
+        failed: list[str] = []
+        for kind in op_kinds:
+            op: object = self._ops.get(kind)
+            if not isinstance(op, HasOverview):
+                continue
+            try:
+                overview = op.overview(query, env)
+                text = render_overview(overview)
+            except Exception as error:  # noqa: BLE001 - ops are foreign code, and a prompt can do without the section
+                failed.append(f"{kind}: {type(error).__name__}: {error}"[:_MAX_REASON])
+                continue
+            if self._secrets().find(text.encode(errors="replace")):
+                failed.append(f"{kind}: it holds a secret")
+            else:
+                found[kind] = overview
+        return found, failed
 
     # -- performing -----------------------------------------------------------------------------------
 
@@ -437,6 +452,10 @@ class OpPerformer:
                 skill.name,
             )
         return gate
+
+
+def _no_content(name: str) -> bytes:
+    raise BlobMissing(f"`{name}`: no run has recorded content yet")
 
 
 _MAX_REASON = 300

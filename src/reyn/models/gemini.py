@@ -20,7 +20,6 @@ from reyn.models.gemini_contents import to_contents, to_system, to_tools
 from reyn.models.native_reply import call_id
 from reyn.models.protocol import ModelAnswer, ToolCall
 from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
-from reyn.models.sdk_logs import scrub_logs
 from reyn.models.streaming import ENCODINGS, limit_stream
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class GeminiModel(RemoteModel):
             **options,
         )
         self._http_clients = http_client, httpx2.Client(**options)
-        client = self._sdk.new_client(
+        return self._sdk.new_client(
             api_key=self._key(),
             vertexai=False,
             http_options={
@@ -98,9 +97,6 @@ class GeminiModel(RemoteModel):
                 "httpx_client": self._http_clients[1],
             },
         )
-        if self._scrubber is not None:
-            scrub_logs(self._scrubber)  # the SDK has imported the HTTP libraries by now
-        return client
 
     def _replace_key(self, client: Any, key: str) -> None:
         client._api_client._http_options.headers["x-goog-api-key"] = key  # noqa: SLF001 - no public way to change it

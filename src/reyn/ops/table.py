@@ -17,6 +17,7 @@ from reyn.errors import OpInvalid
 from reyn.journal import check_json, ordered
 from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.ops.ask_agent import AskAgentOp
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.judge_output import JudgeOutputOp
@@ -43,6 +44,7 @@ ENTRY_POINTS = "reyn.ops"
 BUILT_IN: tuple[Op | Query, ...] = (
     FileOp(),
     AskUserOp(),
+    AskAgentOp(),
     RunSkillOp(),
     StartSkillOp(),
     JudgeOutputOp(),

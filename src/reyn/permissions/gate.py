@@ -6,15 +6,18 @@ no request is necessary. The state directory is out of reach for every skill.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.permissions.paths import protected_name
-from reyn.permissions.rules import ASKED, PRIVATE, Policy, Requests
+from reyn.permissions.rules import ASKED, GRANTED, PRIVATE, Policy, Requests
 from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.permissions.paths import Access
     from reyn.permissions.rules import Rule
 
@@ -57,12 +60,17 @@ def memory_scope(location: Location) -> str | None:
     return {3: "shared", 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
 
 
+_MAX_REMEMBERED = 1_000
 _OWN = Allowed("default: the run's workspace")
 _RECORDED = Allowed("default: content of this run")
 
 
-class Gate(msgspec.Struct, frozen=True):
-    """Decides which actions a run may perform."""
+class Gate(msgspec.Struct, frozen=True, dict=True):
+    """Decides which actions a run may perform.
+
+    A verdict depends only on the gate and the action, so the gate remembers recent ones: an op asks when it is planned
+    and again when it is performed.
+    """
 
     roots: Roots
     policy: Policy = Policy()
@@ -70,18 +78,35 @@ class Gate(msgspec.Struct, frozen=True):
     """The requests of the skill, then those of its ancestors. Every ancestor run's skill must request it, too."""
     skill: str = ""
 
+    @cached_property
+    def _verdicts(self) -> dict[tuple[str, Location | str], Verdict]:
+        """Recent verdicts."""
+        return {}
+
+    def _remembered(self, key: str, target: Location | str, decide: Callable[[Gate, str, Any], Verdict]) -> Verdict:
+        verdicts = self._verdicts
+        found = verdicts.get((key, target))
+        if found is None:
+            if len(verdicts) >= _MAX_REMEMBERED:
+                verdicts.clear()
+            found = verdicts[key, target] = decide(self, key, target)
+        return found
+
     def read(self, location: Location) -> Verdict:
         if location.zone == "full_content":
             return _RECORDED
-        return self._file("read", location)
+        return self._remembered("file.read", location, Gate._file)
 
     def write(self, location: Location) -> Verdict:
         if location.zone == "full_content":
             return Denied("default: recorded content is read-only", f"`{location.display_path}` is recorded content")
-        return self._file("write", location)
+        return self._remembered("file.write", location, Gate._file)
 
     def capability(self, key: str, target: str = "") -> Verdict:
         """Decide about a capability other than files."""
+        return self._remembered(key, target, Gate._capability)
+
+    def _capability(self, key: str, target: str) -> Verdict:
         rule = self.policy.decide(key, self.skill, target)
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies `{key}`{f' for `{target}`' if target else ''}")
@@ -90,7 +115,11 @@ class Gate(msgspec.Struct, frozen=True):
         if not all(requests.covers(key, target) for requests in self.requests):
             named = f" for `{target}`" if target and any(key in requests.others for requests in self.requests) else ""
             reason = f"the skill must request `{key}`{named} under `permissions` in skill.md"
+            if key == "agent":
+                reason = f"`agents` in the agent's file does not include `{target}`"
             return Denied("default: no request", reason)
+        if rule is None and key in GRANTED:
+            return Allowed(f"default: {key} as requested")
         if rule is None and key in ASKED and not target.startswith(PRIVATE):
             return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
         return self._granted(rule, key, _grant(key, target), target)
@@ -116,12 +145,12 @@ class Gate(msgspec.Struct, frozen=True):
             return NeedsApproval(rule.text, "the operator wants to be asked about `python`")
         return Allowed("--allow-unsafe-python" if is_unsafe else "default: python in the sandbox")
 
-    def _file(self, access: Access, location: Location) -> Verdict:
+    def _file(self, key: str, location: Location) -> Verdict:
+        access: Access = "read" if key == "file.read" else "write"
         if location.zone == "state":
             return Denied(
                 "the state directory is out of reach", f"`{location.display_path}` belongs to Reyn's own records"
             )
-        key = f"file.{access}"
         rule = self.policy.decide(key, self.skill, location)
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies to {access} `{location.display_path}`")

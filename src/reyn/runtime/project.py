@@ -382,7 +382,8 @@ class Project:
         return read_summaries(self.root, self.roster.scrub) if uses_handoffs(skill, settings) else None
 
     def _findings_of(self, folder: Path) -> list[Finding]:
-        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox)
+        classes = {*self.config.models, *self.trust.ignored_models}
+        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox, classes)
 
     # -- models ---------------------------------------------------------------------------------------
 

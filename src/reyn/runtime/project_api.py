@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reyn.journal import Approval, Journal
     from reyn.kernel.runtime_types import People
     from reyn.models.listing import ModelStatus
-    from reyn.ops import OpTable
+    from reyn.ops import OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
@@ -86,6 +86,15 @@ class ProjectApi(RuntimeBase):
     def agent_skill(self, agent: str) -> Skill:
         """Load and check the skill of a conversation with an agent."""
         return self._project.agent_skill(agent)
+
+    def overviews(self, skill: Skill, message: str = "") -> dict[str, Overview]:
+        """Return what the ops of a conversation can act on, by op kind, as its first prompt would show it.
+
+        Args:
+            skill: The skill of the conversation.
+            message: What the user says. If not everything fits the prompt, what matches it best comes first.
+        """
+        return self._executor.op_performer.overviews(skill, self._project.config.sizes, message)
 
     def new_run_id(self) -> str:
         """Return an id that no run has."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Event, RunRow, Status
+    from reyn.kernel.conversations import ConversationSize
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.snapshot import RunState
     from reyn.runs.diff import DiffReport
@@ -99,6 +100,10 @@ class RecordedRuns(RuntimeBase):
         """Return the memory of a run's conversation, the oldest entry first."""
         state = self._project.reader.state(run)
         return memory_of(state, state.phase).entries
+
+    def conversation_size(self, run: str) -> ConversationSize:
+        """Return how large the conversation of a run is, and at which size it is compacted."""
+        return self._project.reader.conversation_size(self._project.reader.state(run))
 
     def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""

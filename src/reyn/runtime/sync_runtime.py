@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
+    from reyn.kernel.conversations import ConversationSize
     from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResult, VerifyReport
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from reyn.kernel.sub_runs import RunScope
     from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
-    from reyn.ops import Op, OpTable
+    from reyn.ops import Op, OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
@@ -372,6 +373,9 @@ class SyncRuntime:
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         return self.runtime.memory(run)
 
+    def conversation_size(self, run: str) -> ConversationSize:
+        return self.runtime.conversation_size(run)
+
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         return self.runtime.transcript(run, phase)
 
@@ -438,6 +442,9 @@ class SyncRuntime:
 
     def agent_skill(self, agent: str) -> Skill:
         return self.runtime.agent_skill(agent)
+
+    def overviews(self, skill: Skill, message: str = "") -> dict[str, Overview]:
+        return self.runtime.overviews(skill, message)
 
     def new_run_id(self) -> str:
         return self.runtime.new_run_id()

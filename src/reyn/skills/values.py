@@ -201,6 +201,12 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             kinds |= {"python" for step in steps if isinstance(step, PythonCall)}
         return frozenset(kinds)
 
+    @cached_property
+    def has_open_input(self) -> bool:
+        """Whether an input of the skill may have fields that its type does not declare."""
+        schemas = [artifact.schema for artifact in self.entry_inputs]
+        return not all(isinstance(one, dict) and one.get("additionalProperties") is False for one in schemas)
+
     @property
     def final_output_schema(self) -> Schema:
         return self.final_output.schema

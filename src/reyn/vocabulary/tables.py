@@ -31,6 +31,7 @@ PERMISSIONS = (
     PermissionKey("file.write", "Write files outside the default zone."),
     PermissionKey("shell", "Run shell commands.", binds_arguments=True),
     PermissionKey("exec", "Run programs in the sandbox.", binds_arguments=True),
+    PermissionKey("agent", "Ask other agents, which have rights of their own.", is_granted=True),
     PermissionKey("memory", "Remember in files, beyond a conversation.", is_granted=True),
     PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
     PermissionKey("python", "Run the skill's own Python functions."),

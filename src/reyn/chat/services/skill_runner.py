@@ -33,19 +33,30 @@ class SkillRunner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._progress: dict[str, RunProgressed] = {}
 
-    def start(self, run: str) -> None:
-        """Execute a background run, unless it is being executed."""
+    def start(self, run: str, conversation: str = "") -> None:
+        """Execute a background run, unless it is being executed.
+
+        Args:
+            run: The run.
+            conversation: The conversation that started it, if it is one with an agent that was asked.
+        """
         if run not in self._tasks or self._tasks[run].done():
-            self._tasks[run] = asyncio.ensure_future(self._execute(run))
+            self._tasks[run] = asyncio.ensure_future(self._execute(run, conversation or self._conversation))
 
     def continue_all(self, state: RunState) -> None:
-        """Execute the background runs that an earlier process left, or whose end was not reported."""
-        for run in unreported(self._runtime.journal, state):
-            self.start(run)
+        """Execute the background runs that an earlier process left, or whose end was not reported.
 
-    async def _execute(self, run: str) -> None:
+        Those of the agents that were asked are among them.
+        """
+        for run in unreported(self._runtime.journal, state):
+            self.start(run, state.run_id)
+        for thread in state.threads.values():
+            if thread.run.startswith(f"{state.run_id}.") and self._runtime.is_recorded(thread.run):
+                self.continue_all(self._runtime.state(thread.run))
+
+    async def _execute(self, run: str, conversation: str) -> None:
         try:
-            result = await self._runtime.run_background(self._conversation, run, listener=self._on_event)
+            result = await self._runtime.run_background(conversation, run, listener=self._on_event)
         except RunBusy:
             return  # another process executes it, and reports its end
         except ReynError as error:

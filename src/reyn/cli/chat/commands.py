@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.chat.services.budget_gateway import BudgetGateway
+from reyn.chat.services.compaction_controller import CompactionController
 from reyn.chat.services.memory_service import MemoryService
+from reyn.chat.services.router_host_adapter import RouterHostAdapter
 from reyn.cli.output import budget_text, charge_text, clean, short, tokens_text
 from reyn.errors import ReynError
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.chat import Conversation
+    from reyn.chat.services.router_host_adapter import RouterView
     from reyn.runtime import OSRuntime
 
 COMMANDS = {
@@ -21,7 +24,10 @@ COMMANDS = {
     "/runs": "list the runs in the background",
     "/cancel": "RUN: cancel a run in the background",
     "/skills": "list the skills that the agent can run",
+    "/agents": "list the agents that the agent can ask",
     "/memory": "list what the agent remembers",
+    "/pin": "FACT: keep a fact in every prompt, whatever is summarised",
+    "/compact": "replace older messages by a summary before the next reply",
     "/usage": "show tokens, cost, and the budgets that hold",
     "/rename": "TITLE: give the conversation a title",
     "/questions": "list the open questions",
@@ -76,10 +82,34 @@ class ChatCommands:
         self._conversation.runs.cancel(matching[0], "cancelled in the conversation")
 
     def _skills(self, _: str) -> None:
-        from reyn.skills.catalogue import Catalogue
+        for line in self._view().skills:
+            self._echo(f"  {short(line, 120)}")
 
-        for one in Catalogue(self._runtime.library, self._runtime.load):
-            self._echo(f"  {one.name}: {short(one.description, 100)}")
+    def _agents(self, _: str) -> None:
+        for line in self._view().agents or ("none; `agents` in the agent's file names those that it can ask",):
+            self._echo(f"  {short(line, 120)}")
+
+    def _view(self) -> RouterView:
+        return RouterHostAdapter(self._runtime, self._conversation.agent.name).view()
+
+    def _pin(self, fact: str) -> None:
+        if not self._is_recorded:
+            self._echo("  ! say something first: the conversation begins with your first message")
+            return
+        self._compaction.pin(fact)
+        self._echo("  pinned; /memory lists the pinned facts")
+
+    def _compact(self, _: str) -> None:
+        if not self._is_recorded:
+            self._echo("  ! there is nothing to summarise yet")
+            return
+        self._compaction.request()
+        size = self._compaction.size()
+        self._echo(f"  the {size.tokens:,} tokens of messages are summarised before the next reply")
+
+    @property
+    def _compaction(self) -> CompactionController:
+        return CompactionController(self._runtime, self._conversation.run_id)
 
     def _memory(self, _: str) -> None:
         memories = MemoryService(self._runtime.root).all()
@@ -95,6 +125,13 @@ class ChatCommands:
         self._echo(f"  {tokens_text(spending.usage)}{cost}")
         for status in spending.budgets:
             self._echo(f"  {budget_text(status)}")
+        if not self._is_recorded:
+            return
+        size, past = self._compaction.size(), len(self._compaction.compactions())
+        times = f", summarised {past} time{'s' if past != 1 else ''}" if past else ""
+        self._echo(f"  messages: {size.tokens:,} of {size.max_tokens:,} tokens{times}")
+        if size.pinned:
+            self._echo(f"  pinned facts: {size.pinned:,} of {size.max_pinned:,} tokens")
 
     def _rename(self, title: str) -> None:
         if not self._is_recorded:

@@ -95,8 +95,7 @@ async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]
                 return
     finally:
         asked.cancel()
-        with suppress(asyncio.CancelledError):
-            await asked
+        await asyncio.wait([asked])
     for reply in replies:
         if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped | RunNotResumable):
             raise reply.exception()  # type: ignore[misc]  # it is not None
