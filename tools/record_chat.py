@@ -194,7 +194,8 @@ def main() -> int:
     if new != page:
         import difflib
 
-        sys.stderr.writelines(difflib.unified_diff(page.splitlines(True), new.splitlines(True), "page", "recorded"))
+        old_lines, new_lines = page.splitlines(keepends=True), new.splitlines(keepends=True)
+        sys.stderr.writelines(difflib.unified_diff(old_lines, new_lines, "page", "recorded"))
         return 1
     return 0
 

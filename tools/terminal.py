@@ -1,7 +1,7 @@
 """A terminal for programs: runs a command on a pseudo-terminal and keeps its screen as text.
 
-It knows the control sequences that prompts and rich text use: cursor movements, erasing, reports of the position. Colours
-are ignored.
+It knows the control sequences that prompts and rich text use: cursor movements, erasing, reports of the position.
+Colours are ignored.
 """
 
 from __future__ import annotations

@@ -11,6 +11,10 @@ code is never reused.
     │   ├── FixImpossible          RYN104
     │   ├── AgentNotFound          RYN105
     │   ├── MemoryNotFound         RYN106
+    │   ├── AgentSkillInvalid      RYN430
+    │   ├── SkillNotExportable     RYN431
+    │   ├── SkillPlanInvalid       RYN432
+    │   ├── CaseInvalid            RYN433
     │   ├── ManifestInvalid        RYN150
     │   ├── FunctionInvalid        RYN160
     │   ├── FunctionNotFound       RYN161
@@ -412,6 +416,42 @@ class MemoryNotFound(SkillError):
 
     code = "RYN106"
     hint = "Use the name of a file in `reyn/memory/`, such as `tea`, or `designer/tea` for a memory of one agent."
+
+
+class AgentSkillInvalid(SkillError):
+    """A folder is not an Agent Skill (agentskills.io), or is too large to import; nothing was written."""
+
+    code = "RYN430"
+    hint = "Pass a folder with a `SKILL.md` whose front matter has `name` and `description`, and fix what is named."
+
+
+class SkillNotExportable(SkillError):
+    """A skill cannot be written in the format of Agent Skills; nothing was written."""
+
+    code = "RYN431"
+    hint = "Fix the skill, or choose another folder."
+
+
+class SkillPlanInvalid(SkillError):
+    """The plan of a skill has errors, so that no files can be rendered from it.
+
+    Attributes:
+        problems: What is wrong, one sentence each.
+    """
+
+    code = "RYN432"
+    hint = "Fix every problem in the plan."
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(["the plan of the skill has errors:", *problems]))
+
+
+class CaseInvalid(SkillError):
+    """A case of a skill cannot be read, or the skill has none."""
+
+    code = "RYN433"
+    hint = "A case is a folder below `cases/` with `input.json`, `answers.jsonl` and `expected.json`."
 
 
 class SkillInvalid(SkillError, FindingsError):

@@ -11,7 +11,6 @@ import pytest
 from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, StoreDamaged, StoreUnavailable
 from reyn.journal import Batch, Blob
 from reyn.journal import sqlite as module
-from reyn.journal.port import Batch
 from reyn.journal.sqlite import SqliteJournal
 from reyn.testing.journal_conformance import (
     CONTENT,

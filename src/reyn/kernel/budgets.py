@@ -203,8 +203,10 @@ class Budgets:
         return self._prices.currency
 
 
-def _is_plausible(usage: kinds.Usage) -> bool:
-    """Return whether a bound consists of numbers of tokens that can be counted."""
+def _is_plausible(usage: object) -> bool:
+    """Return whether the bound that a model declares consists of numbers of tokens that can be counted."""
+    if not isinstance(usage, kinds.Usage):
+        return False
     tokens = (usage.input_tokens, usage.output_tokens)
     return all(type(one) is int and 0 <= one <= _MAX_BOUND for one in tokens) and sum(tokens) > 0
 
@@ -342,7 +344,7 @@ class CallBudget:
             raise
         except Exception as error:
             raise ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}") from error
-        if not isinstance(bound, kinds.Usage) or not _is_plausible(bound):
+        if not _is_plausible(bound):
             raise PriceInvalid(f"the bound that model `{name}` declares for its usage is invalid: {bound!r:.100}")
         most = bound.output_tokens + (tape.state.raised.get("overrun") or 0)
         if price is None and draws.limits_cost:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.errors import Finding
+    from reyn.ops.trial import TrialReport
     from reyn.skills import Library, Skill
     from reyn.vocabulary import OpSpec
     from reyn.workspace.observation import Observed
@@ -187,6 +188,7 @@ class Plan(msgspec.Struct, frozen=True):
         approval: The `ask` rule for which a person must approve the op; `None` if no approval is needed.
         approved: The `ask` rules for which a person has approved the op.
         reads: A digest of the content that the op reads, if it needs approval. The approval is void if it changes.
+        about: What a person sees before the diff of the changes, if the op needs approval.
     """
 
     rule: str = ""
@@ -198,6 +200,7 @@ class Plan(msgspec.Struct, frozen=True):
     approval: str | None = None
     approved: str = ""
     reads: str = ""
+    about: str = ""
 
 
 class Complete(Plan, frozen=True, kw_only=True):
@@ -284,6 +287,7 @@ class OpSetup:
         library: Finds skills by name.
         lint: Returns the findings about the skill in a folder.
         load: Loads a skill by its name.
+        try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside.
     """
 
     config: Config
@@ -291,6 +295,7 @@ class OpSetup:
     library: Library
     lint: Callable[[Path], list[Finding]]
     load: Callable[[str], Skill]
+    try_cases: Callable[[Path], TrialReport]
 
 
 @runtime_checkable

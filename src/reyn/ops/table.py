@@ -28,8 +28,13 @@ from reyn.ops.recall import RecallOp
 from reyn.ops.run_skill import RunSkillOp, StartSkillOp
 from reyn.ops.sandboxed_exec import SandboxedExecOp
 from reyn.ops.shell import ShellOp
+from reyn.ops.skill_draft import SkillDraftOp
+from reyn.ops.skill_graph import SkillGraphOp
+from reyn.ops.skill_import import SkillImportOp
+from reyn.ops.skill_install import SkillInstallOp
 from reyn.ops.skill_lint import LintOp
 from reyn.ops.skill_resolve import SkillResolveOp
+from reyn.ops.skill_try import SkillTryOp
 from reyn.ops.web import WebFetchOp, WebSearchOp
 from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
 
@@ -50,6 +55,11 @@ BUILT_IN: tuple[Op | Query, ...] = (
     JudgeOutputOp(),
     LintOp(),
     SkillResolveOp(),
+    SkillDraftOp(),
+    SkillImportOp(),
+    SkillGraphOp(),
+    SkillTryOp(),
+    SkillInstallOp(),
     WebFetchOp(),
     WebSearchOp(),
     SandboxedExecOp(),

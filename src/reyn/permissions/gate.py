@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.permissions.paths import protected_name
+from reyn.permissions.paths import must_spell, protected_name
 from reyn.permissions.rules import ASKED, GRANTED, PRIVATE, Policy, Requests
 from reyn.workspace import Location, Roots
 
@@ -40,6 +40,9 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 
 Verdict = Allowed | Denied | NeedsApproval
 
+SKILL_WRITE = "skill.write"
+"""The capability to write skills of this machine, below `reyn/local/`."""
+
 
 def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval | None:
     """Return why an action may not be executed now; `None` if it is allowed, or a person approved it.
@@ -58,6 +61,13 @@ def memory_scope(location: Location) -> str | None:
     if location.zone != "project" or parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
         return None
     return {3: "shared", 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
+
+
+def local_skill(location: Location) -> str | None:
+    """Return the skill of this machine that a file belongs to; `None` for other files, and for hidden ones."""
+    parts = location.parts
+    is_inside = location.zone == "project" and parts[:2] == ("reyn", "local") and len(parts) > 3
+    return parts[2] if is_inside and not any(name.startswith(".") for name in parts[2:]) else None
 
 
 _MAX_REMEMBERED = 1_000
@@ -156,6 +166,8 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             return Denied(rule.text, f"the operator denies to {access} `{location.display_path}`")
         if (zone := self._zone(access, location)) is not None:
             return NeedsApproval(rule.text, zone.rule) if rule is not None and rule.effect == "ask" else zone
+        if access == "write" and (verdict := self._local_skill(location)) is not None:
+            return verdict
         if not all(requests.covers(key, location) for requests in self.requests):
             return Denied(f"default: no {access} outside the zones", self._noted(self._how_to(access, location)))
         return self._granted(rule, key, f"{key}: [{{allow: {location.display_path}}}]")
@@ -178,6 +190,17 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             return None
         rule = self.policy.decide("memory", self.skill, scope)
         return None if rule is not None and rule.effect != "allow" else Allowed(f"default: the memory `{scope}`")
+
+    def _local_skill(self, location: Location) -> Verdict | None:
+        """Decide about a file of a local skill, if the skills request to write it."""
+        name = local_skill(location)
+        if name is None or not all(requests.covers(SKILL_WRITE, name) for requests in self.requests):
+            return None
+        verdict = self.capability(SKILL_WRITE, name)
+        if isinstance(verdict, Allowed) and any(must_spell(part, 1, "write") for part in location.parts[3:]):
+            # A rule that allows skills does not name the programs in them.
+            return NeedsApproval(f"default: ask for {SKILL_WRITE} {name}", f"`{location.parts[-1]}` can be executed")
+        return verdict
 
     def _granted(self, rule: Rule | None, key: str, line: str, target: str = "") -> Verdict:
         if rule is None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
+    from reyn.ops.trial import TrialReport
     from reyn.permissions.trust import ProjectTrust
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
@@ -103,6 +104,17 @@ class ProjectApi(RuntimeBase):
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path."""
         return self._project.load(skill)
+
+    def try_cases(self, skill: str) -> TrialReport:
+        """Run the cases of a skill with their scripted answers, in memory and without effects outside.
+
+        Args:
+            skill: Name or path of the skill.
+
+        Raises:
+            SkillNotFound: There is no such skill.
+        """
+        return self._project.try_cases(self._project.library.find(skill))
 
     def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
         """Return the frame that the model sees first in a run with this input. Records nothing.

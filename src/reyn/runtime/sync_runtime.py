@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
+    from reyn.ops.trial import TrialReport
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -451,6 +452,9 @@ class SyncRuntime:
 
     def load(self, skill: str) -> Skill:
         return self.runtime.load(skill)
+
+    def try_cases(self, skill: str) -> TrialReport:
+        return self.runtime.try_cases(skill)
 
     def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
         return self.runtime.first_frame(skill, input, phase=phase)

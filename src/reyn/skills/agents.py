@@ -124,7 +124,12 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
             phases={**chat.phases, entry: phase},
             graph={**chat.graph, entry: (END,)} if is_single_turn else chat.graph,
             edge_texts={} if is_single_turn else chat.edge_texts,
-            permissions={**chat.permissions, **self._own_requests(), **self.permissions},
+            permissions={
+                **chat.permissions,
+                **self._own_requests(),
+                **self._skill_request(phase.allowed_ops),
+                **self.permissions,
+            },
             required_credentials=self.required_credentials or chat.required_credentials,
         )
 
@@ -132,6 +137,11 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
         scopes = {"own": [self.name, "shared"], "shared": ["shared"], "none": []}[self.memory]
         requests = {"memory": scopes, "agent": list(self.agents)}
         return {key: names for key, names in requests.items() if names}
+
+    @staticmethod
+    def _skill_request(ops: tuple[str, ...]) -> dict[str, Any]:
+        """Request what a skill that writes skills needs of its callers. A person still approves each of them."""
+        return {} if {"run_skill", "start_skill"}.isdisjoint(ops) else {"skill.write": True}
 
     def _ops(self, standard: tuple[str, ...]) -> tuple[str, ...]:
         ops = standard if self.allowed_ops is None else self.allowed_ops

@@ -43,11 +43,12 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_fi
 
     Attributes:
         into: The path at which the result is bound.
-        on_error: `fail` fails the visit, `skip` leaves the artifact unchanged, `empty` binds `null`.
+        on_error: `fail` fails the visit, `skip` leaves the artifact unchanged, `empty` binds `null`. `result`,
+            of `run_op` alone, binds the result of an op that failed or was denied like any other.
     """
 
     into: str | None = None
-    on_error: Literal["fail", "skip", "empty"] = "fail"
+    on_error: Literal["fail", "skip", "empty", "result"] = "fail"
 
 
 class RunSkill(Step, frozen=True, tag="run_skill"):

@@ -35,6 +35,7 @@ PERMISSIONS = (
     PermissionKey("memory", "Remember in files, beyond a conversation.", is_granted=True),
     PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
     PermissionKey("python", "Run the skill's own Python functions."),
+    PermissionKey("skill.write", "Write skills below `reyn/local/`.", is_asked=True),
     PermissionKey("tool", "Use ops that a package or the calling program adds."),
     PermissionKey("web", "Fetch from the web.", is_asked=True),
 )
