@@ -195,7 +195,7 @@ def wait_for(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractE
 
 
 def is_loop_running() -> bool:
-    """Whether an event loop is running in this thread."""
+    """Return whether an event loop is running in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -115,7 +115,7 @@ class ChatDefinition(Definition):
         return message, history
 
     def skill(self, options: ChatOptions, system: str | None) -> Skill:
-        """Return the skill of a call: one phase that is a conversation. With a key, it goes on after the reply.
+        """Return the skill of a call: one phase that is a conversation. With a key, it continues after the reply.
 
         A system message in the history takes the place of the docstring.
         """

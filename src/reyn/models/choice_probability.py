@@ -95,5 +95,5 @@ def _share(token: Token, skipped: int, prefix: str, label: str, labels: Sequence
 
 
 def _continues(text: str, label: str) -> bool:
-    """Whether a text is the beginning of a label, or the label and the quote that ends it."""
+    """Return whether a text is the beginning of a label, or the label and the quote that ends it."""
     return bool(text) and (label.startswith(text) or text.startswith(f'{label}"'))

@@ -294,5 +294,5 @@ def endpoint_settings(name: str, adapter: str, configured: Mapping[str, Endpoint
 
 
 def _is_answer(error: BaseException) -> bool:
-    """Whether an error shows that the endpoint works: it rejected the request."""
+    """Return whether an error shows that the endpoint works: it rejected the request."""
     return isinstance(error, ModelError) and not isinstance(error, FAILURES)

@@ -64,7 +64,7 @@ class ToolCallCollector:
 
 
 def _begins_another(delta: ToolCallDelta, call: _Call) -> bool:
-    """Whether a piece begins another call, although it seems to belong to this one."""
+    """Return whether a piece begins another call, although it seems to belong to this one."""
     if delta.function is None or not delta.function.name:
         return False
     return delta.id != call.id if delta.id else delta.index is None

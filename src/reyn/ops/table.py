@@ -102,7 +102,7 @@ class OpTable:
         return self._performed.get(kind)
 
     def is_foreign(self, kind: str) -> bool:
-        """Whether a kind comes from outside the package."""
+        """Return whether a kind comes from outside the package."""
         return kind not in _BUILT_IN_KINDS
 
     def set_up(self, setup: OpSetup) -> OpTable:

@@ -188,7 +188,7 @@ def _concerns(rule: Rule, capability: str, skill: str) -> bool:
 
 
 def _touches(rule: Rule, pattern: PathPattern, capability: str) -> bool:
-    """Whether a rule covers some path that a pattern covers, too."""
+    """Return whether a rule covers some path that a pattern covers, too."""
     access = access_of(capability)
     return any(pattern.covers(_sample(PathPattern.parse(text)), access) for text in rule.patterns)
 

@@ -83,7 +83,7 @@ class PathPattern(msgspec.Struct, frozen=True):
         return cls(text, zone, segments, is_recursive)
 
     def covers(self, location: Location, access: Access) -> bool:
-        """Whether a location matches, protected names only where the pattern spells them."""
+        """Return whether a location matches, protected names only where the pattern spells them."""
         if location.zone != self.zone:
             return False
         return self._covers(location.parts, 0, 0, access)

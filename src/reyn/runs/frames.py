@@ -400,5 +400,5 @@ def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: C
 
 
 def _is_model_call(call: str) -> bool:
-    """Whether a model requested an op (`3.1.2`), not a step (`3.pre.1`)."""
+    """Return whether a model requested an op (`3.1.2`), not a step (`3.pre.1`)."""
     return all(part.isdigit() for part in call.split(".")) and call.count(".") == 2

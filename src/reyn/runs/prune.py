@@ -148,7 +148,7 @@ def _families(rows: list[RunRow]) -> dict[str, list[RunRow]]:
 
 
 def _matches(family: list[RunRow], root: str, statuses: Collection[Status], before: int) -> bool:
-    """Whether a family has the requested age and status.
+    """Return whether a family has the requested age and status.
 
     The status of the root run decides: once it has ended, its sub-runs never continue.
     """

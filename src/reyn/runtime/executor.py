@@ -205,7 +205,7 @@ class RunExecutor:
         return await self._continue(loaded, observers)
 
     def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
-        """Whether a name or path names the skill of a run. The skill's files need not exist any more."""
+        """Return whether a name or path names the skill of a run. The skill's files need not exist any more."""
         if not isinstance(skill, str):
             function = self._project.reader.compile_skill(started).skill.function
             return started.skill == skill.name and function == skill.function

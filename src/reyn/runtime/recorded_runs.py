@@ -45,7 +45,7 @@ class RecordedRuns(RuntimeBase):
     """The recorded runs of a project. A run is named by its id or by a unique prefix of it."""
 
     def is_recorded(self, run_id: str) -> bool:
-        """Whether a run of exactly this id exists."""
+        """Return whether a run of exactly this id exists."""
         return self._project.existing_journal.find(run_id) is not None
 
     def find(self, run: str) -> RunRow:

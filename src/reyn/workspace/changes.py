@@ -158,7 +158,7 @@ class _Application:
         return "done"
 
     def _is_modified(self, folder: int, expected: Fingerprint | None) -> bool:
-        """Whether the file changed since its fingerprint was taken."""
+        """Return whether the file changed since its fingerprint was taken."""
         try:
             status = os.stat(self.name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:

@@ -108,7 +108,7 @@ class _Connection:
         finally:
             if not self._opened.done():
                 self._opened.set_exception(ServerFailed(f"the connection to the MCP server `{self.name}` was closed"))
-            self._opened.exception()  # retrieved, even if nobody waits
+            self._opened.exception()  # retrieved, even if no caller waits
 
     def _fail(self, error: BaseException) -> None:
         if self._opened.done():
@@ -199,7 +199,7 @@ class _Connection:
                     await task
 
     def _is_answer(self, error: BaseException) -> bool:
-        """Whether an exception is the server's own answer, after which the connection can be used."""
+        """Return whether an exception is the server's own answer, after which the connection can be used."""
         from mcp import MCPError
 
         return isinstance(error, MCPError) and bool(self._server.command) and not self._stop.is_set()

@@ -136,7 +136,7 @@ def _private(target: Target, reason: str) -> str:
 
 async def _result(call: Call, target: Target, response: Response, most: int) -> Result:
     content_type = response.headers.get("content-type", "")[:200]
-    # Converting megabytes takes a second; the event loop goes on meanwhile.
+    # Converting megabytes takes a second; the event loop continues meanwhile.
     page = await asyncio.to_thread(to_page, response.content, content_type, target.url)
     fields = {
         "url": target.url,
