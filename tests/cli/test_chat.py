@@ -145,6 +145,7 @@ def test_control_characters_of_a_reply_do_not_reach_the_terminal(here: Path, cha
     assert chat("hi\n").out == "a\\x1b[2Jb\nc\n"
 
 
+@pytest.mark.slow
 def test_a_terminal_has_a_prompt_and_renders_markdown(here: Path):
     write_answers(here, reply("Hello **Ada**!"), reply("Two."))
     terminal = Terminal(here, "chat", "--run-id", "c", env={"PROMPT_TOOLKIT_NO_CPR": "1"})
@@ -190,6 +191,7 @@ def holding(here: Path) -> tuple[str, ...]:
     return ("holding.py",)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
     terminal = Terminal(here, "chat", "--run-id", "c", program=holding(here), env={"PROMPT_TOOLKIT_NO_CPR": "1"})
     terminal.wait_for(">")
@@ -211,6 +213,7 @@ def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
     ]
 
 
+@pytest.mark.slow
 def test_an_interrupt_does_not_wait_for_the_end_of_the_input(here: Path):
     with subprocess.Popen(
         [sys.executable, *holding(here), "chat", "--run-id", "c"],
@@ -225,6 +228,7 @@ def test_an_interrupt_does_not_wait_for_the_end_of_the_input(here: Path):
         assert child.wait(60) == 130  # the input is still open
 
 
+@pytest.mark.slow
 def test_a_second_process_on_a_conversation_is_refused(here: Path, chat):
     with subprocess.Popen(
         [sys.executable, *holding(here), "chat", "--run-id", "c"],
@@ -244,6 +248,7 @@ def test_a_second_process_on_a_conversation_is_refused(here: Path, chat):
         assert child.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_input_that_is_closed_or_no_text_is_an_error(here: Path, chat, reyn, monkeypatch):
     write_answers(here, reply("Hello!"))
     monkeypatch.setattr(sys, "stdin", None)

@@ -40,7 +40,7 @@ class Overview(msgspec.Struct, frozen=True):
     """A conversation in a list.
 
     Attributes:
-        title: What a user called it; empty if nobody did.
+        title: The title that a user gave it; empty if it has none.
         first: The first message.
         messages: The number of messages that the agent has taken, reports of background runs included.
     """
