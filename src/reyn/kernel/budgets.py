@@ -17,7 +17,7 @@ from reyn.journal import kinds
 from reyn.journal.kinds.shapes import MAX_INTEGER
 from reyn.journal.reservations import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
-from reyn.kernel.run_state import fold
+from reyn.kernel.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost
 from reyn.models.usage_bound import usage_bound
 
@@ -91,7 +91,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
     found: list[BudgetedRun] = []
     parent = started.parent
     while parent is not None:
-        state = fold(journal.read(parent.run))
+        state = load_state(journal, parent.run)
         if state.started is None:
             break  # deleted
         found.append(budgeted_run(state, settings_of(state.started, journal.blob)))

@@ -6,6 +6,7 @@ conversation, or `reyn resume`, executes it; until then only the conversation's 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_RESULT_CHARS = 8_000
 """What a message quotes of a result; `reyn show RUN` has all of it."""
+_FIRST_WINDOW = 256
+"""The events that are searched first, from the end."""
 _REPORTED = (*ENDED, "failed", "limited")
 
 
@@ -29,11 +32,15 @@ def find_intent(journal: Journal, conversation: str, run_id: str) -> kinds.SubRu
     Raises:
         RunNotFound: It did not start this run.
     """
-    for event in journal.read(conversation):
-        if event.kind == kinds.SubRunStarted.kind:
-            body = decode(event)
+    row = journal.find(conversation)
+    end, size = row.seq if row is not None else 0, _FIRST_WINDOW
+    while end:  # from the end: a run is executed soon after it was started, however long the conversation is
+        after = max(0, end - size)
+        for event in islice(journal.read(conversation, after), end - after):
+            body = decode(event) if event.kind == kinds.SubRunStarted.kind else None
             if isinstance(body, kinds.SubRunStarted) and body.background and body.run == run_id:
                 return body
+        end, size = after, 4 * size
     raise RunNotFound(f"conversation `{conversation}` did not start a run `{run_id}` in the background")
 
 

@@ -5,6 +5,7 @@ A message goes to the inbox of the run. The process that executes the run, now o
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reyn.context import NormalizedMessage
@@ -124,10 +125,20 @@ class RunMessages(RuntimeBase):
         self._executor.take_messages(row.run_id)
 
     def _is_conversation(self, run_id: str) -> bool:
+        """Return whether the skill of a run has a conversation. A run that is one stays one, so it is read once."""
+        if run_id in self._known_conversations:
+            return True
         started = self._project.reader.state(run_id).started
         assert started is not None
         phases = self._project.reader.compile_skill(started).skill.phases.values()
-        return any(phase.conversation is not None for phase in phases)
+        found = any(phase.conversation is not None for phase in phases)
+        if found:
+            self._known_conversations.add(run_id)
+        return found
+
+    @cached_property
+    def _known_conversations(self) -> set[str]:
+        return set()
 
     def cancel(self, run: str, reason: str = "") -> None:
         """Cancel a run and its descendants. The process that executes the run stops before the next effect.
