@@ -125,7 +125,7 @@ class Program:
         deadline = time.monotonic() + _TIMEOUT
         while not condition(str(self.screen)):
             if time.monotonic() > deadline or not self._read(deadline - time.monotonic()):
-                raise SystemExit(f"waited in vain for {what}:\n{self.screen}")
+                raise SystemExit(f"timed out waiting for {what}:\n{self.screen}")
 
     def finish(self) -> str:
         """Wait until the program has ended; return what is on the screen."""

@@ -254,7 +254,7 @@ FINDINGS: dict[str, FindingKind] = {
     ),
     "RYN137": FindingKind(
         "Unknown permission.",
-        "Correct the spelling: `file.read`, `file.write`, `web`, `exec`, `shell`, `python`, `mcp`, `memory` or `tool`.",
+        "Correct the spelling. The keys are `file.read`, `file.write`, `web`, `exec`, `python` and others.",
     ),
     "RYN138": FindingKind(
         "A symbolic link points outside the folder of the skill or the shared folder; Reyn does not follow it.",

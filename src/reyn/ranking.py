@@ -50,8 +50,8 @@ class Ranking(Generic[T]):
             return []
         match = " OR ".join(f'"{word}"' for word in words)
         with self._lock:
-            found = self._index(tuple(items)).execute(_FIND, (_encodable(match), limit)).fetchall()
-        return [(int(number), float(score)) for number, score in found]
+            rows = self._index(tuple(items)).execute(_FIND, (_encodable(match), limit)).fetchall()
+        return [(int(number), float(score)) for number, score in rows]
 
     def _index(self, items: tuple[T, ...]) -> sqlite3.Connection:
         if self._database is not None and items == self._items:

@@ -220,3 +220,27 @@ def test_an_invalid_key_of_a_mapping_is_reported_where_it_is_written(tmp_path: P
         load_config(tmp_path)
     [finding] = caught.value.findings
     assert (finding.line, "a key of `mcp.servers` must be lower-case letters" in finding.message) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("server", "message"),
+    [
+        (
+            "{command: [x], url: http://x}",
+            "reyn.yaml:1:17: RYN701 `mcp.servers.a`: an MCP server has either `command` or",
+        ),
+        ("{}", "reyn.yaml:1:17: RYN701 `mcp.servers.a`: an MCP server has either `command` or `url`"),
+        ("{url: ftp://x}", "reyn.yaml:1:21: RYN701 `mcp.servers.a.url` must be the URL of a server"),
+    ],
+)
+def test_keys_that_exclude_each_other_are_reported_with_their_position(tmp_path: Path, server: str, message: str):
+    (tmp_path / "reyn.yaml").write_text(f"mcp: {{servers: {{a: {server}}}}}\n")
+    with pytest.raises(ConfigInvalid) as caught:
+        load_config(tmp_path, environ={})
+    assert message in caught.value.message
+
+
+def test_a_source_can_change_one_setting_of_a_server(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text("mcp: {servers: {a: {command: [x]}}}\n")
+    (tmp_path / "reyn.local.yaml").write_text("mcp: {servers: {a: {timeout: 5}}}\n")
+    assert load_config(tmp_path, environ={}).mcp.servers["a"].timeout == 5

@@ -119,6 +119,7 @@ def test_a_journal_of_an_earlier_format_has_no_owner(shipped: Path):
         db.execute("DROP TABLE owners")
         db.execute("ALTER TABLE runs DROP COLUMN charge")
         db.execute("ALTER TABLE runs DROP COLUMN reserved")
+        db.execute("ALTER TABLE runs DROP COLUMN spent")
         db.execute("PRAGMA user_version = 4")
     with open_project(shipped) as rt:
         assert len(rt.runs()) == 3

@@ -233,7 +233,7 @@ class Conversation:
             yield item
 
     def abort(self, reason: str = "") -> None:
-        """Stop the reply in progress, or the next one if it is about to begin; the conversation goes on.
+        """Stop the reply in progress, or the next one if it is about to begin; the conversation continues.
 
         Completed ops stay.
         """
@@ -257,7 +257,7 @@ class Conversation:
         self._runtime.answer(question.run, question.question.id, value, is_text=is_text, by=self._by)
         self.questions.close(question.run, question.question.id)
         if not self.runs.is_executing(question.run):
-            self._is_ready.clear()  # the turn goes on
+            self._is_ready.clear()  # the turn continues
 
     # -- the run --------------------------------------------------------------------------------------
 

@@ -194,14 +194,16 @@ def check_budgets(root: Path) -> Check:
     try:
         journal = SqliteJournal(path.parent, is_read_only=not os.access(path.parent, os.W_OK))
         try:
-            found = open_reservations(journal)
+            reservations = open_reservations(journal)
         finally:
             journal.close()
     except JournalError:  # the check of the journal reports it
         return Check("budgets", "ok", "unknown, the journal cannot be read")
-    lost = [one for one in found if not one.is_executing]
+    lost = [one for one in reservations if not one.is_executing]
     if not lost:
-        return Check("budgets", "ok", f"{len(found)} calls in progress" if found else "nothing is reserved")
+        return Check(
+            "budgets", "ok", f"{len(reservations)} calls in progress" if reservations else "nothing is reserved"
+        )
     listed = ", ".join(f"`{one.run_id}` ({one.reserved.tokens:,} tokens)" for one in lost[:_MAX_LISTED])
     more = f" and {len(lost) - _MAX_LISTED} more" if len(lost) > _MAX_LISTED else ""
     text = f"interrupted during a model call, which counts against budgets in full: {listed}{more}"

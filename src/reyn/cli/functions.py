@@ -64,14 +64,14 @@ def _load(target: str) -> LLMFunction[..., Any] | AsyncLLMFunction[..., Any]:
     from reyn.functions import AsyncLLMFunction, LLMFunction
 
     try:
-        found = load_attribute(target, Path.cwd(), project_root().resolve())
+        attribute = load_attribute(target, Path.cwd(), project_root().resolve())
     except ModuleUnloadable as error:
         if not isinstance(error.__cause__, BaseException):
             raise FunctionNotFound(error.message) from error
         raise
-    if not isinstance(found, LLMFunction | AsyncLLMFunction):
-        raise FunctionNotFound(f"`{target}` is a {type(found).__name__}, not a function with `@llm_function`")
-    return found
+    if not isinstance(attribute, LLMFunction | AsyncLLMFunction):
+        raise FunctionNotFound(f"`{target}` is a {type(attribute).__name__}, not a function with `@llm_function`")
+    return attribute
 
 
 def _to_arguments(function: Any, value: Any) -> dict[str, Any]:
@@ -86,9 +86,9 @@ def _to_arguments(function: Any, value: Any) -> dict[str, Any]:
                 hint="Pass a JSON object with one field for each.",
             )
         return {names[0]: value}
-    found: dict[str, Any] = value or {}
-    if missing := [name for name in required if name not in found]:
+    arguments: dict[str, Any] = value or {}
+    if missing := [name for name in required if name not in arguments]:
         raise InputInvalid(f"{function.definition.what} needs the argument `{missing[0]}`")
-    if unknown := [name for name in found if name not in parameters]:
+    if unknown := [name for name in arguments if name not in parameters]:
         raise InputInvalid(f"{function.definition.what} has no parameter `{unknown[0]}`")
-    return found
+    return arguments

@@ -83,11 +83,11 @@ class Caps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 def skill_caps(settings: BudgetsSettings, scope: Literal["run", "day"]) -> dict[str, Caps]:
     """Return the caps of skills that have any, by their names in Unicode normalization form C, like those of skills."""
-    found: dict[str, Caps] = {}
+    caps_of: dict[str, Caps] = {}
     for name, one in sorted(settings.skill.items()):
         if caps := Caps.of(one.run if scope == "run" else one.day):
-            found[unicodedata.normalize("NFC", name)] = caps
-    return found
+            caps_of[unicodedata.normalize("NFC", name)] = caps
+    return caps_of
 
 
 def to_nano(amount: float, *, rounds_up: bool = False) -> int:

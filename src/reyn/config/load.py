@@ -15,12 +15,14 @@ import msgspec
 from reyn.config.checks import CODE, check_document
 from reyn.config.user import user_config
 from reyn.config.values import ADAPTERS_OF_SETTING, MODES, Config
-from reyn.documents import Document, DocumentError, fields_of, nearest, parse_yaml, read_text
+from reyn.documents import Codes, Document, DocumentError, check_keys, fields_of, nearest, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from reyn.documents import Severity
 
 FILES = ("reyn.yaml", "reyn.local.yaml")
 PREFIX = "REYN_"
@@ -83,7 +85,9 @@ def load_sources(
     set_flags = {key: value for key, value in (flags or {}).items() if value is not None}
     documents.append(Document(FLAGS, set_flags, {}))
     findings += [finding for document in documents for finding in check_document(document, Config)]
-    findings = findings or _check_merged(_merge_all(documents), documents)
+    if not findings:
+        merged = _merge_all(documents)
+        findings = _check_merged(merged, documents) or _check_complete(merged, documents)
     if findings:
         raise ConfigInvalid("the configuration has errors:", findings)
     return Sources(tuple(documents))
@@ -152,6 +156,31 @@ def _check_merged(merged: dict[str, Any], documents: list[Document]) -> list[Fin
         last = next(document for document in reversed(documents) if sets_key(document, fault.path))
         findings.append(last.finding(CODE, fault.message, *fault.path, fix=fault.fix))
     return findings
+
+
+class _Merged(Document, frozen=True):
+    """All sources together. A finding is reported where the last source sets the key, or the nearest key above it."""
+
+    sources: tuple[Document, ...] = ()
+
+    def finding(
+        self, code: str, message: str, *path: str | int, fix: str = "", severity: Severity = "error"
+    ) -> Finding:
+        for end in range(len(path), 0, -1):
+            keys = tuple(str(step) for step in path[:end])
+            for source in reversed(self.sources):
+                if sets_key(source, keys):
+                    return source.finding(code, message, *path[:end], fix=fix, severity=severity)
+        return self.sources[-1].finding(code, message, fix=fix, severity=severity)
+
+
+def _check_complete(merged: dict[str, Any], documents: list[Document]) -> list[Finding]:
+    """Check what a single source need not have: required keys, and keys that exclude or require each other."""
+    try:
+        msgspec.convert(merged, Config)
+    except msgspec.ValidationError:
+        return check_keys(_Merged("", merged, {}, sources=tuple(documents)), Config, Codes(CODE, CODE, missing=CODE))
+    return []
 
 
 def _price_faults(name: str, settings: dict[str, Any], merged: dict[str, Any]) -> Iterator[_Fault]:

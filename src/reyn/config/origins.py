@@ -75,7 +75,7 @@ def _leaves(value: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple
 
 def _origin(path: tuple[str, ...], sources: Sources) -> str:
     """Return the last source that sets a key: it takes precedence."""
-    found = sources.last(*path)
-    if found is None:
+    source = sources.last(*path)
+    if source is None:
         return "default"
-    return "flag" if found.file == FLAGS else sources.place(*path)
+    return "flag" if source.file == FLAGS else sources.place(*path)

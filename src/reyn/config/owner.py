@@ -45,7 +45,7 @@ class JournalKey:
         return None if key is None else nonce + _mac(key, nonce)
 
     def recognizes(self, marks: list[bytes]) -> bool:
-        """Whether the user's key made one of the marks."""
+        """Return whether the user's key made one of the marks."""
         key = self._key()
         return key is None or any(
             hmac.compare_digest(mark[_NONCE_BYTES:], _mac(key, mark[:_NONCE_BYTES])) for mark in marks

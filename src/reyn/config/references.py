@@ -30,13 +30,13 @@ def load_attribute(name: str, *folders: Path) -> Any:
     sys.path += [folder for folder in dict.fromkeys(map(str, folders)) if folder not in sys.path]
     importlib.invalidate_caches()
     try:
-        found: Any = importlib.import_module(module_name)
+        value: Any = importlib.import_module(module_name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         raise ModuleUnloadable(f"cannot import `{module_name}`: {type(error).__name__}: {error}") from error
     for part in path.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             raise ModuleUnloadable(f"module `{module_name}` has no `{path}`")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value

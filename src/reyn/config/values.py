@@ -382,7 +382,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
     agents: AgentsSettings = AgentsSettings()
     """Messages between agents: `max_depth` is how many agents may ask one another in a chain, `reply_seconds` is how
-    long an agent may take to reply before the one that asks goes on without the reply."""
+    long an agent may take to reply before the agent that asks continues without it."""
     budgets: BudgetsSettings = BudgetsSettings()
     """What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all processes
     of the project. `skill: {NAME: {run: …, day: …}}` limits one skill. A call that could exceed a budget is not made;

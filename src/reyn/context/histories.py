@@ -63,17 +63,17 @@ class Histories:
             ),
             (),
         )
-        found = messages.tail(messages.length - sum(part.messages for part in before))
-        if not found:
+        rest = messages.tail(messages.length - sum(part.messages for part in before))
+        if not rest:
             return before, ()
-        new = tuple(_scrubbed(message, scrub) for message in found)
+        new = tuple(_scrubbed(message, scrub) for message in rest)
         content = Blob.of(canonical(new))
         tokens, size = 0, 0
         for message in new:
             text = sent_text(message, _no_content)
             tokens, size = tokens + estimate_tokens(text), size + len(text.encode())
         parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens, size))
-        is_clean = all(one is other for one, other in zip(new, found, strict=True))
+        is_clean = all(one is other for one, other in zip(new, rest, strict=True))
         # A list that continues the caller's own one extends it; one with the same messages does not.
         whole = (
             messages.with_system(None) if is_clean else self._known.get(before, NormalizedMessageList()).append(*new)

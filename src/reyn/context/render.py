@@ -296,12 +296,12 @@ def result_images(
     names = [name for part in message.parts if part.results for name in results[: part.results]]
     if message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),):
         names += [part.blob for part in message.parts if part.blob]
-    found: list[Image] = []
+    images: list[Image] = []
     for raw in map(content, names):
         if b'"images":[{' in raw:
             with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key
-                found += [_to_image(image, content) for image in msgspec.json.decode(raw, type=_WithImages).images]
-    return tuple(found)
+                images += [_to_image(image, content) for image in msgspec.json.decode(raw, type=_WithImages).images]
+    return tuple(images)
 
 
 def image_parts(result: bytes) -> tuple[Part, ...]:
@@ -309,10 +309,10 @@ def image_parts(result: bytes) -> tuple[Part, ...]:
     if b'"images":[{' not in result:
         return ()
     try:
-        found = msgspec.json.decode(result, type=_WithImages).images
+        images = msgspec.json.decode(result, type=_WithImages).images
     except msgspec.MsgspecError:  # a truncated result, or one that only quotes the key
         return ()
-    return tuple(Part(image=ImageRef(one.media_type, one.content or None, one.url)) for one in found)
+    return tuple(Part(image=ImageRef(one.media_type, one.content or None, one.url)) for one in images)
 
 
 class _ResultImage(msgspec.Struct):

@@ -37,8 +37,8 @@ def read_summaries(root: Path, scrub: Callable[[str], str]) -> Blob | None:
         names = sorted((int(match[1]), path.name) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name)))
     except OSError:
         return None
-    found = {str(number): scrub(_read(folder / name)) for number, name in names[:MAX_SUMMARIES]}
-    return Blob.of(canonical(found)) if found else None
+    summaries = {str(number): scrub(_read(folder / name)) for number, name in names[:MAX_SUMMARIES]}
+    return Blob.of(canonical(summaries)) if summaries else None
 
 
 def _read(path: Path) -> str:

@@ -104,12 +104,12 @@ class CachingCounter:
 
     def count(self, text: str) -> int:
         key = digest(text.encode("utf-8", "surrogatepass"))
-        found = self._counts.get(key)
-        if found is None:
-            found = self._counts[key] = self._counter.count(text)
+        count = self._counts.get(key)
+        if count is None:
+            count = self._counts[key] = self._counter.count(text)
             if len(self._counts) > self._size:
                 del self._counts[next(iter(self._counts))]
-        return found
+        return count
 
 
 _SURROGATES = re.compile("[\ud800-\udfff]")

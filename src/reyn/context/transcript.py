@@ -146,12 +146,12 @@ class NormalizedMessageList(Sequence[NormalizedMessage]):
         if count <= 0:
             return ()
         shape = self._shape
-        found: list[tuple[NormalizedMessage, ...]] = [shape.tail]
+        chunks: list[tuple[NormalizedMessage, ...]] = [shape.tail]
         missing, block = count - len(shape.tail), shape.blocks
         while missing > 0 and block is not None:
-            found.append(block.messages)
+            chunks.append(block.messages)
             missing, block = missing - len(block.messages), block.before
-        return tuple(chain.from_iterable(reversed(found)))[-count:]
+        return tuple(chain.from_iterable(reversed(chunks)))[-count:]
 
     # -- what is known without looking at every message -----------------------------------------------
 

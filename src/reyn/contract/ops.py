@@ -41,7 +41,7 @@ class OpRules:
         self._truncated_reads: list[Validator] | None = None
 
     def only_reads_truncated(self, ops: Sequence[dict[str, Any]]) -> bool:
-        """Whether every op only reads more of truncated content; such a turn costs no act turn."""
+        """Return whether every op only reads more of truncated content; such a turn costs no act turn."""
         if self._truncated_reads is None:
             forms = [form for spec in self._offered.values() for form in spec.when_truncated]
             self._truncated_reads = [compile_schema(form.arguments) for form in forms]

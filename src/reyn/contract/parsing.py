@@ -70,9 +70,9 @@ def _load(text: str, depth: int) -> tuple[_Decoded | Rejected, int]:
     if decoded.rule == "depth" and _END_OF_REASONING not in text:
         return decoded, 0
     for inner in _candidates(text):
-        found = _decode(inner, depth)
-        if not isinstance(found, Rejected) or found.rule in ("depth", "duplicate_key"):
-            return found, len(text) - len(inner)
+        part = _decode(inner, depth)
+        if not isinstance(part, Rejected) or part.rule in ("depth", "duplicate_key"):
+            return part, len(text) - len(inner)
     return decoded, 0
 
 
@@ -138,14 +138,14 @@ class _Pairs(list[Any]):
 
 def _duplicate_key(text: str) -> str | None:
     """Return the path of the first key that an object has twice; the text is valid JSON."""
-    found = False
+    is_repeated = False
 
     def check(pairs: list[tuple[str, Any]]) -> None:
-        nonlocal found
-        found = found or len({key for key, _ in pairs}) < len(pairs)
+        nonlocal is_repeated
+        is_repeated = is_repeated or len({key for key, _ in pairs}) < len(pairs)
 
     json.loads(text, object_pairs_hook=check, parse_int=_ignore, parse_float=_ignore)
-    if not found:
+    if not is_repeated:
         return None
     root = json.loads(text, object_pairs_hook=_Pairs, parse_int=_ignore, parse_float=_ignore)
     nodes: list[tuple[Any, _Place]] = [(root, None)]

@@ -112,11 +112,14 @@ class _Checker:
 
     def _check(self, kind: Any, path: KeyPath, value: Any) -> Iterator[Finding]:
         """Check a value; report the parts of a mapping or a list that are wrong, each at its own position."""
-        if _fits(kind, value):
+        problem = _problem(kind, value)
+        if problem is None:
             return
         findings = list(self._check_parts(kind, path, value))
         if findings:
             yield from findings
+        elif problem.reason and self._codes.missing:
+            yield self._document.finding(self._codes.wrong, f"`{key_path(path)}`: {problem.reason}", *path)
         elif self._codes.missing or not _has_parts(kind, value):
             # Otherwise a mapping only lacks a key, which another source of the configuration may set.
             message = f"`{key_path(path)}` must be {describe_type(kind)}{_quote(kind, value)}"
@@ -135,7 +138,7 @@ class _Checker:
                 yield from self._check(items[0], (*path, index), item)
 
     def _check_key(self, kind: Any, path: KeyPath) -> Iterator[Finding]:
-        if not _fits(kind, path[-1]):
+        if _problem(kind, path[-1]) is not None:
             message = f"a key of `{key_path(path[:-1])}` must be {describe_type(kind)}{_quote(kind, path[-1])}"
             yield self._document.finding(self._codes.wrong, message, *path)
 
@@ -147,12 +150,20 @@ class _Checker:
         return nearest(key, known) or f"the keys are {', '.join(f'`{name}`' for name in known)}"
 
 
-def _fits(kind: Any, value: Any) -> bool:
+class _Problem(NamedTuple):
+    """A value does not have its type. `reason` is the message of a struct that checks its own fields; else empty."""
+
+    reason: str
+
+
+def _problem(kind: Any, value: Any) -> _Problem | None:
     try:
         msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return False
-    return True
+    except msgspec.ValidationError as error:
+        # msgspec wraps what `__post_init__` raises, and adds the path.
+        own = str(error).partition(" - at `")[0] if isinstance(error.__cause__, ValueError | TypeError) else ""
+        return _Problem(own)
+    return None
 
 
 def describe_type(kind: Any) -> str:

@@ -99,8 +99,8 @@ async def project_runtime() -> OSRuntime:
         folder = os.getcwd()  # noqa: PTH109 - the text is enough, and this is called for every call
     except OSError:
         folder = ""
-    found = runtimes.by_folder.get(folder)
-    return found if found is not None else await runtimes.open(folder)
+    runtime = runtimes.by_folder.get(folder)
+    return runtime if runtime is not None else await runtimes.open(folder)
 
 
 # -- plain functions ------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def wait_for(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractE
 
 
 def is_loop_running() -> bool:
-    """Whether an event loop is running in this thread."""
+    """Return whether an event loop is running in this thread."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

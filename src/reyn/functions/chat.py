@@ -115,19 +115,19 @@ class ChatDefinition(Definition):
         return message, history
 
     def skill(self, options: ChatOptions, system: str | None) -> Skill:
-        """Return the skill of a call: one phase that is a conversation. With a key, it goes on after the reply.
+        """Return the skill of a call: one phase that is a conversation. With a key, it continues after the reply.
 
         A system message in the history takes the place of the docstring.
         """
         instructions = self.instructions(dict(options.template_params), system)
         has_key = options.key is not None
-        found = self._skills.get((instructions, has_key))
-        if found is None:
-            found = self._build_skill(instructions, has_key=has_key)
+        skill = self._skills.get((instructions, has_key))
+        if skill is None:
+            skill = self._build_skill(instructions, has_key=has_key)
             while len(self._skills) >= _MAX_SKILLS:
                 self._skills.pop(next(iter(self._skills)))
-            self._skills[instructions, has_key] = found
-        return found
+            self._skills[instructions, has_key] = skill
+        return skill
 
     def _build_skill(self, instructions: str, *, has_key: bool) -> Skill:
         decoration, name = self.decoration, self.skill_name

@@ -207,8 +207,8 @@ def _constraints(meta: msgspec.Meta, schema: dict[str, Any]) -> dict[str, Any]:
         "min_length": "minItems" if is_list else "minProperties" if is_map else "minLength",
         "max_length": "maxItems" if is_list else "maxProperties" if is_map else "maxLength",
     }
-    found = {keyword: value for name, keyword in names.items() if (value := getattr(meta, name)) is not None}
-    return found | (meta.extra_json_schema or {})
+    keywords = {keyword: value for name, keyword in names.items() if (value := getattr(meta, name)) is not None}
+    return keywords | (meta.extra_json_schema or {})
 
 
 # -- classes with fields --------------------------------------------------------------------------------------

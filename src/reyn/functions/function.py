@@ -110,9 +110,9 @@ class FunctionDefinition(Definition):
     def skill(self, template_params: Mapping[str, Any]) -> Skill:
         """Return the skill for the values of the template parameters."""
         instructions = self.instructions(template_params)
-        found = self._skills.get(instructions)
-        if found is None:
-            found = build_skill(
+        skill = self._skills.get(instructions)
+        if skill is None:
+            skill = build_skill(
                 self.signature,
                 self.returns,
                 instructions,
@@ -122,8 +122,8 @@ class FunctionDefinition(Definition):
             )
             while len(self._skills) >= _MAX_SKILLS:
                 self._skills.pop(next(iter(self._skills)))
-            self._skills[instructions] = found
-        return found
+            self._skills[instructions] = skill
+        return skill
 
     def to_result(self, result: RunResult, runtime: Any) -> CallResult[Any]:
         """Return the typed result of a finished run.
@@ -206,8 +206,8 @@ class AsyncLLMFunction(_Function, Generic[P, R]):
         Raises:
             CallStopped: The run of the call did not finish.
         """
-        found: CallResult[R] = await self.run(*args, **kwargs)
-        return found.value
+        result: CallResult[R] = await self.run(*args, **kwargs)
+        return result.value
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[R]:
         """Return the value of a call with its run id, usage and warnings."""
@@ -243,8 +243,8 @@ class LLMFunction(_Function, Generic[P, R]):
         Raises:
             CallStopped: The run of the call did not finish.
         """
-        found: CallResult[R] = self.run(*args, **kwargs)
-        return found.value
+        result: CallResult[R] = self.run(*args, **kwargs)
+        return result.value
 
     def run(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[R]:
         """Return the value of a call with its run id, usage and warnings."""
@@ -273,10 +273,10 @@ class LLMFunction(_Function, Generic[P, R]):
                 return await work(await ambient.project_runtime())
 
             return ambient.wait_for(on_project)
-        found = runtime
+        chosen = runtime
         if ambient.is_loop_running():
-            return ambient.in_other_thread(lambda: found.wait(work(found.runtime)))
-        return found.wait(work(found.runtime))
+            return ambient.in_other_thread(lambda: chosen.wait(work(chosen.runtime)))
+        return chosen.wait(work(chosen.runtime))
 
     def _on_loop_of(self, scope: RunScope, work: Callable[[], Coroutine[Any, Any, CallResult[R]]]) -> CallResult[R]:
         if ambient.is_loop_running():

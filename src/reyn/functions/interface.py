@@ -129,14 +129,14 @@ class OpenAICompatible:
     async def _model(self) -> OpenAIModel:
         """Return the adapter of the running event loop, opened on first use because the SDK is slow to import."""
         loop = asyncio.get_running_loop()
-        found = self._models.get(loop)
-        if found is None:
+        entry = self._models.get(loop)
+        if entry is None:
             from reyn.models.openai import OpenAIModel
 
             model = OpenAIModel(self.name, self._model_name, self.settings, lambda: self._secrets)
-            found = self._models[loop] = _LoopModel(model, _lifetime(model))
-            await anext(found.lifetime)
-        return found.model
+            entry = self._models[loop] = _LoopModel(model, _lifetime(model))
+            await anext(entry.lifetime)
+        return entry.model
 
     @cached_property
     def _secrets(self) -> Secrets:
@@ -215,9 +215,9 @@ class OpenAICompatible:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. They are closed with the loop, too."""
-        found = self._models.pop(asyncio.get_running_loop(), None)
-        if found is not None:
-            await found.lifetime.aclose()
+        entry = self._models.pop(asyncio.get_running_loop(), None)
+        if entry is not None:
+            await entry.lifetime.aclose()
 
 
 def _is_text(value: object) -> bool:

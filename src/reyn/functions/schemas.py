@@ -74,7 +74,7 @@ def tidy(schema: Any, definitions: dict[str, Any] | None = None) -> Any:
 
 
 def _is_small(schema: Any) -> bool:
-    """Whether a definition is shorter than a reference would be clear: an enumeration or a simple type."""
+    """Return whether a definition is shorter than a reference would be clear: an enumeration or a simple type."""
     return isinstance(schema, dict) and "properties" not in schema and not list(_names(schema))
 
 

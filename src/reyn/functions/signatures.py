@@ -78,8 +78,8 @@ class Signature:
                 f"{self._what}: `*{parameter.name}` takes any number of arguments",
                 hint="Declare each argument, or a list or dict of them.",
             )
-        found = json_type(annotation, f"{self._what}, parameter `{parameter.name}`")
-        schema = dict(found.schema)
+        kind = json_type(annotation, f"{self._what}, parameter `{parameter.name}`")
+        schema = dict(kind.schema)
         if (text := self.doc.parameters.get(parameter.name)) and "description" not in schema:
             schema["description"] = text
         if parameter.default is not _MISSING:
@@ -89,7 +89,7 @@ class Signature:
                 raise FunctionInvalid(
                     f"{self._what}: the default of `{parameter.name}` has no JSON form: {error}"
                 ) from error
-        return Parameter(parameter.name, found, parameter.default is _MISSING, schema)
+        return Parameter(parameter.name, kind, parameter.default is _MISSING, schema)
 
     def schema(self) -> dict[str, Any]:
         """Return the closed schema of an object with all arguments."""

@@ -100,8 +100,8 @@ class ReturnValue(NamedTuple):
 
     @classmethod
     def of(cls, annotation: Any, what: str) -> ReturnValue:
-        found = json_type(annotation, what)
-        return cls(found, not found.is_object)
+        kind = json_type(annotation, what)
+        return cls(kind, not kind.is_object)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -146,12 +146,12 @@ def skill_name(name: str) -> str:
     Raises:
         FunctionInvalid: No skill can have the name.
     """
-    found = name.strip("_")
-    if is_reserved_phase_name(found) or not is_valid_name(found):
-        found = f"{found}_function"
-    if not is_valid_name(found):
+    base = name.strip("_")
+    if is_reserved_phase_name(base) or not is_valid_name(base):
+        base = f"{base}_function"
+    if not is_valid_name(base):
         raise FunctionInvalid(f"no skill can have the name of the function `{name}`", hint="Rename the function.")
-    return found
+    return base
 
 
 def permission_requests(toolkit: Sequence[Op]) -> dict[str, list[str]]:

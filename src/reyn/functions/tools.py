@@ -153,8 +153,8 @@ class Tool(Generic[P, R]):
         if definitions:
             # References are resolved within the tool's own schema, also where that is part of another one.
             schema |= {"$id": f"urn:reyn:tool:{self.name}", "$defs": definitions}
-        found = {"kind": self.name, **example} if example else example_of(schema)
-        if found is None or compile_schema(schema).first_error(found) is not None:
+        complete = {"kind": self.name, **example} if example else example_of(schema)
+        if complete is None or compile_schema(schema).first_error(complete) is not None:
             raise FunctionInvalid(
                 f"{what}: its example is invalid" if example else f"{what}: no example fits its types",
                 hint="Pass the arguments of a valid call with `example={…}`; the model sees them.",
@@ -165,7 +165,7 @@ class Tool(Generic[P, R]):
             arguments=schema,
             effect=effect,
             result=self._result_schema(),
-            example=found,
+            example=complete,
         )
         return OpSpec(self.name, summary, effect, permission, forms=(form,), advice=self._advice())
 

@@ -57,14 +57,14 @@ def json_type(annotation: Any, what: str) -> JsonType:
         FunctionInvalid: The type has no JSON form.
     """
     try:
-        found = _build(_described(annotation))
-        compile_schema(found.schema)
+        kind = _build(_described(annotation))
+        compile_schema(kind.schema)
     except (TypeError, NameError, SchemaInvalid, RecursionError) as error:
         raise FunctionInvalid(
             f"{what}: the type `{type_name(annotation)}` has no JSON form: {_reason(error)}",
             hint="Use plain types, `Literal`, `Enum`, a dataclass, a `TypedDict`, a msgspec or a pydantic model.",
         ) from error
-    return found
+    return kind
 
 
 def _reason(error: Exception) -> str:
@@ -93,12 +93,12 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_as_json(item) for item in value]
     if isinstance(value, dict):
-        found = {key if type(key) is str else _text_key(key): _as_json(item) for key, item in value.items()}
-        if len(found) != len(value):
+        mapping = {key if type(key) is str else _text_key(key): _as_json(item) for key, item in value.items()}
+        if len(mapping) != len(value):
             texts = [key if isinstance(key, str) else _text_key(key) for key in value]
             twice = next(text for text in texts if texts.count(text) > 1)
             raise TypeError(f"several keys of a dict are {twice!r} in JSON")
-        return found
+        return mapping
     return value
 
 
@@ -144,37 +144,37 @@ def _features(annotation: Any, seen: set[int]) -> set[str]:
     if id(annotation) in seen:
         return set()
     seen.add(id(annotation))
-    found: set[str] = set()
+    names: set[str] = set()
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *metadata = get_args(annotation)
         if any(is_pydantic_metadata(meta) for meta in metadata):
-            found.add("pydantic")
-        return found | _features(inner, seen)
+            names.add("pydantic")
+        return names | _features(inner, seen)
     if origin is Literal:
-        return found
+        return names
     if origin is not None and origin is not typing.Generic:
         for argument in get_args(annotation):
-            found |= _features(argument, seen) if argument is not Ellipsis else set()
+            names |= _features(argument, seen) if argument is not Ellipsis else set()
         if not isinstance(origin, type) or not has_fields(origin):
-            return found
+            return names
         annotation = origin
     if isinstance(annotation, typing.NewType):
         return _features(annotation.__supertype__, seen)
     if not isinstance(annotation, type):
-        return found
+        return names
     if is_model(annotation) or hasattr(annotation, "__pydantic_core_schema__"):
-        return found | {"pydantic", "checked"}
+        return names | {"pydantic", "checked"}
     if issubclass(annotation, msgspec.Struct):
-        found.add("struct")
+        names.add("struct")
     if hasattr(annotation, "__post_init__"):
-        found.add("checked")
+        names.add("checked")
     if has_fields(annotation):
         for field in fields_of(annotation):
-            found |= _features(field.type, seen)
+            names |= _features(field.type, seen)
     elif annotation not in _NATIVE and not issubclass(annotation, enum.Enum):
-        found.add("checked")  # a date, a UUID: JSON Schema checks only that it is text
-    return found
+        names.add("checked")  # a date, a UUID: JSON Schema checks only that it is text
+    return names
 
 
 def _described(annotation: Any) -> Any:

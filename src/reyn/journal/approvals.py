@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 def all_approvals(connection: sqlite3.Connection) -> list[Approval]:
     """Return the standing approvals, oldest first."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
     ).fetchall()
-    return [Approval(*columns) for columns in found]
+    return [Approval(*columns) for columns in rows]
 
 
 def add_approval(connection: sqlite3.Connection, approval: Approval) -> int:
@@ -27,10 +27,10 @@ def add_approval(connection: sqlite3.Connection, approval: Approval) -> int:
         "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) VALUES (?, ?, ?, ?, ?, ?, ?)",
         values,
     )
-    found = connection.execute(
+    cursor = connection.execute(
         "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ?", values[1:4]
     ).fetchone()
-    return int(found[0])
+    return int(cursor[0])
 
 
 def delete_approval(connection: sqlite3.Connection, approval_id: int) -> bool:

@@ -44,7 +44,7 @@ class FileClaims:
         return _Claim(self, self._path(run_id), run_id)
 
     def is_held(self, run_id: str) -> bool:
-        """Whether a live process holds the claim on a run."""
+        """Return whether a live process holds the claim on a run."""
         try:
             handle = open_lock(self._path(run_id), os.O_RDONLY)
         except OSError:
@@ -126,7 +126,7 @@ def _is_at(path: str, handle: int) -> bool:
 
 
 def _is_exclusive(handle: int) -> bool:
-    """Whether another process holds the exclusive lock. Takes a shared lock; closing the handle releases it."""
+    """Return whether another process holds the exclusive lock. Takes a shared lock; closing the handle releases it."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -26,10 +26,10 @@ def count(connection: sqlite3.Connection, keys: dict[str, int]) -> tuple[Deletio
             names -= hashes_in(raw)
     unused = []
     for name in map(bytes.fromhex, names):
-        found = connection.execute("SELECT length(content) FROM blobs WHERE hash = ?", (name,)).fetchone()
-        if found is not None:
+        size_row = connection.execute("SELECT length(content) FROM blobs WHERE hash = ?", (name,)).fetchone()
+        if size_row is not None:
             unused.append(name)
-            size += found[0]
+            size += size_row[0]
     return Deletion(events, len(unused), size), unused
 
 

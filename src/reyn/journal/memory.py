@@ -196,9 +196,9 @@ class MemoryJournal:
 
     def _close_accounts(self, row: RunRow) -> None:
         if row.reserved is not None and not row.imported:
-            found = postings(row.run_id, row.skill, row.reserved, [in_full(row.reserved)])
-            assert found is not None
-            self._post(found)
+            posted = postings(row.run_id, row.skill, row.reserved, [in_full(row.reserved)])
+            assert posted is not None
+            self._post(posted)
         for name in run_accounts(row.run_id):
             self._balances.pop(name, None)
 

@@ -207,7 +207,7 @@ class Journal(Protocol):
         ...
 
     def is_claimed(self, run_id: str) -> bool:
-        """Whether a live process holds the claim on a run."""
+        """Return whether a live process holds the claim on a run."""
         ...
 
     def find(self, run_id: str) -> RunRow | None:
@@ -330,7 +330,7 @@ MAX_ROOT_RUN_ID = 100
 
 
 def is_run_id(text: str, max_length: int = MAX_RUN_ID) -> bool:
-    """Whether a text is a valid run id."""
+    """Return whether a text is a valid run id."""
     return len(text) <= max_length and _RUN_ID.fullmatch(text) is not None
 
 

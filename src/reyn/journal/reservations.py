@@ -27,7 +27,7 @@ class OpenReservation(msgspec.Struct, frozen=True):
 
 def open_reservations(journal: Journal) -> list[OpenReservation]:
     """Return the open reservations of a journal, the largest first."""
-    found = []
+    reservations = []
     for row in journal.reserving():
         is_executing = journal.is_claimed(row.run_id)
         if not is_executing:
@@ -36,5 +36,5 @@ def open_reservations(journal: Journal) -> list[OpenReservation]:
             if current is None or current.reserved != row.reserved:
                 continue
         assert row.reserved is not None
-        found.append(OpenReservation(row.run_id, row.skill, row.reserved, is_executing))
-    return sorted(found, key=lambda one: (-one.reserved.tokens, one.run_id))
+        reservations.append(OpenReservation(row.run_id, row.skill, row.reserved, is_executing))
+    return sorted(reservations, key=lambda one: (-one.reserved.tokens, one.run_id))

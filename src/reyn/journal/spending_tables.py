@@ -128,8 +128,8 @@ def decode_spent(column: Any) -> Spent:
 
 def balance_of(connection: sqlite3.Connection, account: str) -> Balance:
     """Return the balance of an account; zero if nothing drew on it."""
-    found = connection.execute(_BALANCE, (account,)).fetchone()
-    return Balance(*found) if found else Balance()
+    columns = connection.execute(_BALANCE, (account,)).fetchone()
+    return Balance(*columns) if columns else Balance()
 
 
 def charges_since(connection: sqlite3.Connection, day: str, *, has_spent: bool) -> list[SpendRow]:
@@ -152,8 +152,8 @@ def close_accounts(connection: sqlite3.Connection, runs: Iterable[tuple[RunRow, 
     for row, spent in runs:
         store_charges(connection, spent)
         if row.reserved is not None and not row.imported:
-            found = postings(row.run_id, row.skill, row.reserved, [in_full(row.reserved)])
-            assert found is not None
-            accounts.post(found, {})
-            store_charges(connection, tuple(found.rows))
+            posted = postings(row.run_id, row.skill, row.reserved, [in_full(row.reserved)])
+            assert posted is not None
+            accounts.post(posted, {})
+            store_charges(connection, tuple(posted.rows))
         connection.execute("DELETE FROM budget_accounts WHERE account IN (?, ?)", run_accounts(row.run_id))

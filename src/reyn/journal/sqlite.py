@@ -107,7 +107,7 @@ class Owner(Protocol):
         ...
 
     def recognizes(self, marks: list[bytes]) -> bool:
-        """Whether a journal with these marks is the owner's."""
+        """Return whether a journal with these marks is the owner's."""
         ...
 
 
@@ -479,7 +479,7 @@ class SqliteJournal:
     # -- the owner ------------------------------------------------------------------------------------
 
     def is_own(self) -> bool:
-        """Whether the owner created this journal, or vouched for it."""
+        """Return whether the owner created this journal, or vouched for it."""
         if not self._is_recognized:
             assert self._owner is not None
             with self._read_lock, self._errors:
@@ -593,7 +593,7 @@ class SqliteJournal:
 
 
 def _is_valid(page: list[Any]) -> bool:
-    """Whether the rows have the types of their columns. In a damaged database they may have any, or repeat."""
+    """Return whether the rows have the types of their columns. In a damaged database they may have any, or repeat."""
     numbers, times, _, versions, raws, hashes = zip(*page, strict=True)
     are_integers = {*map(type, numbers), *map(type, times), *map(type, versions)} == {int}
     return are_integers and all(raws) and all(hashes)

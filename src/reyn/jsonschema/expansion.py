@@ -67,10 +67,10 @@ class _Parts:
         for _, part in _walk(place, schema, with_definitions=False):
             count += 1
             for name in _REFERENCES:
-                found = self._find(part[name]) if isinstance(part.get(name), str) else None
-                if found is not None:
-                    targets.append(id(found[1]))
-                    self._found.setdefault(id(found[1]), found)
+                target = self._find(part[name]) if isinstance(part.get(name), str) else None
+                if target is not None:
+                    targets.append(id(target[1]))
+                    self._found.setdefault(id(target[1]), target)
         return _Part(place, count, tuple(targets))
 
     def _find(self, reference: str) -> tuple[Place, Any] | None:

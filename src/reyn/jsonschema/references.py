@@ -99,17 +99,17 @@ class Definitions:
 
 
 def _follow_pointer(resource: dict[str, Any], words: list[str]) -> tuple[Any, dict[str, Any]] | None:
-    found: Any = resource
+    value: Any = resource
     for word in words:
         word = word.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and word.isdigit() and int(word) < len(found):
-            found = found[int(word)]
-        elif isinstance(found, dict) and word in found:
-            found = found[word]
+        if isinstance(value, list) and word.isdigit() and int(word) < len(value):
+            value = value[int(word)]
+        elif isinstance(value, dict) and word in value:
+            value = value[word]
         else:
             return None
-        resource = found if _is_resource(found) else resource
-    return found, resource
+        resource = value if _is_resource(value) else resource
+    return value, resource
 
 
 def _is_resource(schema: Any) -> bool:

@@ -124,14 +124,14 @@ def compile_schema(schema: Schema) -> Validator:
         text = msgspec.json.encode(schema)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError):  # not JSON; the compiler says what is wrong
         return Validator(schema)
-    found = _compiled.get(text)
-    if found is None:
-        found = Validator(schema)
+    validator = _compiled.get(text)
+    if validator is None:
+        validator = Validator(schema)
         if len(text) <= _MAX_CACHED_BYTES:
             while len(_compiled) >= _MAX_CACHED:
                 _compiled.pop(next(iter(_compiled)), None)
-            _compiled[text] = found
-    return found
+            _compiled[text] = validator
+    return validator
 
 
 _compiled: dict[bytes, Validator] = {}

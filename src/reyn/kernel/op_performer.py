@@ -149,11 +149,11 @@ class OpPerformer:
         self._last_env: tuple[tuple[object, ...], Env] | None = None
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
-        """Whether an effect runs code from outside the package."""
+        """Return whether an effect runs code from outside the package."""
         return self._ops.is_foreign(str(effect.args["kind"]))
 
     def may_take_time(self, effect: PerformOp) -> bool:
-        """Whether an op may run so long that it has to be abandoned when the run is cancelled."""
+        """Return whether an op may run so long that it has to be abandoned when the run is cancelled."""
         op = self._ops.get(str(effect.args["kind"]))
         return self.is_foreign(effect) or (op is not None and op.spec.takes_time)
 

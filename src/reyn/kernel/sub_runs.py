@@ -393,7 +393,7 @@ def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]
 
 
 def _is_final(state: RunState) -> bool:
-    """Whether a failure is the result of the sub-run, so that its parent continues with it."""
+    """Return whether a failure is the result of the sub-run, so that its parent continues with it."""
     return state.status == "failed" and state.stop.code in _FINAL_FAILURES
 
 

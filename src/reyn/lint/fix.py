@@ -93,7 +93,7 @@ def fix_skill(folder: Path, library: Library, vocabulary: Vocabulary | None = No
 
 def _edge_texts(skill: Skill) -> dict[str, dict[str, str]]:
     """Return the artifact descriptions as edge texts, for phases whose successors they distinguish."""
-    found: dict[str, dict[str, str]] = {}
+    texts_of: dict[str, dict[str, str]] = {}
     for node, targets in skill.graph.items():
         if node not in skill.phases or node in skill.edge_texts or len(targets) < 2:
             continue
@@ -103,8 +103,8 @@ def _edge_texts(skill: Skill) -> dict[str, dict[str, str]]:
         }
         are_distinct = len({text.casefold() for text in texts.values()}) == len(candidates) == len(targets)
         if are_distinct and not any("\n" in text for text in texts.values()):
-            found[node] = texts
-    return found
+            texts_of[node] = texts
+    return texts_of
 
 
 def _is_written(skill: Skill, candidate: Candidate) -> bool:

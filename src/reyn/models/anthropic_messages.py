@@ -77,7 +77,7 @@ def _id(id: str) -> str:
 def _input(arguments: str) -> dict[str, Any]:
     """Return the arguments of a call. Invalid ones, which the OS has rejected, are sent as text."""
     try:
-        found = msgspec.json.decode(arguments or "{}")
+        decoded = msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"invalid_arguments": arguments}
+        decoded = None
+    return decoded if isinstance(decoded, dict) else {"invalid_arguments": arguments}

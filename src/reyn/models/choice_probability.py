@@ -26,8 +26,8 @@ class Token(NamedTuple):
 def choice_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float | None:
     """Return the probability of the choice among the labels; `None` if the answer has no choice that is a label."""
     text = "".join(token.text for token in tokens)
-    found = _CHOICE.search(text)
-    return _probability(tokens, found.end(), labels) if found is not None else None
+    match_ = _CHOICE.search(text)
+    return _probability(tokens, match_.end(), labels) if match_ is not None else None
 
 
 def label_probabilities(tokens: Sequence[Token], labels: Sequence[str]) -> list[float]:
@@ -95,5 +95,5 @@ def _share(token: Token, skipped: int, prefix: str, label: str, labels: Sequence
 
 
 def _continues(text: str, label: str) -> bool:
-    """Whether a text is the beginning of a label, or the label and the quote that ends it."""
+    """Return whether a text is the beginning of a label, or the label and the quote that ends it."""
     return bool(text) and (label.startswith(text) or text.startswith(f'{label}"'))

@@ -256,11 +256,11 @@ class Endpoints:
     def get(self, name: str, settings: EndpointSettings) -> Endpoint:
         """Return an endpoint. If projects in one process configure it differently, the latest settings apply."""
         with self._lock:
-            found = self._endpoints.get(name)
-            if found is None:
-                found = self._endpoints[name] = Endpoint(name, settings, self._clock)
-            found.settings = settings
-            return found
+            endpoint = self._endpoints.get(name)
+            if endpoint is None:
+                endpoint = self._endpoints[name] = Endpoint(name, settings, self._clock)
+            endpoint.settings = settings
+            return endpoint
 
     def reset(self) -> None:
         """Forget all endpoints, their failures and the rates of their calls."""
@@ -294,5 +294,5 @@ def endpoint_settings(name: str, adapter: str, configured: Mapping[str, Endpoint
 
 
 def _is_answer(error: BaseException) -> bool:
-    """Whether an error shows that the endpoint works: it rejected the request."""
+    """Return whether an error shows that the endpoint works: it rejected the request."""
     return isinstance(error, ModelError) and not isinstance(error, FAILURES)

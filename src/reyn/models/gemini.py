@@ -250,5 +250,5 @@ def _value(reason: Any) -> str:
 def _details(body: Any) -> list[dict[str, Any]]:
     """Return the details of an error response."""
     error = body.get("error", body) if isinstance(body, dict) else None
-    found = error.get("details") if isinstance(error, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    details = error.get("details") if isinstance(error, dict) else None
+    return [one for one in details if isinstance(one, dict)] if isinstance(details, list) else []

@@ -75,7 +75,7 @@ def _image(image: Image) -> dict[str, Any]:
 def _arguments(text: str) -> dict[str, Any]:
     """Return the arguments of a call. Invalid ones, which the OS has rejected, are sent as text."""
     try:
-        found = msgspec.json.decode(text or "{}")
+        decoded = msgspec.json.decode(text or "{}")
     except (msgspec.DecodeError, RecursionError):
-        found = None
-    return found if isinstance(found, dict) else {"invalid_arguments": text}
+        decoded = None
+    return decoded if isinstance(decoded, dict) else {"invalid_arguments": text}

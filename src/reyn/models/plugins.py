@@ -66,8 +66,8 @@ class ModelSetup(msgspec.Struct, frozen=True):
 @cache
 def installed_adapters() -> Mapping[str, EntryPoint]:
     """Return the adapters of installed packages by name. Loads none; built-in adapters cannot be replaced."""
-    found = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
-    return {entry.name: entry for entry in reversed(found) if entry.name not in BUILT_IN_ADAPTERS}
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
+    return {entry.name: entry for entry in reversed(points) if entry.name not in BUILT_IN_ADAPTERS}
 
 
 def adapter_versions() -> dict[str, str]:
@@ -83,13 +83,13 @@ def adapter_versions() -> dict[str, str]:
 
 
 def is_installed(model: str) -> bool:
-    """Whether an installed package has the adapter of a model."""
+    """Return whether an installed package has the adapter of a model."""
     adapter = model.partition(":")[0]
     return adapter not in BUILT_IN_ADAPTERS and bool(adapter) and adapter in installed_adapters()
 
 
 def is_reference(model: str) -> bool:
-    """Whether a model is named as `package.module:Class`.
+    """Return whether a model is named as `package.module:Class`.
 
     `nothing:small` is not: the name of a misspelt adapter must not look like code.
     """
@@ -133,6 +133,6 @@ def _open(what: str, load: Callable[[], Any], setup: ModelSetup) -> Model:
 
 
 def _takes_argument(factory: Any) -> bool:
-    """Whether a callable takes a positional argument."""
+    """Return whether a callable takes a positional argument."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return any(parameter.kind in kinds for parameter in inspect.signature(factory).parameters.values())

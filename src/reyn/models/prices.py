@@ -116,10 +116,10 @@ class Prices:
         listed = self._listed[key]
         if listed is None:
             return None
-        found = listed.get_prices(datetime.fromtimestamp(now / 1_000_000, UTC))
-        known = self._converted.get(id(found))
-        if known is None or known[0] is not found:
-            known = self._converted[id(found)] = (found, self._convert(found))
+        prices = listed.get_prices(datetime.fromtimestamp(now / 1_000_000, UTC))
+        known = self._converted.get(id(prices))
+        if known is None or known[0] is not prices:
+            known = self._converted[id(prices)] = (prices, self._convert(prices))
         return known[1]
 
     def _convert(self, found: Any) -> Price | None:

@@ -47,13 +47,13 @@ class ToolCallCollector:
 
     def _find(self, delta: ToolCallDelta) -> _Call:
         last = self._calls[-1] if self._calls else None
-        found = last if delta.index is None else self._by_index.get(delta.index)
-        if found is None or _begins_another(delta, found):
-            found = _Call()
-            self._calls.append(found)
+        call = last if delta.index is None else self._by_index.get(delta.index)
+        if call is None or _begins_another(delta, call):
+            call = _Call()
+            self._calls.append(call)
             if delta.index is not None:
-                self._by_index[delta.index] = found
-        return found
+                self._by_index[delta.index] = call
+        return call
 
     def tool_calls(self, new_id: Callable[[int], str]) -> tuple[ToolCall, ...]:
         """Return the calls in the order of their first pieces; `new_id` makes an id for one without."""
@@ -64,7 +64,7 @@ class ToolCallCollector:
 
 
 def _begins_another(delta: ToolCallDelta, call: _Call) -> bool:
-    """Whether a piece begins another call, although it seems to belong to this one."""
+    """Return whether a piece begins another call, although it seems to belong to this one."""
     if delta.function is None or not delta.function.name:
         return False
     return delta.id != call.id if delta.id else delta.index is None

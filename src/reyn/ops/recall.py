@@ -82,14 +82,14 @@ class RecallOp:
     def _found(self, call: Call, env: Env) -> Result:
         query, limit = call.args["query"], call.args.get("limit", 5)
         memories = [memory for memory in read_memories(env.roots.project, scopes_of(env)) if not memory.error]
-        found: list[dict[str, Any]] = [
+        matches: list[dict[str, Any]] = [
             {"path": one.path, "name": one.name, "score": round(score, 3), "text": one.text[:_MAX_SHOWN]}
             for one, score in search_memories(query, memories, limit)
         ]
         if folders := call.args.get("folders"):
             files = self._files(folders, env)
             texts = [f"{path} {content}" for path, content in files]
-            found += [
+            matches += [
                 {
                     "path": files[number][0],
                     "name": files[number][0].rpartition("/")[2],
@@ -98,12 +98,12 @@ class RecallOp:
                 }
                 for number, score in best_matches(query, texts, limit)
             ]
-        found.sort(key=lambda one: one["score"], reverse=True)
-        return call.ok(found=found[:limit])
+        matches.sort(key=lambda one: one["score"], reverse=True)
+        return call.ok(found=matches[:limit])
 
     def _files(self, folders: list[str], env: Env) -> list[tuple[str, str]]:
         """Return path and text of the text files below folders that may be read."""
-        found: list[tuple[str, str]] = []
+        passages: list[tuple[str, str]] = []
         guard = Guard(env.roots)
         with env.budget.search() as deadline:
             for folder in folders:
@@ -117,10 +117,10 @@ class RecallOp:
                     if not location.parts[-1].endswith(_SUFFIXES):
                         continue
                     with suppress(FileError):  # one that is too large or no text
-                        found.append((location.display_path, text_at(location, env, guard) or ""))
-                    if len(found) >= _MAX_FILES:
-                        return found
-        return found
+                        passages.append((location.display_path, text_at(location, env, guard) or ""))
+                    if len(passages) >= _MAX_FILES:
+                        return passages
+        return passages
 
     def _lines(self, memories: tuple[Memory, ...]) -> tuple[list[str], int]:
         """Return a line for each memory, and their size. They are the same as long as the memories are."""

@@ -102,7 +102,7 @@ class OpTable:
         return self._performed.get(kind)
 
     def is_foreign(self, kind: str) -> bool:
-        """Whether a kind comes from outside the package."""
+        """Return whether a kind comes from outside the package."""
         return kind not in _BUILT_IN_KINDS
 
     def set_up(self, setup: OpSetup) -> OpTable:
@@ -155,8 +155,8 @@ def standard_ops() -> OpTable:
 def _load(entry: Any) -> Any:
     """Load the op that an entry point names: an object, or a class without arguments."""
     try:
-        found = entry.load()
-        return found() if isinstance(found, type) else found
+        loaded = entry.load()
+        return loaded() if isinstance(loaded, type) else loaded
     except KeyboardInterrupt:
         raise
     except BaseException as error:

@@ -70,13 +70,13 @@ def explain_requests(
     """
     requests = recorded_requests(permissions)
     outer = [recorded_requests(one) for one in above]
-    found = []
+    verdicts = []
     for capability, patterns in requests.files.items():
-        found += [_file_verdict(capability, pattern, skill, policy, outer) for pattern in patterns]
+        verdicts += [_file_verdict(capability, pattern, skill, policy, outer) for pattern in patterns]
     for capability, names in requests.others.items():
         decide = _python_verdict if capability == "python" and names else _verdict
-        found += [decide(capability, name, skill, policy, outer, requests) for name in names or ("",)]
-    return tuple(found)
+        verdicts += [decide(capability, name, skill, policy, outer, requests) for name in names or ("",)]
+    return tuple(verdicts)
 
 
 def _file_verdict(
@@ -188,7 +188,7 @@ def _concerns(rule: Rule, capability: str, skill: str) -> bool:
 
 
 def _touches(rule: Rule, pattern: PathPattern, capability: str) -> bool:
-    """Whether a rule covers some path that a pattern covers, too."""
+    """Return whether a rule covers some path that a pattern covers, too."""
     access = access_of(capability)
     return any(pattern.covers(_sample(PathPattern.parse(text)), access) for text in rule.patterns)
 

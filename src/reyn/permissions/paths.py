@@ -83,7 +83,7 @@ class PathPattern(msgspec.Struct, frozen=True):
         return cls(text, zone, segments, is_recursive)
 
     def covers(self, location: Location, access: Access) -> bool:
-        """Whether a location matches, protected names only where the pattern spells them."""
+        """Return whether a location matches, protected names only where the pattern spells them."""
         if location.zone != self.zone:
             return False
         return self._covers(location.parts, 0, 0, access)
@@ -131,16 +131,16 @@ def parse_patterns(value: Any) -> tuple[PathPattern, ...]:
         ValueError: says what is wrong.
     """
     entries = value if isinstance(value, list) else [value]
-    found = []
+    matches = []
     for entry in entries:
         match entry:
             case str():
-                found.append(PathPattern.parse(entry))
+                matches.append(PathPattern.parse(entry))
             case {"path": str(path), **rest} if rest.keys() <= {"scope", "reason"}:
                 scope = rest.get("scope", "")
                 if scope not in ("", "just_path", "recursive"):
                     raise ValueError(f"`scope: {scope}` is neither `just_path` nor `recursive`")
-                found.append(PathPattern.parse(path, scope))
+                matches.append(PathPattern.parse(path, scope))
             case _:
                 raise ValueError(f"{entry!r} is neither a path nor `{{path, scope}}`")
-    return tuple(found)
+    return tuple(matches)

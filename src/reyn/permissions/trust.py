@@ -51,7 +51,7 @@ class AccessGrant(msgspec.Struct, frozen=True):
     pair: tuple[str, str] | None = None
 
     def is_bound(self, own: UserConfig) -> bool:
-        """Whether this is a secret that the user has bound to the origin."""
+        """Return whether this is a secret that the user has bound to the origin."""
         return self.pair is not None and self.pair[1] in map(origin_of, own.secrets.get(self.pair[0], ()))
 
 
@@ -99,7 +99,7 @@ class ProjectTrust(msgspec.Struct, frozen=True):
         }
 
     def may_bind(self, handle: str, origin: str) -> bool:
-        """Whether the first use of a secret may bind it to an origin."""
+        """Return whether the first use of a secret may bind it to an origin."""
         return (handle, origin) not in self.withheld
 
 
@@ -304,7 +304,7 @@ def _rules(entry: Any) -> list[Any]:
 
 
 def _is_project(sources: Sources, *path: str) -> bool:
-    """Whether the project decides about a key, alone or together with the operator."""
+    """Return whether the project decides about a key, alone or together with the operator."""
     return bool(_value_at(sources.merged, path) != _value_at(sources.operator, path))
 
 
@@ -315,7 +315,7 @@ def _value_at(merged: Any, path: tuple[str, ...]) -> Any:
 
 
 def _widens(text: str, access: Access) -> bool:
-    """Whether a zone covers something that the default zone does not."""
+    """Return whether a zone covers something that the default zone does not."""
     try:
         pattern = PathPattern.parse(text)
     except ValueError:

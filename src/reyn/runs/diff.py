@@ -197,7 +197,7 @@ def _transcript(reference: kinds.TranscriptRef | None) -> tuple[FrameMessage, ..
 
 
 def _sections(messages: tuple[FrameMessage, ...], content: Callable[[str], bytes]) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     for message in messages:
         text = "".join(
             f"results {part.digest}"
@@ -210,5 +210,5 @@ def _sections(messages: tuple[FrameMessage, ...], content: Callable[[str], bytes
         heading = "contract" if message.role == "system" else message.role
         for block in ("\n" + text).split("\n# "):
             name, _, rest = block.partition("\n")
-            found.append((name.strip() or heading, rest))
-    return found
+            parts.append((name.strip() or heading, rest))
+    return parts

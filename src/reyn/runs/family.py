@@ -29,8 +29,8 @@ def root_run(journal: Journal, row: RunRow) -> RunRow:
 
 def descendants(journal: Journal, run_id: str) -> list[RunRow]:
     """Return the sub-runs of a run and theirs, each after its parent."""
-    found: dict[str, RunRow] = {}
+    rows: dict[str, RunRow] = {}
     for row in sorted(journal.runs(f"{run_id}."), key=lambda row: (len(row.run_id), row.started)):
-        if row.parent == run_id or row.parent in found:
-            found[row.run_id] = row
-    return list(found.values())
+        if row.parent == run_id or row.parent in rows:
+            rows[row.run_id] = row
+    return list(rows.values())

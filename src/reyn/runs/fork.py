@@ -49,7 +49,7 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
     Raises:
         ForkImpossible: The run has no event `at`, or cannot continue from there or before.
     """
-    state, found, last = EMPTY, None, 0
+    state, point, last = EMPTY, None, 0
     for event in events:
         last = event.seq
         if at is not None and event.seq > at:
@@ -59,12 +59,12 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
         is_request = isinstance(body, kinds.LlmRequested) and not between_visits
         is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
         if is_request or is_between_visits:
-            found = ForkPoint(event, state)
+            point = ForkPoint(event, state)
     if at is not None and at > last:
         raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
-    if found is None:
+    if point is None:
         raise ForkImpossible(f"run `{run_id}` cannot be continued from event {at} or any event before it")
-    return found
+    return point
 
 
 def workspace_files(events: Iterable[Event]) -> dict[str, str | None]:

@@ -337,10 +337,10 @@ class _Scanner:
                 self._results[body.call] = body.result
 
     def _referenced(self, reference: kinds.TranscriptRef | None) -> tuple[NormalizedMessage, ...]:
-        found = self._conversations.get(self._phase)
-        if reference is None or found is None:
+        conversation = self._conversations.get(self._phase)
+        if reference is None or conversation is None:
             return ()
-        whole = found.whole(self._content)
+        whole = conversation.whole(self._content)
         return whole.tail(whole.length)[: reference.length]
 
     def frame(self) -> RecordedFrame:
@@ -400,5 +400,5 @@ def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: C
 
 
 def _is_model_call(call: str) -> bool:
-    """Whether a model requested an op (`3.1.2`), not a step (`3.pre.1`)."""
+    """Return whether a model requested an op (`3.1.2`), not a step (`3.pre.1`)."""
     return all(part.isdigit() for part in call.split(".")) and call.count(".") == 2

@@ -270,8 +270,8 @@ class _Runs:
         """Check the parts of an event that other code relies on."""
         _check_fields(value, where)
         if isinstance(value, kinds.ArtifactRef):
-            found = self._shape(value.hash)
-            if found != f"artifact {value.type}":
+            shape = self._shape(value.hash)
+            if shape != f"artifact {value.type}":
                 raise ArchiveInvalid(f"{where}: content `{value.hash[:12]}…` is not an artifact of its type")
         base = value.base if isinstance(value, Body) else type(value)
         for field, expected in _CONTENTS.get(base, {}).items():

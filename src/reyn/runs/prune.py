@@ -116,13 +116,13 @@ def _with_background(
     journal: Journal, chosen: set[str], families: dict[str, list[RunRow]], roots: dict[str, str]
 ) -> dict[str, list[RunRow]]:
     """Return the chosen families with those of the background runs that they started, and theirs in turn."""
-    found: dict[str, list[RunRow]] = {}
+    groups: dict[str, list[RunRow]] = {}
     while chosen:
         root = chosen.pop()
-        found[root] = families[root]
+        groups[root] = families[root]
         started = {run for row in families[root] for run in _background_runs(journal, row.run_id)}
-        chosen |= {roots[run] for run in started if run in roots} - found.keys()
-    return found
+        chosen |= {roots[run] for run in started if run in roots} - groups.keys()
+    return groups
 
 
 def _background_runs(journal: Journal, run_id: str) -> set[str]:
@@ -148,7 +148,7 @@ def _families(rows: list[RunRow]) -> dict[str, list[RunRow]]:
 
 
 def _matches(family: list[RunRow], root: str, statuses: Collection[Status], before: int) -> bool:
-    """Whether a family has the requested age and status.
+    """Return whether a family has the requested age and status.
 
     The status of the root run decides: once it has ended, its sub-runs never continue.
     """

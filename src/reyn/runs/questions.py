@@ -234,9 +234,9 @@ def _types(schema: Any) -> set[str]:
     if not isinstance(schema, dict):
         return set()
     named = schema.get("type", [])
-    found = {named} if isinstance(named, str) else set(named)
+    types = {named} if isinstance(named, str) else set(named)
     values = [*schema.get("enum", []), *([schema["const"]] if "const" in schema else [])]
-    if not found:
-        found = {"string" for value in values if isinstance(value, str)} | {"null" for value in values if value is None}
+    if not types:
+        types = {"string" for value in values if isinstance(value, str)} | {"null" for value in values if value is None}
     branches = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
-    return found.union(*(_types(branch) for branch in branches))
+    return types.union(*(_types(branch) for branch in branches))

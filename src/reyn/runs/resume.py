@@ -94,7 +94,7 @@ def _check_flags(
 
 
 def _is_answered(journal: Journal, state: RunState) -> bool:
-    """Whether the question that a run waits for has a reply by now, or is no longer open."""
+    """Return whether the question that a run waits for has a reply by now, or is no longer open."""
     wait = state.wait
     if wait is None:
         return True
@@ -175,7 +175,7 @@ def check_fit(state: RunState, old: CompiledSkill, new: CompiledSkill, content: 
 
 
 def _same_phase(state: RunState, old: CompiledSkill, new: CompiledSkill, phase: str) -> bool:
-    """Whether a phase has the same steps, prompt and contract in both versions of the skill."""
+    """Return whether a phase has the same steps, prompt and contract in both versions of the skill."""
     if phase not in old.skill.phases or phase not in new.skill.phases:
         return phase not in old.skill.phases and phase not in new.skill.phases
     if old.skill.phases[phase] != new.skill.phases[phase]:

@@ -119,11 +119,11 @@ class RunReader:
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         state = self.state(run)
         name = state.phase if phase is None else phase
-        found = state.conversations.get(name)
-        if found is None or found.visit:
+        conversation = state.conversations.get(name)
+        if conversation is None or conversation.visit:
             raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
-        before = HISTORIES.load(found.history, self.journal.blob)
-        own = found.messages.tail(found.messages.length)
+        before = HISTORIES.load(conversation.history, self.journal.blob)
+        own = conversation.messages.tail(conversation.messages.length)
         rendered = (rendered_message(message, self.journal.blob, with_images=True) for message in own)
         return before.append(*rendered)
 

@@ -164,17 +164,17 @@ def run_budgets(
     """Return the budgets that the next model call of a run draws on: those of runs, of skills, and of the day."""
     skills = {budgets.account_of(budgets.day(now), run.skill): run.skill for run in (own, *above)}
     skills |= {run_accounts(run.run_id)[1]: run.skill for run in (own, *above)}
-    found: list[BudgetStatus] = []
+    statuses: list[BudgetStatus] = []
     for draw in budgets.draws(own, above, budgets.day(now)).accounts:
         balance, skill = journal.balance(draw.account), skills.get(draw.account, "")
         if draw.tokens is not None:
-            found.append(
+            statuses.append(
                 BudgetStatus(f"{draw.scope}_tokens", skill, draw.tokens, balance.tokens, balance.reserved_tokens)
             )
         if draw.cost is not None:
             used, reserved = balance.cost, balance.reserved_cost
-            found.append(BudgetStatus(f"{draw.scope}_cost", skill, draw.cost, used, reserved, budgets.currency))
-    return tuple(found)
+            statuses.append(BudgetStatus(f"{draw.scope}_cost", skill, draw.cost, used, reserved, budgets.currency))
+    return tuple(statuses)
 
 
 def _budgets_of(journal: Journal, budgets: Budgets, day: str) -> Iterable[BudgetStatus]:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class _NoUser:
-    """The people of a conversation that another agent opened: nobody at a terminal says the next message.
+    """The `people` of a conversation that another agent opened: no user types the next message.
 
     Its other questions reach the user of the run that asks.
     """

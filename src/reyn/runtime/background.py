@@ -52,12 +52,12 @@ def unreported(journal: Journal, state: RunState) -> list[str]:
 
     One that was reported as failed and retried since can be waiting or interrupted.
     """
-    found = []
+    rows = []
     for run_id, report in state.inbox.background.items():
         row = journal.find(run_id)
         if report is None or (row is not None and row.status != report.status):
-            found.append(run_id)
-    return found
+            rows.append(run_id)
+    return rows
 
 
 def report_of(result: RunResult, skill: str, answers: int) -> ReportRun | None:

@@ -205,7 +205,7 @@ class RunExecutor:
         return await self._continue(loaded, observers)
 
     def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
-        """Whether a name or path names the skill of a run. The skill's files need not exist any more."""
+        """Return whether a name or path names the skill of a run. The skill's files need not exist any more."""
         if not isinstance(skill, str):
             function = self._project.reader.compile_skill(started).skill.function
             return started.skill == skill.name and function == skill.function
@@ -512,11 +512,11 @@ def ungranted_requests(project: Project, started: kinds.RunStarted, content: Cal
     """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
     skill = project.reader.compile_skill(started, content).skill
     above = requests_above(started, content)
-    found = ungranted(skill.name, explain_requests(skill.name, skill.permissions, project.policy, above))
+    warnings = ungranted(skill.name, explain_requests(skill.name, skill.permissions, project.policy, above))
     for one in skill.skills.values():
         outer = (skill.permissions, *above)
-        found += ungranted(one.name, explain_requests(one.name, one.permissions, project.policy, outer))
-    return tuple(found)
+        warnings += ungranted(one.name, explain_requests(one.name, one.permissions, project.policy, outer))
+    return tuple(warnings)
 
 
 def check_in_file(skill: Skill) -> None:

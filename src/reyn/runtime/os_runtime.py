@@ -297,8 +297,8 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
             RunNotFound: The conversation did not start this run.
             RunBusy: Another process executes it.
         """
-        found = self._project.reader.find(conversation).run_id
-        return await self._executor.run_background(found, run, Observers(listener, on_delta))
+        run_id = self._project.reader.find(conversation).run_id
+        return await self._executor.run_background(run_id, run, Observers(listener, on_delta))
 
     def chat(
         self, agent: str | None = None, *, run_id: str | None = None, by: str = "", model: str | None = None

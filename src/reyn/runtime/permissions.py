@@ -129,12 +129,12 @@ class Explainer:
 
     def _zones(self) -> list[ZoneReport]:
         accesses: tuple[Literal["read", "write"], ...] = ("read", "write")
-        found = [
+        reports = [
             ZoneReport(access, pattern.text, self._places.of_zone(access, pattern.text))
             for access in accesses
             for pattern in self._policy.zone(access)
         ]
-        return [*found, *(ZoneReport(access, "workspace:", "default") for access in accesses)]
+        return [*reports, *(ZoneReport(access, "workspace:", "default") for access in accesses)]
 
     def _requests(self, skill: Skill, name: str, above: tuple[dict[str, Any], ...]) -> list[RequestReport]:
         verdicts = explain_requests(skill.name, skill.permissions, self._policy, above)

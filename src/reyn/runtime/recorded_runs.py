@@ -45,7 +45,7 @@ class RecordedRuns(RuntimeBase):
     """The recorded runs of a project. A run is named by its id or by a unique prefix of it."""
 
     def is_recorded(self, run_id: str) -> bool:
-        """Whether a run of exactly this id exists."""
+        """Return whether a run of exactly this id exists."""
         return self._project.existing_journal.find(run_id) is not None
 
     def find(self, run: str) -> RunRow:
@@ -261,9 +261,9 @@ class RecordedRuns(RuntimeBase):
             project.existing_journal, state.started, lambda started, _: project.reader.compile_skill(started).settings
         )
         own = budgeted_run(state, settings)
-        found = run_budgets(project.existing_journal, project.budgets, own, above, project.clock.now())
+        budgets = run_budgets(project.existing_journal, project.budgets, own, above, project.clock.now())
         limit = state.raised.get("tokens", settings.limits.tokens)
-        return found if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *found)
+        return budgets if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *budgets)
 
     def export(self, run: str) -> Iterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""

@@ -189,7 +189,7 @@ def tree_overuse(pid: int, limits: Limits) -> str:
 
 def descendants_of(pid: int) -> list[int]:
     """Return the children of all threads of a process."""
-    found: list[int] = []
+    descriptors: list[int] = []
     for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names alone
-        found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-    return found
+        descriptors += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return descriptors

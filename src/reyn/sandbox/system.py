@@ -35,9 +35,9 @@ def readable(access: Access) -> list[str]:
 @cache
 def python_folders() -> tuple[str, ...]:
     """Return the folders of this Python outside of the system's: the installation, and the environment."""
-    found = {os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)}
+    prefixes = {os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)}
     is_system = ("/usr/", "/lib/", "/bin/")
-    return tuple(sorted(folder for folder in found if not f"{folder}/".startswith(is_system) and folder != "/"))
+    return tuple(sorted(folder for folder in prefixes if not f"{folder}/".startswith(is_system) and folder != "/"))
 
 
 @cache

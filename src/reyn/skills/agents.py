@@ -31,7 +31,7 @@ CHAT = "chat"
 """The standard skill that every conversation runs."""
 PREFIX = "agent:"
 """Begins the name under which an agent is run as a skill."""
-MAX_ROLE_CHARS = 20_000
+MAX_INSTRUCTIONS = 20_000
 
 Memory = Literal["shared", "own", "none"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -71,7 +71,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         name: The agent's name.
-        role: The agent's instructions, which precede those of the skill `chat`; empty for the default agent.
+        instructions: The agent's instructions, which precede those of the skill `chat`; empty for the default agent.
         description: What the agent is for. Other agents see it.
         model: The model that answers; `None` for the project's.
         model_class: The class of the model that answers, if `model` is not set.
@@ -86,7 +86,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     name: str
-    role: str = ""
+    instructions: str = ""
     description: str = ""
     model: str | None = None
     model_class: str | None = None
@@ -103,14 +103,16 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
 
         Args:
             chat: The standard skill.
-            is_single_turn: Whether it ends with the first reply, as when another agent asks.
+            is_single_turn: Whether it ends with the first reply, as in `reyn run agent:NAME`.
         """
         entry = chat.entry
         phase = chat.phases[entry]
         conversation = phase.conversation or ConversationSettings()
         phase = replace(
             phase,
-            instructions=f"{self.role.strip()}\n\n{phase.instructions}" if self.role.strip() else phase.instructions,
+            instructions=f"{self.instructions.strip()}\n\n{phase.instructions}"
+            if self.instructions.strip()
+            else phase.instructions,
             model_class=self.model_class or phase.model_class,
             allowed_ops=self._ops(phase.allowed_ops),
             allowed_skills=self.skills if self.skills is not None else phase.allowed_skills,
@@ -172,8 +174,8 @@ class Agents:
 
     def path(self, name: str) -> Path | None:
         """Return the file of an agent; `None` if it has none."""
-        found = find_path(self.folder, f"{name}.md") if is_valid_name(name) else None
-        return found if found is not None and found.is_file() else None
+        path = find_path(self.folder, f"{name}.md") if is_valid_name(name) else None
+        return path if path is not None and path.is_file() else None
 
     def description(self, name: str) -> str:
         """Return what an agent is for. A file that has not changed is not read again.
@@ -227,11 +229,13 @@ class Agents:
         if not findings and value["name"] != nfc(path.stem):
             message = f"`name` is `{value['name']}`, but the file is `{path.name}`"
             findings.append(document.finding(codes.WRONG_NAME, message, "name", fix=f"write `name: {path.stem}`"))
-        if not findings and len(document.body) > MAX_ROLE_CHARS:
-            message = f"the instructions have {len(document.body)} characters; at most {MAX_ROLE_CHARS} are allowed"
-            findings.append(document.finding(codes.WRONG_VALUE, message, fix="shorten it; every turn pays for it"))
+        if not findings and len(document.body) > MAX_INSTRUCTIONS:
+            message = f"the instructions have {len(document.body)} characters; at most {MAX_INSTRUCTIONS} are allowed"
+            findings.append(
+                document.finding(codes.WRONG_VALUE, message, fix="shorten them: every model call sends them")
+            )
         if findings:
             raise SkillInvalid(f"agent `{name}` has errors:", findings)
         front = msgspec.structs.asdict(msgspec.convert(value, AgentFrontMatter))
         del front["type"]
-        return Agent(**front, role=document.body.strip()), document
+        return Agent(**front, instructions=document.body.strip()), document

@@ -88,7 +88,7 @@ class Catalogue:
 
 def _stamp(folder: str) -> tuple[object, ...] | None:
     """Return what changes when a file in a folder does; `None` if there are too many files to look at."""
-    found: list[object] = []
+    hints: list[object] = []
     folders = [folder]
     while folders:
         try:
@@ -98,11 +98,11 @@ def _stamp(folder: str) -> tuple[object, ...] | None:
                         folders.append(entry.path)
                     else:  # whatever changes a file changes its ctime
                         state = entry.stat()
-                        found.append((entry.path, state.st_ctime_ns, state.st_size, state.st_ino))
+                        hints.append((entry.path, state.st_ctime_ns, state.st_size, state.st_ino))
         except FileNotFoundError:  # a folder that does not exist, or a file that disappeared meanwhile
-            found.append(None)
+            hints.append(None)
         except OSError:
             return None
-        if len(found) > _MAX_FILES:
+        if len(hints) > _MAX_FILES:
             return None
-    return tuple(found)
+    return tuple(hints)

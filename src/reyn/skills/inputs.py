@@ -164,5 +164,5 @@ def check_supported(skill: Skill, vocabulary: Vocabulary) -> None:
 
 
 def is_conversation(skill: Skill) -> bool:
-    """Whether the entry of a skill is a conversation, which can start with a history."""
+    """Return whether the entry of a skill is a conversation, which can start with a history."""
     return skill.entry in skill.phases and skill.phases[skill.entry].conversation is not None

@@ -129,8 +129,8 @@ class _Application:
         change = self.change
         temporary = f"{TEMPORARY}{digest(token.encode())[:16]}"
         _unlink(folder, temporary)
-        found = fingerprint(folder, self.location, self.guard)
-        now = found.hash if found else None
+        current = fingerprint(folder, self.location, self.guard)
+        now = current.hash if current else None
         if now == change.after:
             # The process that applied it may have crashed before the fsync.
             self.may_have_changed = True
@@ -139,14 +139,14 @@ class _Application:
         if now != change.before:
             return "conflict"
         if change.after is None:
-            if self._is_modified(folder, found):
+            if self._is_modified(folder, current):
                 return "conflict"
             self.may_have_changed = True
             os.unlink(self.name, dir_fd=folder)
         else:
             try:
                 _write(folder, temporary, content(change.after), change.mode)
-                if self._is_modified(folder, found):
+                if self._is_modified(folder, current):
                     _unlink(folder, temporary)
                     return "conflict"
                 self.may_have_changed = True
@@ -158,7 +158,7 @@ class _Application:
         return "done"
 
     def _is_modified(self, folder: int, expected: Fingerprint | None) -> bool:
-        """Whether the file changed since its fingerprint was taken."""
+        """Return whether the file changed since its fingerprint was taken."""
         try:
             status = os.stat(self.name, dir_fd=folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -238,10 +238,10 @@ class _Application:
     def _current_hash(self) -> str | None:
         try:
             with FolderHandle(self.location.zone, self.location.parts[:-1], self.guard) as folder:
-                found = fingerprint(folder, self.location, self.guard)
+                current = fingerprint(folder, self.location, self.guard)
         except FileNotFoundError:
             return None
-        return found.hash if found else None
+        return current.hash if current else None
 
     def _uncertain(self, failure: FileError) -> ChangeUncertain:
         return ChangeUncertain(f"{failure}; it may have been changed nevertheless: read it before you try again")

@@ -90,11 +90,11 @@ class Observation:
             old, new = self._before.get(path), after.get(path)
             if old is not None and new is not None and old.stamp == new.stamp:
                 continue
-            found = self._change(path, old, new)
-            if found is None:
+            change = self._change(path, old, new)
+            if change is None:
                 unrecorded.append(path)
-            elif found.change.before != found.change.after:
-                changed.append(found)
+            elif change.change.before != change.change.after:
+                changed.append(change)
         return Observed(tuple(changed), tuple(unrecorded))
 
     def _change(self, path: str, old: _Entry | None, new: _Entry | None) -> ObservedChange | None:

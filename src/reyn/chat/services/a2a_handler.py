@@ -55,7 +55,7 @@ class Task(msgspec.Struct, frozen=True):
     Attributes:
         id: The id of the message.
         context_id: The conversation; empty if the message was rejected.
-        state: The state.
+        state: The state, in the short form of the protocol: `input-required` is `TASK_STATE_INPUT_REQUIRED` there.
         reply: The reply, if the task is completed.
         error: Why there is none.
         timed_out: Whether the reply took too long.
@@ -67,11 +67,6 @@ class Task(msgspec.Struct, frozen=True):
     reply: str = ""
     error: str = ""
     timed_out: bool = False
-
-    @property
-    def wire_state(self) -> str:
-        """The state as the protocol's JSON spells it, for example `TASK_STATE_INPUT_REQUIRED`."""
-        return f"TASK_STATE_{self.state.replace('-', '_').upper()}"
 
 
 class A2AHandler:
@@ -151,10 +146,10 @@ class A2AHandler:
                 state, is_late = await self._in_time(host.resume(run, message.agent, tape), run)
         if state.status == "waiting" and state.wait is not None and not state.wait.is_message:
             question = state.wait
-            host.abort(run, f"nobody answered its question: {question.message.partition(chr(10))[0]}")
+            host.abort(run, f"its question was not answered: {question.message.partition(chr(10))[0]}")
             await host.resume(run, message.agent, tape)
             required: kinds.TaskState = "auth-required" if question.is_approval else "input-required"
-            text = f"it asks something that nobody here can answer: {question.message}"
+            text = f"it asks a question that only a person can answer: {question.message}"
             return Task(message.message_id, run, required, error=text)
         task = self._task(message, state, ask)
         if is_late and task.state != "completed":

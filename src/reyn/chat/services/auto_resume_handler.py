@@ -31,8 +31,10 @@ class AutoResumeHandler:
     def conversations(self) -> list[RunRow]:
         """Return the conversations that have not ended, the latest first."""
         rows = self._runtime.runs()
-        found = [row for row in rows if row.skill.startswith(PREFIX) and not row.parent and row.status not in ENDED]
-        return sorted(found, key=lambda row: row.updated, reverse=True)
+        interrupted = [
+            row for row in rows if row.skill.startswith(PREFIX) and not row.parent and row.status not in ENDED
+        ]
+        return sorted(interrupted, key=lambda row: row.updated, reverse=True)
 
     def _is_executed(self, row: RunRow) -> bool:
         return self._runtime.journal.is_claimed(row.run_id)

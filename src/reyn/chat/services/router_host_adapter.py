@@ -65,5 +65,5 @@ class RouterHostAdapter:
         """
         skill = self._runtime.agent_skill(self._agent)
         phase = skill.phases[skill.entry]
-        role = self._runtime.agents.load(self._agent).role
+        role = self._runtime.agents.load(self._agent).instructions
         return RouterView(role, phase.instructions, phase.allowed_ops, self._runtime.overviews(skill, message))

@@ -1,4 +1,4 @@
-"""Execute the background runs of a conversation while it goes on. Their ends come back through its inbox."""
+"""Execute the background runs of a conversation while it continues. Their results come back through its inbox."""
 
 from __future__ import annotations
 

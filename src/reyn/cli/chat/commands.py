@@ -49,10 +49,10 @@ class ChatCommands:
         name, _, argument = line.strip().partition(" ")
         if name in ("/quit", "/exit"):
             return True
-        found = [command for command in COMMANDS if command.startswith(name)]
-        if name != "/" and len(found) == 1:
+        matching = [command for command in COMMANDS if command.startswith(name)]
+        if name != "/" and len(matching) == 1:
             try:
-                getattr(self, f"_{found[0][1:]}")(argument.strip())
+                getattr(self, f"_{matching[0][1:]}")(argument.strip())
             except ReynError as error:
                 self._echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
         else:

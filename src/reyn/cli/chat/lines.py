@@ -1,4 +1,4 @@
-"""Read lines of standard input while a conversation goes on."""
+"""Read lines of standard input during a conversation."""
 
 from __future__ import annotations
 

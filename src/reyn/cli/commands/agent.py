@@ -104,7 +104,7 @@ def show(name: str, as_json: bool) -> None:
         for key, value in fields.items():
             if value:
                 click.echo(f"{key:<9} {clean(value)}")
-        for line in agent.role.splitlines():
+        for line in agent.instructions.splitlines():
             click.echo(f"    {clean(line)}")
 
 

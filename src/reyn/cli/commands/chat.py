@@ -98,14 +98,14 @@ def _latest(runtime: SyncRuntime, agent: str | None) -> str:
     from reyn.chat.services.auto_resume_handler import AutoResumeHandler
     from reyn.skills.agents import DEFAULT, PREFIX
 
-    found = [
+    matching = [
         row for row in AutoResumeHandler(runtime.runtime).conversations() if row.skill == f"{PREFIX}{agent or DEFAULT}"
     ]
-    if not found:
+    if not matching:
         raise ConversationInvalid(
             f"there is no conversation with `{agent or DEFAULT}` to continue", hint="Start one without `--continue`."
         )
-    return found[0].run_id
+    return matching[0].run_id
 
 
 def _forked(runtime: SyncRuntime, fork: str, run_id: str | None) -> str:

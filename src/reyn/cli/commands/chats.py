@@ -53,14 +53,14 @@ def list_(limit: int, as_json: bool) -> None:
 
 def _list(limit: int, *, as_json: bool) -> None:
     with open_existing_project() as runtime:
-        found = [_entry(runtime, row) for row in _conversations(runtime)[:limit]]
+        entries = [_entry(runtime, row) for row in _conversations(runtime)[:limit]]
     if as_json:
-        print_json(found)
+        print_json(entries)
         return
-    if not found:
+    if not entries:
         click.echo("no conversations; start one with `reyn chat`")
         return
-    print_table(_HEADER, [_cells(entry) for entry in found])
+    print_table(_HEADER, [_cells(entry) for entry in entries])
 
 
 @command.command(epilog="Example: reyn chats search green tea")
@@ -73,15 +73,15 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
     Upper and lower case do not matter.
     """
     with open_existing_project() as runtime:
-        found = list(_matching(runtime, [word.casefold() for word in words], limit))
+        entries = list(_matching(runtime, [word.casefold() for word in words], limit))
     if as_json:
-        print_json(found)
+        print_json(entries)
         return
-    for entry in found:
+    for entry in entries:
         click.echo(f"{clean(entry['run_id'])}  {short(_label(entry), _EXCERPT)}")
         if match := entry["match"]:
             click.echo(f"    {match['number']}{'>' if match['role'] == 'user' else ':'} {clean(match['excerpt'])}")
-    if not found:
+    if not entries:
         click.echo(f"no conversation contains {clean(' '.join(words))}")
 
 
@@ -187,7 +187,8 @@ def _find(runtime: SyncRuntime, run: str) -> RunRow:
 def _entry(runtime: SyncRuntime, row: RunRow) -> dict[str, Any]:
     from reyn.chat.services.snapshot_journal import read_overview
 
-    overview = read_overview(runtime.events(row.run_id), runtime.content)
+    inbox = runtime.runtime.journal.drain(row.run_id, row.messages_taken)
+    overview = read_overview(runtime.events(row.run_id), runtime.content, inbox)
     return {
         "run_id": row.run_id,
         "agent": row.skill.removeprefix(PREFIX),

@@ -134,9 +134,8 @@ def add(server: str, program: tuple[str, ...], url: str | None, env: tuple[str, 
 
     Values may be `secret://NAME`: the program gets a secret only for skills that list it under `required_credentials`.
     """
-    import msgspec
-
     from reyn.config.values import McpSettings
+    from reyn.documents import Codes, Document, check_keys
 
     settings: dict[str, Any] = {"command": list(program)} if program else {"url": url}
     for key, pairs in (("env", env), ("headers", headers)):
@@ -144,10 +143,10 @@ def add(server: str, program: tuple[str, ...], url: str | None, env: tuple[str, 
             settings[key] = dict(_pair(text, key) for text in pairs)
     if bool(program) == bool(url):
         raise UsageError("give either a program after `--`, or --url", hint="Run: reyn mcp add --help")
-    try:
-        msgspec.convert({"servers": {server: settings}}, McpSettings)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"the server cannot be added: {error}", hint="Correct the command line.") from error
+    findings = check_keys(Document("", {"servers": {server: settings}}, {}), McpSettings, Codes("", "", missing="-"))
+    if findings:
+        problems = "; ".join(finding.message for finding in findings)
+        raise UsageError(f"the server cannot be added: {problems}", hint="Correct the command line.")
     path = project_root() / _LOCAL
     _write(path, server, settings)
     click.echo(f"added {server} to {_LOCAL}")

@@ -33,11 +33,11 @@ def command(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     with open_project() as runtime:
-        found = runtime.models()
+        models = runtime.models()
     if as_json:
-        print_json([msgspec.to_builtins(model) | {"why": _reason(model)} for model in found])
+        print_json([msgspec.to_builtins(model) | {"why": _reason(model)} for model in models])
         return
-    for model in found:
+    for model in models:
         _print_model(model)
 
 

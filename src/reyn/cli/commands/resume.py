@@ -86,16 +86,16 @@ def _resume_all(*, as_json: bool) -> int:
             outcome = runtime.wait(handler.resume(row))
             if isinstance(outcome, ReynError):
                 code = 1
-                found = {"run_id": row.run_id, "error": outcome.as_json()}
+                entry = {"run_id": row.run_id, "error": outcome.as_json()}
                 line = f"{row.run_id}: {outcome.code}: {clean(outcome.message)}"
             elif outcome is None:
                 continue
             else:
                 code = max(code, outcome.exit_code if outcome.status == "failed" else 0)
-                found = result_as_json(outcome)
+                entry = result_as_json(outcome)
                 line = f"{row.run_id}: {outcome.status}{f': {clean(outcome.reason)}' if outcome.reason else ''}"
             if as_json:
-                print_json(found)
+                print_json(entry)
             else:
                 click.echo(line)
     return code

@@ -285,7 +285,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.reason in ("approval", "decision")
 
     def is_expired(self, now: int) -> bool:
-        """Whether the question has expired; an expired question accepts no reply."""
+        """Return whether the question has expired; an expired question accepts no reply."""
         return self.expires_at is not None and now >= self.expires_at
 
 

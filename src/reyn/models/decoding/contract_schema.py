@@ -76,7 +76,7 @@ def _branches(contract: dict[str, Any], limits: DecodingLimits) -> dict[str, Any
 
 
 def _is_abort(branch: dict[str, Any]) -> bool:
-    """Whether a branch gives up. A small model cannot judge that a task is impossible, and aborts at random."""
+    """Return whether a branch gives up. A small model cannot judge that a task is impossible, and aborts at random."""
     fields = branch["properties"]
     choice = fields.get("choice") or fields.get("control", {}).get("properties", {}).get("type")
     return bool(choice == {"const": "abort"})

@@ -56,21 +56,21 @@ def to_subset(schema: Any, subset: Subset) -> dict[str, Any]:
     """
     if not isinstance(schema, dict) or not schema:
         raise Inexpressible("any value is accepted")
-    found: dict[str, Any] = {key: schema[key] for key in _ANNOTATIONS if key in schema}
+    result: dict[str, Any] = {key: schema[key] for key in _ANNOTATIONS if key in schema}
     if "$defs" in schema:
-        found["$defs"] = {name: to_subset(one, subset) for name, one in schema["$defs"].items()}
+        result["$defs"] = {name: to_subset(one, subset) for name, one in schema["$defs"].items()}
     if "$ref" in schema:
-        return found | {"$ref": schema["$ref"]}
+        return result | {"$ref": schema["$ref"]}
     for key in ("const", "enum"):
         if key in schema:
-            return found | _literals([schema[key]] if key == "const" else schema[key], subset)
+            return result | _literals([schema[key]] if key == "const" else schema[key], subset)
     if branches := schema.get("anyOf") or schema.get("oneOf"):
-        return found | {"anyOf": [to_subset(branch, subset) for branch in branches]}
+        return result | {"anyOf": [to_subset(branch, subset) for branch in branches]}
     kind = schema.get("type")
     if isinstance(kind, list):
         rest = {key: value for key, value in schema.items() if key not in ("type", "$defs", *_ANNOTATIONS)}
-        return found | {"anyOf": [to_subset({**rest, "type": one}, subset) for one in kind]}
-    return found | _typed(kind, schema, subset)
+        return result | {"anyOf": [to_subset({**rest, "type": one}, subset) for one in kind]}
+    return result | _typed(kind, schema, subset)
 
 
 def _literals(values: list[Any], subset: Subset) -> dict[str, Any]:
@@ -108,11 +108,11 @@ def _object(schema: dict[str, Any], subset: Subset) -> dict[str, Any]:
     properties, more = schema.get("properties", {}), schema.get("additionalProperties", True)
     if subset.closes_objects and not properties and more is not False:
         raise Inexpressible("an object with any names is accepted")
-    found = {
+    result = {
         "type": "object",
         "properties": {name: to_subset(one, subset) for name, one in properties.items()},
         "required": [name for name in schema.get("required", ()) if name in properties],
     }
     if subset.closes_objects or more is False:
-        return found | {"additionalProperties": False}
-    return found | ({"additionalProperties": to_subset(more, subset)} if isinstance(more, dict) and more else {})
+        return result | {"additionalProperties": False}
+    return result | ({"additionalProperties": to_subset(more, subset)} if isinstance(more, dict) and more else {})

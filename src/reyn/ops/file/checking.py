@@ -42,7 +42,7 @@ def changes_error(
 
 
 def _names(argument: str, recorded: str) -> bool:
-    """Whether an argument names a recorded path, symbolic links aside."""
+    """Return whether an argument names a recorded path, symbolic links aside."""
     if argument.startswith(WORKSPACE):
         return WORKSPACE + posixpath.normpath(argument.removeprefix(WORKSPACE).lstrip("/")) == recorded
     plain = posixpath.normpath(argument)

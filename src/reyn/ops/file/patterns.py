@@ -85,5 +85,5 @@ def anywhere(text: str) -> Pattern:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name has no wildcards."""
+    """Return whether a name has no wildcards."""
     return not any(wildcard in name for wildcard in "*?[")

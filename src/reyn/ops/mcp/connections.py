@@ -53,15 +53,15 @@ class Connections:
     async def _connected(self, name: str, server: McpServer, credentials: Mapping[str, str]) -> _Connection:
         # Another loop cannot use the connection: its streams belong to the one that opened it.
         key = (name, id(asyncio.get_running_loop()), frozenset(credentials.items()))
-        found = self._open.get(key)
-        if found is None or found.is_closed:
-            closed = found
+        connection = self._open.get(key)
+        if connection is None or connection.is_closed:
+            closed = connection
             # Replaced before anything is awaited: another call must not open a second one meanwhile.
-            found = self._open[key] = _Connection(name, server, dict(credentials), str(self._root))
+            connection = self._open[key] = _Connection(name, server, dict(credentials), str(self._root))
             if closed is not None:
                 await closed.aclose()
-        await found.ready()
-        return found
+        await connection.ready()
+        return connection
 
     async def aclose(self) -> None:
         """Stop the servers."""
@@ -108,7 +108,7 @@ class _Connection:
         finally:
             if not self._opened.done():
                 self._opened.set_exception(ServerFailed(f"the connection to the MCP server `{self.name}` was closed"))
-            self._opened.exception()  # retrieved, even if nobody waits
+            self._opened.exception()  # retrieved, even if no caller waits
 
     def _fail(self, error: BaseException) -> None:
         if self._opened.done():
@@ -199,7 +199,7 @@ class _Connection:
                     await task
 
     def _is_answer(self, error: BaseException) -> bool:
-        """Whether an exception is the server's own answer, after which the connection can be used."""
+        """Return whether an exception is the server's own answer, after which the connection can be used."""
         from mcp import MCPError
 
         return isinstance(error, MCPError) and bool(self._server.command) and not self._stop.is_set()

@@ -59,12 +59,12 @@ class McpTool:
             now = (await self._connections.definitions(self._name, self._server, credentials)).tool(self._tool.name)
             if now is None or now.digest != self._tool.digest:
                 return call.denied(_changed(self._name, self._tool.name, is_gone=now is None))
-            found = await self._connections.call(
+            answer = await self._connections.call(
                 self._name, self._server, credentials, self._tool.name, call.args.get("args", {})
             )
         except ServerTimeout as error:
             return call.timeout(str(error))
-        return await asyncio.to_thread(_result, call, found)
+        return await asyncio.to_thread(_result, call, answer)
 
     def _credentials(self, env: Env) -> dict[str, str]:
         """Return the secrets of the server by handle. The skill must require each of them."""

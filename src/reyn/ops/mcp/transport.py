@@ -104,7 +104,7 @@ async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str) -> _S
 
 
 def _is_file(program: str, cwd: str) -> bool:
-    """Whether a program is named by a path in the server's working directory."""
+    """Return whether a program is named by a path in the server's working directory."""
     return "/" in program and os.access(os.path.join(cwd, program), os.X_OK)  # noqa: PTH118 - a text, as `command` is
 
 

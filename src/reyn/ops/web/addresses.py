@@ -73,8 +73,8 @@ def _ascii_host(host: str) -> str:
 
 def is_public(address: str) -> bool:
     """Return whether an address belongs to the public internet, including the addresses embedded in it."""
-    found: Address = ipaddress.ip_address(address.partition("%")[0])
-    return all(one.is_global and not one.is_multicast and not one.is_reserved for one in _embedded(found))
+    parsed: Address = ipaddress.ip_address(address.partition("%")[0])
+    return all(one.is_global and not one.is_multicast and not one.is_reserved for one in _embedded(parsed))
 
 
 def is_private_name(host: str) -> bool:

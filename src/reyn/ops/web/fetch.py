@@ -122,10 +122,10 @@ def private_check(target: Target, plan: Plan, env: Env) -> Callable[[], OpFailed
     """Return a function that says why a private address of a target must not be used; `None` if it may be."""
 
     def refused() -> OpFailed | None:
-        found = refusal(env.gate.capability("web", f"{PRIVATE}{target.name}"), approved=plan.approved)
-        if found is None:
+        problem = refusal(env.gate.capability("web", f"{PRIVATE}{target.name}"), approved=plan.approved)
+        if problem is None:
             return None
-        return OpFailed(_private(target, found.reason), rule=found.rule)
+        return OpFailed(_private(target, problem.reason), rule=problem.rule)
 
     return refused
 
@@ -136,7 +136,7 @@ def _private(target: Target, reason: str) -> str:
 
 async def _result(call: Call, target: Target, response: Response, most: int) -> Result:
     content_type = response.headers.get("content-type", "")[:200]
-    # Converting megabytes takes a second; the event loop goes on meanwhile.
+    # Converting megabytes takes a second; the event loop continues meanwhile.
     page = await asyncio.to_thread(to_page, response.content, content_type, target.url)
     fields = {
         "url": target.url,

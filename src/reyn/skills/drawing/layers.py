@@ -44,9 +44,9 @@ class Layers:
         for edge in self.edges:
             self.outgoing.setdefault(edge.source, []).append(edge)
             self.incoming.setdefault(edge.target, []).append(edge)
-        found = dict.fromkeys(stop for node in (START, *nodes(skill)) for stop in self._stops_from(node))
+        stops = dict.fromkeys(stop for node in (START, *nodes(skill)) for stop in self._stops_from(node))
         rows: list[list[Stop]] = [[] for _ in range(max(self.layer.values()) + 1)]
-        for stop in found:
+        for stop in stops:
             rows[stop.layer].append(stop)
         self.rows = _order(rows, [link for route in self.routes.values() for link in pairwise(route)])
         self.place = _places(self.rows)

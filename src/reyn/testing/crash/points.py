@@ -54,13 +54,13 @@ class _Wrapped:
         self._only = only
 
     def __getattr__(self, attribute: str) -> Any:
-        found = getattr(self._port, attribute)
-        if not callable(found) or (self._only and attribute not in self._only):
-            return found
+        value = getattr(self._port, attribute)
+        if not callable(value) or (self._only and attribute not in self._only):
+            return value
         label = f"{self._name}.{attribute}"
         if attribute in READS:
-            return self._wrap_read(found, label)
-        return self._wrap_async(found, label) if inspect.iscoroutinefunction(found) else self._wrap_sync(found, label)
+            return self._wrap_read(value, label)
+        return self._wrap_async(value, label) if inspect.iscoroutinefunction(value) else self._wrap_sync(value, label)
 
     def _wrap_read(self, method: Any, label: str) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
