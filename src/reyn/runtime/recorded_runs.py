@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
-    from reyn.journal import Event, RunRow, Status
+    from reyn.journal import Event, InboxMessage, RunRow, Status
     from reyn.kernel.conversations import ConversationSize
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.snapshot import RunState
@@ -83,6 +83,11 @@ class RecordedRuns(RuntimeBase):
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         """Yield the events of a run after a sequence number."""
         return self._project.reader.events(run, after)
+
+    def inbox(self, run: str) -> list[InboxMessage]:
+        """Return the messages to a run that it has not recorded yet."""
+        row = self._project.reader.find(run)
+        return self._project.existing_journal.drain(row.run_id, row.messages_taken)
 
     def content(self, hash: str) -> bytes:
         """Return content that an event refers to, by its hash."""

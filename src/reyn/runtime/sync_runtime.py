@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
-    from reyn.journal import Approval, Event, Journal, RunRow, Status
+    from reyn.journal import Approval, Event, InboxMessage, Journal, RunRow, Status
     from reyn.kernel.conversations import ConversationSize
     from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
@@ -352,6 +352,9 @@ class SyncRuntime:
 
     def events(self, run: str, after: int = 0) -> Iterator[Event]:
         return self.runtime.events(run, after)
+
+    def inbox(self, run: str) -> list[InboxMessage]:
+        return self.runtime.inbox(run)
 
     def content(self, hash: str) -> bytes:
         return self.runtime.content(hash)

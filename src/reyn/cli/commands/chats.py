@@ -192,8 +192,7 @@ def _find(runtime: SyncRuntime, run: str) -> RunRow:
 def _entry(runtime: SyncRuntime, row: RunRow) -> dict[str, Any]:
     from reyn.chat.services.snapshot_journal import read_overview
 
-    inbox = runtime.runtime.journal.drain(row.run_id, row.messages_taken)
-    overview = read_overview(runtime.events(row.run_id), runtime.content, inbox)
+    overview = read_overview(runtime.events(row.run_id), runtime.content, runtime.inbox(row.run_id))
     return {
         "run_id": row.run_id,
         "agent": row.skill.removeprefix(PREFIX),
