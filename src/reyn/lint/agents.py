@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import nearest
 from reyn.errors import AgentNotFound, SkillInvalid, SkillNotFound
+from reyn.lint.model_classes import unknown_class
 from reyn.permissions import RuleError, parse_requests
 from reyn.skills import codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from reyn.documents import Document
     from reyn.errors import Finding
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 
-def lint_agent(agents: Agents, name: str, skills: Iterable[str], vocabulary: Vocabulary) -> list[Finding]:
+def lint_agent(
+    agents: Agents,
+    name: str,
+    skills: Iterable[str],
+    vocabulary: Vocabulary,
+    classes: Collection[str] | None = None,
+) -> list[Finding]:
     """Return every finding about an agent, sorted by position.
 
     Args:
@@ -27,6 +34,7 @@ def lint_agent(agents: Agents, name: str, skills: Iterable[str], vocabulary: Voc
         name: The agent.
         skills: The names of the skills of the project.
         vocabulary: The known ops.
+        classes: The model classes that the configuration defines; `None` if it is not known.
 
     Raises:
         AgentNotFound: There is no such agent.
@@ -43,6 +51,7 @@ def lint_agent(agents: Agents, name: str, skills: Iterable[str], vocabulary: Voc
             *_requests(agent, document, vocabulary),
             *_unknown_skills(agent, document, list(skills)),
             *_unknown_agents(agent, document, [other for other in agents if other != name]),
+            *(unknown_class(document, classes) if classes is not None else ()),
         ]
     )
 
