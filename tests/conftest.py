@@ -16,8 +16,10 @@ settings.register_profile("ci", deadline=None, suppress_health_check=[HealthChec
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
 settings.load_profile("ci")
 
-for _name in [name for name in os.environ if name.startswith("REYN_")]:
-    del os.environ[_name]  # settings of the user's own projects
+LONG = tuple(f"tests/{name}" for name in ("test_programs", "test_decisions", "examples/", "contributing/", "docs/"))
+
+for _name in [name for name in os.environ if name.startswith("REYN_") or name.lower().endswith("_proxy")]:
+    del os.environ[_name]  # settings of the user, for runs and for connections
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that.
@@ -29,6 +31,11 @@ def pytest_report_header() -> str:
         return f"openai: {version('openai')}"
     except PackageNotFoundError:
         return "openai: not installed"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the longest tests first, so that no process has one left when the others are done."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

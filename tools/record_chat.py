@@ -60,7 +60,7 @@ def finish(artifact: str, **data: Any) -> dict[str, Any]:
     return {"control": control | {"reason": {"summary": "done"}}, "artifact": {"type": artifact, "data": data}}
 
 
-TASKS = finish("task_list", tasks=[{"task": "Book the train", "person": "Ada", "date": "Friday"}], open_points=[])
+TASKS = finish("task_list", tasks=[{"task": "Book the train", "person": "Ada", "due": "Friday"}], open_questions=[])
 ANSWERS = [
     reply("Two full days. One for **Higashiyama**, one for **Arashiyama**."),
     run_skill("packing_list", "a weekend in Kyoto"),
@@ -85,8 +85,10 @@ class Recording:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._environ = {
-            key: value for key, value in os.environ.items() if not key.startswith(("REYN_", "LC_", "COLORTERM"))
-        } | {"TERM": "xterm", "NO_COLOR": "1", "PROMPT_TOOLKIT_COLOR_DEPTH": "DEPTH_1_BIT", "LANG": "C.UTF-8"}
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("REYN_", "LC_", "COLORTERM", "NO_COLOR"))
+        } | {"TERM": "xterm", "PROMPT_TOOLKIT_COLOR_DEPTH": "DEPTH_1_BIT", "LANG": "C.UTF-8"}
         self._environ |= {"HOME": str(folder), "USER": "ada"}
         self.sessions: dict[str, str] = {}
 
@@ -100,18 +102,20 @@ class Recording:
 
     def say(self, program: Program, text: str, answer: str) -> None:
         """Type a line and wait until the answer is there and the agent waits again."""
+        before = str(program.screen).count(answer)
         program.type(f"{text}\r")
-        self.wait_for_prompt(program, answer)
+        self.wait_for_prompt(program, answer, before)
 
     @staticmethod
-    def wait_for_prompt(program: Program, text: str) -> None:
-        before = str(program.screen).count(text)
+    def wait_for_prompt(program: Program, text: str, before: int = 0) -> None:
+        """Wait until a text is there once more than before, and the prompt below it."""
 
         def is_idle(screen: str) -> bool:
             lines = screen.split("\n")
             prompts = [number for number, line in enumerate(lines) if line.rstrip() == ">"]
-            is_there = screen.count(text) > before or (not before and text in screen)
-            return is_there and bool(prompts) and "replying" not in lines[-1] and " tokens" in lines[-1]
+            return (
+                screen.count(text) > before and bool(prompts) and "replying" not in lines[-1] and " tokens" in lines[-1]
+            )
 
         program.wait_until(is_idle, repr(text))
 
@@ -156,7 +160,6 @@ def _talk(recording: Recording) -> None:
     chat = recording.chat("--continue")
     recording.say(chat, "And in spring?", "In which season do you travel?")
     recording.keep("kill", "reyn chat --continue", chat.kill() + "\nKilled")
-    recording.keep("kill", "reyn runs --top", recording.start("runs", "--top").finish())
     chat = recording.chat("--continue")
     recording.wait_for_prompt(chat, "In which season do you travel?")
     recording.say(chat, "1", "For spring")

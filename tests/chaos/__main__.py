@@ -20,21 +20,23 @@ from tests.kernel.kill.scenarios import ACTING, rejected_and_looping
 SCENARIOS = (rejected_and_looping, *ACTING, conversation)
 
 
-def rehearsed_scenarios(folder: Path) -> list[tuple[Scenario, Tally]]:
+def rehearsed_scenarios(folder: Path, only: str | None) -> list[tuple[Scenario, Tally]]:
     found = []
     for make in SCENARIOS:
+        if only is not None and make.__name__ != only:
+            continue
         scenario = make(folder / make.__name__)
         scenario.rehearse()
         found.append((scenario, Tally(make.__name__, make.__doc__.strip().split("\n\n")[0].replace("\n    ", " "))))
     return found
 
 
-def kill_until(kills: int, seed: int) -> Figures:
+def kill_until(kills: int, seed: int, only: str | None = None) -> Figures:
     """Execute one scenario after the other until there were enough kills."""
     chance, printed_at = random.Random(seed), time.monotonic()
     # On disk and not in memory, so that kills also come during fsync.
     with tempfile.TemporaryDirectory() as folder:
-        scenarios = rehearsed_scenarios(Path(folder))
+        scenarios = rehearsed_scenarios(Path(folder), only)
         figures = Figures(seed, [tally for _, tally in scenarios])
         for scenario, tally in itertools.cycle(scenarios):
             tally.add(kill_at_random(scenario, chance))
@@ -50,12 +52,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--kills", type=int, default=2000, help="minimum number of kills")
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    names = [make.__name__ for make in SCENARIOS]
+    parser.add_argument("--only", choices=names, metavar="SCENARIO", help=f"one of {', '.join(names)}")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument(
         "--write", type=Path, metavar="PAGE", help="update the figures of a page such as docs/explanation/chaos.md"
     )
     options = parser.parse_args()
-    figures = kill_until(options.kills, options.seed)
+    figures = kill_until(options.kills, options.seed, options.only)
     if options.write is not None:
         write_into(options.write, figures)
     if options.json:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from reyn import OSRuntime, ReynError
+from reyn import OSRuntime, ReynError, SyncRuntime
 from reyn.chat.services.chain_manager import ChainManager
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.journal import decode, kinds
+from reyn.lint import lint_agent
 from tests.chat.support import Agent, ask_agent, reply
 from tests.chat.test_conversations import reach
+from tests.support import act
 
 
 def run(coroutine):
@@ -168,6 +170,31 @@ def test_an_unknown_agent_is_reported_to_the_model(tmp_path: Path):
             assert "RYN105: no agent `nobody`" in answer
 
     run(talk())
+
+
+def test_two_messages_of_one_turn_reach_the_agents_one_after_the_other(tmp_path: Path):
+    agents(tmp_path, editor='agents: ["*"]', designer="", builder="")
+    ask = [{"kind": "ask_agent", "agent": name, "message": f"hello {name}"} for name in ("designer", "builder")]
+    model = Agent(both=act(*ask, {"kind": "ask_agent", "agent": "designer", "message": "and again"}))
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
+            await chat.say("both")
+            first, second, third = ChainManager(rt.journal, 3).links(chat.run_id)
+            assert [one.state for one in (first, second, third)] == ["completed"] * 3
+            assert (first.conversation, second.agent) == (third.conversation, "builder")
+            await rt.replay(chat.run_id)
+
+    run(talk())
+
+
+def test_a_name_that_no_agent_has_is_a_finding(tmp_path: Path):
+    agents(tmp_path, editor='agents: [desinger, "*"]', designer="")
+    with SyncRuntime.open(tmp_path) as rt:
+        [finding] = lint_agent(rt.agents, "editor", [], rt.ops.vocabulary)
+    assert (finding.code, finding.severity) == ("RYN105", "warning")
+    assert "no other agent matches `desinger`" in finding.message
+    assert "designer" in finding.fix
 
 
 def bodies(rt: OSRuntime, name: str):

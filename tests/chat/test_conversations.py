@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime, ReynError, SyncRuntime
-from reyn.chat import Reply, RunReported, RunStarted
+from reyn.chat import Delta, Reply, RunProgressed, RunReported, RunStarted
 from reyn.chat.services.snapshot_journal import read_messages
+from reyn.cli.chat.session import status_text
 from reyn.errors import (
     AgentNotFound,
     ChatStopped,
@@ -390,5 +391,88 @@ def test_an_abort_before_the_turn_has_begun_stops_it_when_it_begins(tmp_path: Pa
             assert (await chat.say("three")).text == "You said: three"
             assert [one.role for one in read_messages(rt.events(chat.run_id), rt.content)] == ["user", "agent"] * 3
             await rt.replay(chat.run_id)
+
+    run(talk())
+
+
+class Streaming(Agent):
+    """Streams its answers in small pieces."""
+
+    async def complete(self, request):
+        answer = await super().complete(request)
+        for at in range(0, len(answer.text), 5):
+            request.on_delta(answer.text[at : at + 5])
+        return answer
+
+
+def test_the_reply_of_a_decision_in_json_is_streamed(tmp_path: Path):
+    async def talk():
+        model = Streaming(write=run_skill("report"))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            await chat.say("hello you")
+            await chat.say("write")
+            await chat.close()
+            pieces: list[str] = []
+            shown: list[str] = []
+            async for item in chat.items():
+                if isinstance(item, Delta):
+                    pieces.append(item.text)
+                elif isinstance(item, Reply):
+                    shown.append("".join(pieces))
+                    assert shown[-1] == item.text
+                    pieces.clear()
+            assert shown[0] == "You said: hello you"
+            assert len(shown) == 2
+
+    skills(tmp_path, "report")
+    run(talk())
+
+
+def test_the_agent_is_busy_from_the_message_to_the_reply_in_every_turn(tmp_path: Path):
+    reached = asyncio.Event()
+
+    async def never(_) -> dict:
+        reached.set()
+        return await asyncio.get_running_loop().create_future()
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(slow=never)) as rt, rt.chat() as chat:
+            assert not chat.is_busy
+            await chat.say("one")
+            assert not chat.is_busy
+            reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            chat.post("slow", reply)
+            await reached.wait()
+            assert chat.is_busy
+            chat.abort()
+            assert (await reply).status == "aborted"
+            assert not chat.is_busy
+
+    run(talk())
+
+
+def test_the_progress_of_skills_is_known_while_they_run(tmp_path: Path):
+    skills(tmp_path, "report", "poster", report=ASK)
+    model = Agent(write=run_skill("report"), draw=start_skill("poster"))
+    model.work.clear()
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            assert "0 tokens" in status_text(chat, rt)
+            await chat.say("draw it")
+            await reach(lambda: [one.skill for one in chat.progress] == ["poster"])
+            chat.post("write it")
+            await reach(lambda: len(chat.questions))
+            assert [(one.skill, one.phase) for one in chat.progress] == [("report", "work"), ("poster", "work")]
+            status = status_text(chat, rt)
+            assert "report: work · poster: work · 1 question open" in status
+            assert "replying" not in status
+            chat.answer(chat.questions.first, "blue")
+            model.work.set()
+            await chat.runs.settle()
+            await reach(lambda: not chat.is_busy and not chat.progress)
+            await chat.close()
+            items = [item async for item in chat.items() if isinstance(item, RunProgressed)]
+            assert sorted(item.skill for item in items) == ["poster", "report"]
 
     run(talk())

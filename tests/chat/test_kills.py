@@ -119,6 +119,7 @@ def _bodies(rt: OSRuntime):
     return (decode(event) for event in rt.events("c"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", range(SHARES))
 def test_a_kill_at_any_point_of_a_conversation_loses_nothing(arena: Path, share: int):  # noqa: F811 - the fixture
     talk = Talk(arena)

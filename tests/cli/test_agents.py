@@ -78,3 +78,13 @@ def test_a_budget_for_a_misspelt_skill_is_a_warning_with_the_near_name(here: Pat
 def test_doctor_prints_an_error_of_the_configuration_in_one_line(here: Path, reyn):
     (here / "reyn.yaml").write_text("modle: x\n")
     assert "broken   config   reyn.yaml:1:1: RYN701 unknown key `modle`: did you mean `model`?\n" in reyn("doctor").out
+
+
+def test_lint_reports_the_model_class_of_an_agent_that_is_not_configured(here: Path, reyn):
+    write_agent(here, "poet", "---\ntype: agent\nname: poet\nmodel_class: strnog\n---\nWrite verses.\n")
+    (here / "reyn.yaml").write_text("models: {strong: local}\n")
+    output = reyn("lint", "agent:poet")
+    assert output.code == 0
+    assert "poet.md:4:1: RYN524 warning: model class `strnog` is not configured" in output.out
+    (here / "reyn.yaml").write_text("models: {strnog: local}\n")
+    assert "RYN524" not in reyn("lint", "agent:poet").out

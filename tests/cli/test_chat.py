@@ -145,6 +145,7 @@ def test_control_characters_of_a_reply_do_not_reach_the_terminal(here: Path, cha
     assert chat("hi\n").out == "a\\x1b[2Jb\nc\n"
 
 
+@pytest.mark.slow
 def test_a_terminal_has_a_prompt_and_renders_markdown(here: Path):
     write_answers(here, reply("Hello **Ada**!"), reply("Two."))
     terminal = Terminal(here, "chat", "--run-id", "c", env={"PROMPT_TOOLKIT_NO_CPR": "1"})
@@ -190,6 +191,7 @@ def holding(here: Path) -> tuple[str, ...]:
     return ("holding.py",)
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
     terminal = Terminal(here, "chat", "--run-id", "c", program=holding(here), env={"PROMPT_TOOLKIT_NO_CPR": "1"})
     terminal.wait_for(">")
@@ -211,6 +213,7 @@ def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
     ]
 
 
+@pytest.mark.slow
 def test_an_interrupt_does_not_wait_for_the_end_of_the_input(here: Path):
     with subprocess.Popen(
         [sys.executable, *holding(here), "chat", "--run-id", "c"],
@@ -225,6 +228,7 @@ def test_an_interrupt_does_not_wait_for_the_end_of_the_input(here: Path):
         assert child.wait(60) == 130  # the input is still open
 
 
+@pytest.mark.slow
 def test_a_second_process_on_a_conversation_is_refused(here: Path, chat):
     with subprocess.Popen(
         [sys.executable, *holding(here), "chat", "--run-id", "c"],
@@ -244,6 +248,7 @@ def test_a_second_process_on_a_conversation_is_refused(here: Path, chat):
         assert child.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_input_that_is_closed_or_no_text_is_an_error(here: Path, chat, reyn, monkeypatch):
     write_answers(here, reply("Hello!"))
     monkeypatch.setattr(sys, "stdin", None)
@@ -310,3 +315,42 @@ def test_resume_all_continues_what_was_interrupted(here: Path, reyn):
     assert reyn("resume", "--all").out == "no interrupted runs\n"
     assert reyn("resume").code == 2
     assert reyn("resume", "--all", "a").code == 2
+
+
+def test_usage_shows_the_budgets_that_hold(here: Path, chat):
+    write_answers(here, reply("Hello!"))
+    (here / "reyn.yaml").write_text(
+        "model: scripted:answers.jsonl\nbudgets: {day: {tokens: 900000}, run: {tokens: 500000}}\n"
+    )
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/clerk.md").write_text(
+        "---\ntype: agent\nname: clerk\nbudget: {tokens: 200000}\n---\nYou are a clerk.\n"
+    )
+    output = chat("/usage\nhi\n/usage\n", "clerk")
+    assert output.code == 0, output.err
+    assert output.err.startswith("  0 tokens\n")
+    limits = [line.split(":")[0].strip() for line in output.err.splitlines() if " of " in line]
+    assert {"tokens", "run_tokens", "day_tokens"} <= set(limits)
+    assert "of 200,000 tokens" in output.err
+    assert "of 900,000 tokens" in output.err
+
+
+def test_a_message_can_be_sent_while_a_question_is_open(here: Path, chat, reyn):
+    write_answers(here, act(question("Which tone?")), reply("Done."), reply("Because."))
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/asker.md").write_text("---\ntype: agent\nname: asker\nallowed_ops: [ask_user]\n---\nAsk.\n")
+    output = chat("hi\n/say why?\n/questions\nplain\n/questions\n/rename Tones\n", "asker", "--run-id", "c")
+    assert output.out == "Done.\nBecause.\n"
+    assert "Which tone?" in output.err
+    assert "no open questions" in output.err
+    [found] = reyn("chats", "--json").json
+    assert (found["title"], found["messages"]) == ("Tones", 2)
+
+
+def test_a_fork_can_have_an_id(here: Path, chat, reyn):
+    write_answers(here, reply("One."), reply("Two."))
+    chat("a\nb\n", "--run-id", "c")
+    assert chat("other\n", "--fork", "c@2", "--run-id", "d").out == "Two.\n"
+    assert reyn("chats", "show", "d").out == "1> a\n   One.\n2> other\n   Two.\n"
+    assert chat("x\n", "--fork", "c@2", "--run-id", "d").code == 2
+    assert chat("x\n", "--continue", "--run-id", "d").code == 2

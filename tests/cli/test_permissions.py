@@ -72,6 +72,7 @@ def test_a_wrong_argument_is_an_error(tickets: Path, reyn, arguments: tuple[str,
     assert (output.code, output.json["error"]["code"]) == (2, code)
 
 
+@pytest.mark.slow
 def test_a_run_reports_a_request_in_vain_before_it_does_anything(tickets: Path, reyn):
     output = reyn("run", "tickets", IN)
     warning = "skill `tickets` requests `file.write: tickets/`, but no rule grants it: add "

@@ -106,6 +106,12 @@ def test_the_plot_of_the_guide_to_budgets_is_what_the_command_prints():
     assert subprocess.run([sys.executable, program, "--check"]).returncode == 0
 
 
+def test_the_recorded_conversation_is_what_the_commands_print():
+    program = ROOT / "tools" / "record_chat.py"
+    done = subprocess.run([sys.executable, program, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_makefile_has_at_most_twelve_verbs():
     text = (ROOT / "Makefile").read_text()
     verbs = set(re.findall(r"^## (\w+):", text, re.M))

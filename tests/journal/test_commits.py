@@ -94,6 +94,7 @@ def test_background_runs_do_not_block_the_end_of_the_loop(spin: Path):
     check_all(spin, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [1, 2, 3, 5, 10])
 def test_a_run_whose_task_is_cancelled_during_any_commit_can_be_resumed(spin: Path, held: int):
     async def main():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench.budgets import simulate
 from bench.workload import FIRST, write_project
 from reyn import SyncRuntime, Usage
@@ -26,6 +28,7 @@ def first_bound(root: Path) -> int:
     return bounds[0].total
 
 
+@pytest.mark.slow
 def test_concurrent_runs_of_two_processes_never_exceed_a_cap_by_a_token(tmp_path: Path):
     found = simulate(tmp_path, processes=2, runs=4, calls=6, cap=70_000)
     assert found.used <= found.cap
@@ -37,6 +40,7 @@ def test_concurrent_runs_of_two_processes_never_exceed_a_cap_by_a_token(tmp_path
     assert found.used > found.cap // 2, "runs wait for each other instead of stopping early"
 
 
+@pytest.mark.slow
 def test_of_two_processes_at_the_last_cent_one_makes_the_call(tmp_path: Path):
     cap = first_bound(tmp_path / "probe")
     found = simulate(tmp_path / "project", processes=2, runs=1, calls=3, cap=cap)

@@ -53,6 +53,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HOSTILE)
 def test_the_cost_of_rejecting_an_answer_is_linear(name: str):
     assert growth(lambda count: parse(HOSTILE[name](count), Sizes()), 20_000) < LINEAR

@@ -379,6 +379,7 @@ def bomb(levels: int) -> bytes:
     return content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "gzip, gzip", "br", "zstd", "deflate"])
 @pytest.mark.parametrize("code", [200, 500])
 def test_a_compressed_body_is_decoded_up_to_a_limit(
@@ -754,6 +755,7 @@ def test_a_refusal_of_the_model_is_recorded_as_its_answer(far: Caller, server: F
     assert far.texts()[0] == "I will not."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pieces", [1, 400])
 def test_reading_stops_at_the_maximum_length(far: Caller, server: FakeServer, pieces: int):
     server.then(good("x" * 10_000_000, pieces=pieces), good(finish()))

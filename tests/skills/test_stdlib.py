@@ -143,7 +143,9 @@ def test_a_case_gives_the_same_result_in_strict_mode(tmp_path: Path, case: Path)
 def test_the_cases_cover_every_edge(folder: Path):
     skill = loaded(folder)
     taken = set().union(*(hops(case) for case in cases_of(folder)))
-    assert taken == {(name, target) for name, targets in skill.graph.items() for target in targets}
+    edges = {(name, target) for name, targets in skill.graph.items() for target in targets}
+    assert edges <= taken
+    assert taken == edges or skill.on_phase_failure == "rollback"  # a rollback goes back where no edge leads
 
 
 @each_skill

@@ -207,8 +207,9 @@ def _is_plausible(usage: object) -> bool:
     """Return whether the bound that a model declares consists of numbers of tokens that can be counted."""
     if not isinstance(usage, kinds.Usage):
         return False
-    tokens = (usage.input_tokens, usage.output_tokens)
-    return all(type(one) is int and 0 <= one <= _MAX_BOUND for one in tokens) and sum(tokens) > 0
+    read, written = usage.input_tokens, usage.output_tokens
+    is_count = type(read) is int and type(written) is int and read >= 0 and written >= 0
+    return is_count and 0 < read + written <= _MAX_BOUND
 
 
 def _zone(name: str) -> tzinfo:

@@ -6,12 +6,13 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from reyn.documents import nearest
-from reyn.errors import SkillInvalid, SkillNotFound
+from reyn.errors import AgentNotFound, SkillInvalid, SkillNotFound
+from reyn.lint.model_classes import unknown_class
 from reyn.permissions import RuleError, parse_requests
 from reyn.skills import codes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from reyn.documents import Document
     from reyn.errors import Finding
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from reyn.vocabulary import Vocabulary
 
 
-def lint_agent(agents: Agents, name: str, skills: Iterable[str], vocabulary: Vocabulary) -> list[Finding]:
+def lint_agent(
+    agents: Agents,
+    name: str,
+    skills: Iterable[str],
+    vocabulary: Vocabulary,
+    classes: Collection[str] | None = None,
+) -> list[Finding]:
     """Return every finding about an agent, sorted by position.
 
     Args:
@@ -27,6 +34,7 @@ def lint_agent(agents: Agents, name: str, skills: Iterable[str], vocabulary: Voc
         name: The agent.
         skills: The names of the skills of the project.
         vocabulary: The known ops.
+        classes: The model classes that the configuration defines; `None` if it is not known.
 
     Raises:
         AgentNotFound: There is no such agent.
@@ -42,6 +50,8 @@ def lint_agent(agents: Agents, name: str, skills: Iterable[str], vocabulary: Voc
             *_unknown_ops(agent, document, vocabulary),
             *_requests(agent, document, vocabulary),
             *_unknown_skills(agent, document, list(skills)),
+            *(unknown_class(document, classes) if classes is not None else ()),
+            *_unknown_agents(agent, document, [other for other in agents if other != name]),
         ]
     )
 
@@ -73,3 +83,11 @@ def _unknown_skills(agent: Agent, document: Document, skills: list[str]) -> Iter
         if not any(fnmatchcase(skill, pattern) for skill in skills):
             fix, message = nearest(pattern, skills), f"no skill matches `{pattern}`"
             yield document.finding(SkillNotFound.code, message, "skills", index, fix=fix, severity="warning")
+
+
+def _unknown_agents(agent: Agent, document: Document, others: list[str]) -> Iterator[Finding]:
+    """Report patterns that match no other agent. They are warnings, because the agent can still be written."""
+    for index, pattern in enumerate(agent.agents):
+        if not any(fnmatchcase(other, pattern) for other in others):
+            fix, message = nearest(pattern, others), f"no other agent matches `{pattern}`"
+            yield document.finding(AgentNotFound.code, message, "agents", index, fix=fix, severity="warning")

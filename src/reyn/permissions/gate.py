@@ -129,7 +129,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
                 reason = f"`agents` in the agent's file does not include `{target}`"
             return Denied("default: no request", reason)
         if rule is None and key in GRANTED:
-            return Allowed(f"default: {key} as requested")
+            return Allowed(f"default: {key} that a skill requests")
         if rule is None and key in ASKED and not target.startswith(PRIVATE):
             return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
         return self._granted(rule, key, _grant(key, target), target)

@@ -103,7 +103,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
 
         Args:
             chat: The standard skill.
-            is_single_turn: Whether it ends with the first reply, as when another agent asks.
+            is_single_turn: Whether it ends with the first reply, as in `reyn run agent:NAME`.
         """
         entry = chat.entry
         phase = chat.phases[entry]

@@ -55,7 +55,7 @@ class Task(msgspec.Struct, frozen=True):
     Attributes:
         id: The id of the message.
         context_id: The conversation; empty if the message was rejected.
-        state: The state.
+        state: The state, in the short form of the protocol: `input-required` is `TASK_STATE_INPUT_REQUIRED` there.
         reply: The reply, if the task is completed.
         error: Why there is none.
         timed_out: Whether the reply took too long.
@@ -67,11 +67,6 @@ class Task(msgspec.Struct, frozen=True):
     reply: str = ""
     error: str = ""
     timed_out: bool = False
-
-    @property
-    def wire_state(self) -> str:
-        """The state as the protocol's JSON spells it, for example `TASK_STATE_INPUT_REQUIRED`."""
-        return f"TASK_STATE_{self.state.replace('-', '_').upper()}"
 
 
 class A2AHandler:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.errors import ConversationInvalid
-from reyn.journal import decode, kinds
+from reyn.journal import Rename, decode, kinds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from reyn.journal import Event
+    from reyn.journal import Event, InboxMessage
 
 Role = Literal["user", "run", "agent"]
 
@@ -58,8 +58,16 @@ def read_messages(events: Iterable[Event], content: Callable[[str], bytes]) -> l
     ]
 
 
-def read_overview(events: Iterable[Event], content: Callable[[str], bytes]) -> Overview:
-    """Return the overview of a conversation. Only its first message is read."""
+def read_overview(
+    events: Iterable[Event], content: Callable[[str], bytes], inbox: Iterable[InboxMessage] = ()
+) -> Overview:
+    """Return the overview of a conversation. Only its first message is read.
+
+    Args:
+        events: The events of the conversation.
+        content: Returns content by its hash.
+        inbox: What the conversation has not recorded yet; it may have a title.
+    """
     title, first, count = "", "", 0
     for number, role, event, body in _taken(events, kinds.ConversationRenamed.kind):
         if isinstance(body, kinds.ConversationRenamed):
@@ -67,7 +75,8 @@ def read_overview(events: Iterable[Event], content: Callable[[str], bytes]) -> O
         elif role != "agent":
             first = first if event.seq > 1 else _text(body, content)
             count = number
-    return Overview(title, first, count)
+    titles = [title, *(one.payload.title for one in inbox if isinstance(one.payload, Rename))]
+    return Overview(titles[-1], first, count)
 
 
 def _taken(events: Iterable[Event], *also: str) -> Iterator[tuple[int, Role, Event, Any]]:

@@ -111,7 +111,8 @@ def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
         return
     messages = read_messages(runtime.events(conversation.run_id), runtime.content)
     title = runtime.state(conversation.run_id).title or conversation.run_id
-    click.echo(f"{clean(title)}: {sum(one.role != 'agent' for one in messages)} messages so far; the last:")
+    count = sum(one.role != "agent" for one in messages)
+    click.echo(f"{clean(title)}: {count} message{'' if count == 1 else 's'} so far; the last:")
     for message in messages[-2:]:
         click.echo(message_line(message, _MAX_RECALLED))
 
@@ -181,7 +182,8 @@ def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
         parts.append(f"{running} running")
     if questions := len(conversation.questions):
         parts.append(f"{questions} question{'s' if questions > 1 else ''} open")
-    if conversation.is_busy:
+    is_asking = any(not conversation.runs.is_executing(question.run) for question in conversation.questions)
+    if conversation.is_busy and not is_asking:
         received = f" ({conversation.received:,} characters)" if conversation.received else ""
         parts.append(f"replying{received}; Ctrl-C stops")
     return " · ".join(parts)

@@ -187,7 +187,8 @@ def _find(runtime: SyncRuntime, run: str) -> RunRow:
 def _entry(runtime: SyncRuntime, row: RunRow) -> dict[str, Any]:
     from reyn.chat.services.snapshot_journal import read_overview
 
-    overview = read_overview(runtime.events(row.run_id), runtime.content)
+    inbox = runtime.runtime.journal.drain(row.run_id, row.messages_taken)
+    overview = read_overview(runtime.events(row.run_id), runtime.content, inbox)
     return {
         "run_id": row.run_id,
         "agent": row.skill.removeprefix(PREFIX),

@@ -64,7 +64,10 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             _Report(f.name, f.name, lint_skill(f, around, vocabulary, python, classes if around is library else None))
             for f, around in libraries.items()
         ),
-        *(_Report(f"{PREFIX}{name}", "", lint_agent(agents, name, known_skills, vocabulary)) for name in names),
+        *(
+            _Report(f"{PREFIX}{name}", "", lint_agent(agents, name, known_skills, vocabulary, classes))
+            for name in names
+        ),
     ]
     errors = sum(finding.severity == "error" for report in reports for finding in report.findings)
     if as_json:
