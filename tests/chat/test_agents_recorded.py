@@ -82,6 +82,28 @@ def test_an_archive_contains_the_conversations_with_other_agents(tmp_path: Path)
     run(talk())
 
 
+def test_a_fork_of_an_imported_conversation_tells_the_agents_of_this_project_nothing_of_it(tmp_path: Path):
+    for folder in ("a", "b"):
+        agents(tmp_path / folder, editor="agents: [designer]", designer="")
+
+    async def talk():
+        async with OSRuntime.open(tmp_path / "a", model=Agent(**ASKS)) as rt:
+            async with rt.chat("editor", run_id="c") as chat:
+                await chat.say("a poster")
+            archive = list(rt.export("c"))
+        async with OSRuntime.open(tmp_path / "b", model=Agent(**ASKS)) as rt:
+            rt.import_(archive)
+            fork = (await rt.fork("c")).run_id
+            async with rt.chat(run_id=fork) as chat:
+                await chat.say("a card")
+            conversation = links(rt, fork)[-1].conversation
+            assert [one.text for one in rt.transcript(conversation) if one.role == "user"] == ["And for a card?"]
+            started = rt.state(conversation).started
+            assert started.imported  # no grant to an agent by its name holds
+
+    run(talk())
+
+
 @pytest.mark.parametrize("forged", ["run", "call", "input", "skill_hash", "reply"])
 def test_a_conversation_that_the_agent_did_not_open_is_not_imported(tmp_path: Path, forged: str):
     agents(tmp_path / "a", editor="agents: [designer]", designer="")

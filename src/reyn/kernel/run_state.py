@@ -135,6 +135,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         raised={} if is_imported else state.raised,
         recovery=_SETTLED if is_imported else state.recovery,
         inbox=Inbox(),
+        threads={} if is_imported else state.threads,
         received=None,
         last_answer=None,
         expired=None,

@@ -68,9 +68,10 @@ def _list(limit: int, *, as_json: bool) -> None:
 @_limit_option
 @json_option
 def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
-    """List the conversations whose title and messages contain all WORDS, with the latest message that has the first.
+    """List conversations that contain all WORDS.
 
-    Upper and lower case do not matter.
+    The words may be in the title and in messages; upper and lower case do not matter. Each conversation is shown with
+    the latest message that contains the first word.
     """
     with open_existing_project() as runtime:
         entries = list(_matching(runtime, [word.casefold() for word in words], limit))
@@ -89,7 +90,9 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
 @click.argument("run")
 @json_option
 def show(run: str, as_json: bool) -> None:
-    """Print the messages of conversation RUN with their numbers, which `reyn chat --fork RUN@NUMBER` takes.
+    """Print the messages of conversation RUN with their numbers.
+
+    `reyn chat --fork RUN@NUMBER` takes the number of a message.
 
     Arrows mark what the agent asked other agents, and their replies.
     """
@@ -138,7 +141,9 @@ def rename(run: str, title: str) -> None:
 @click.option("--dry-run", is_flag=True, help="Print the runs without deleting them.")
 @json_option
 def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool) -> int:
-    """Delete conversations with the runs that they started, also in the background, and workspace folders.
+    """Delete conversations and the runs that they started.
+
+    Runs in the background and workspace folders are deleted as well.
 
     A conversation stays if a process executes it or one of its runs, or if another run needs it: a fork continues from
     it, or an unfinished run uses it as its model. Deleted conversations cannot be restored; export those that you need
