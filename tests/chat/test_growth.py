@@ -31,7 +31,7 @@ class CountingJournal(MemoryJournal):
             yield event
 
 
-@pytest.mark.parametrize("work", ["talk", "start a report", "talk while it is busy"])
+@pytest.mark.parametrize("work", ["talk", "begin it", "talk while it is busy"])
 def test_the_events_that_a_turn_reads_do_not_grow_with_the_conversation(tmp_path: Path, work: str):
     skills(tmp_path, "report")
     (tmp_path / "reyn/agents").mkdir()
@@ -52,7 +52,7 @@ def test_the_events_that_a_turn_reads_do_not_grow_with_the_conversation(tmp_path
         return journal.read_events - before
 
     async def talk() -> None:
-        model = Agent(report=start_skill("report"))
+        model = Agent(begin=start_skill("report"))
         async with OSRuntime.open(tmp_path, model=model, journal=journal) as rt, rt.chat("clerk") as chat:
             for _ in range(3):
                 await chat.say("hello")

@@ -117,9 +117,11 @@ def _continues_without_raise(journal: Journal, state: RunState) -> bool:
 def _check_needed(journal: Journal, state: RunState) -> None:
     """Refuse a sub-run whose parent has continued without it: its result would contradict the parent's history."""
     parent = state.started.parent if state.started else None
-    for event in journal.read(parent.run) if parent else ():
+    if parent is None or parent.background:  # a conversation does not wait for a background run
+        return
+    for event in journal.read(parent.run):
         body = decode(event)
-        if parent and isinstance(body, kinds.SubRunCompleted) and f"{parent.run}.{body.call}" == state.run_id:
+        if isinstance(body, kinds.SubRunCompleted) and f"{parent.run}.{body.call}" == state.run_id:
             raise RunNotResumable(
                 f"run `{parent.run}` has continued without its sub-run `{state.run_id}`",
                 hint="Fork the sub-run to continue it as a run of its own.",
