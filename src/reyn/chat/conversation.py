@@ -26,6 +26,7 @@ from reyn.chat.items import (
     RunReported,
     RunStarted,
     Stopped,
+    unanswered_text,
 )
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
@@ -379,6 +380,8 @@ class Conversation:
             case kinds.ArtifactStored():
                 text = msgspec.json.decode(content(body.artifact.hash))["data"].get("text", "")
                 self._reply(Reply(str(text), "replied", self._usage))
+            case kinds.PhaseAborted(code=code, reason=reason) if code:
+                self._reply(Reply(unanswered_text(reason), "unanswered", self._usage))
             case kinds.PhaseAborted():
                 self._reply(Reply("", "aborted", self._usage))
 

@@ -120,11 +120,13 @@ class Contract:
         sizes: Sizes | None = None,
         form: AnswerForm = "full",
         asks_handoff: bool = False,
+        allows_abort: bool = True,
     ) -> None:
         self.candidates = candidates
         self.form = form
         self._asks_handoff = asks_handoff
-        self._short = None if form == "full" else ShortForm(candidates)
+        self._allows_abort = allows_abort
+        self._short = None if form == "full" else ShortForm(candidates, allows_abort=allows_abort)
         self.ops = OpRules(ops)
         self._sizes = sizes or Sizes()
         self._tools = ToolsForm(candidates, ops, self._sizes, asks_handoff=asks_handoff) if form == "tools" else None
@@ -133,7 +135,12 @@ class Contract:
         self.schema: dict[str, Any] = PLAIN_TEXT
         if not self.is_plain_text:
             build_schema = answer_schema if form == "full" else short_schema
-            self.schema = build_schema(candidates, () if form == "tools" else ops, asks_handoff=asks_handoff)
+            self.schema = build_schema(
+                candidates,
+                () if form == "tools" else ops,
+                asks_handoff=asks_handoff,
+                allows_abort=allows_abort,
+            )
         self._branches: dict[str | None, dict[str, Validator]] = {}
         for candidate in candidates:
             target = None if candidate.control_type == "finish" else candidate.next_phase
@@ -255,6 +262,10 @@ class Contract:
         if (control.type == "transition") != (control.next_phase is not None):
             required = "the name of a phase" if control.type == "transition" else "null"
             return Rejected("consistency", "$.control.next_phase", f"type {control.type!r} needs next_phase {required}")
+        if control.type == "abort" and not self._allows_abort:
+            return Rejected(
+                "candidate", "$.control.type", "a conversation is not aborted; reply, and say what is wrong"
+            )
         if control.type == "abort" and answer.control_ir:
             return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None

@@ -220,7 +220,11 @@ class LlmCallRecorder:
         scrub = self._roster.scrub
         static, text = recorded_choice(call.choice, tape.content, call.results)
         examples = tuple(Message(one.role, scrub(one.text)) for one in static.examples)
-        return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
+        texts = tuple(map(scrub, static.texts))
+        replies = tuple(tuple(map(scrub, parts)) for parts in static.replies)
+        return ChoicePrompt(
+            examples, scrub(static.topic), texts, scrub(text), static.ops, replies, static.is_conversation
+        )
 
     async def _try(
         self,

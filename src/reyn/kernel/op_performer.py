@@ -15,7 +15,7 @@ import msgspec
 
 from reyn.context.words import one_line
 from reyn.errors import RunBlocked
-from reyn.journal import Blob, canonical, digest, encode, kinds
+from reyn.journal import Blob, canonical, digest, encode, kinds, ordered
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from reyn.ops import OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
+    from reyn.vocabulary import OpTarget
     from reyn.workspace import Location
     from reyn.workspace.observation import Observed
 
@@ -278,23 +279,32 @@ class OpPerformer:
         env = self._env(tape)
         sections: list[str] = []
         failed: list[str] = []
+        targets: dict[str, tuple[OpTarget, ...]] = {}
+        best: tuple[str, ...] = ()
         for kind in effect.op_kinds:
             op: object = self._ops.get(kind)
             if not isinstance(op, HasOverview):
                 continue
             try:
-                section = render_overview(op.overview(effect.query, env))
+                overview = op.overview(effect.query, env)
+                section = render_overview(overview)
+                listed = ordered({kind: overview.targets or ()})
             except Exception as error:  # noqa: BLE001 - ops are foreign code, and a prompt can do without the section
                 failed.append(f"{kind}: {type(error).__name__}: {error}"[:_MAX_REASON])
                 continue
-            if self._secrets().find(section.encode(errors="replace")):
+            if self._secrets().find(section.encode(errors="replace") + listed):
                 failed.append(f"{kind}: it holds a secret")
-            elif section:
+                continue
+            if section:
                 sections.append(section)
-        if not sections:
-            return kinds.OverviewsRead(effect.key, None, tuple(failed)), ()
-        text = Blob.of("".join(sections).encode(errors="replace"))
-        return kinds.OverviewsRead(effect.key, text.hash, tuple(failed)), (text,)
+            if overview.targets is not None:
+                targets[kind] = overview.targets
+                best += overview.best
+        text = Blob.of("".join(sections).encode(errors="replace")) if sections else None
+        limits = Blob.of(ordered(targets)) if targets else None
+        names = [blob.hash if blob else None for blob in (text, limits)]
+        read = kinds.OverviewsRead(effect.key, names[0], tuple(failed), names[1], best)
+        return read, tuple(blob for blob in (text, limits) if blob is not None)
 
     # -- performing -----------------------------------------------------------------------------------
 

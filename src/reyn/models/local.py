@@ -31,7 +31,7 @@ from reyn.models.choice_probability import Token, choice_probability, label_prob
 from reyn.models.decoding import decoding_schema
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer
-from reyn.models.topics import Topic, similarity, topic, weighed
+from reyn.models.topics import Topic, similarity, topic, weighed, weighed_acts
 from reyn.models.usage_bound import prompt_bound
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from reyn.config import ModelSettings
     from reyn.errors import ModelError
-    from reyn.models.protocol import ChoicePrompt, ModelRequest, OutputMode
+    from reyn.models.protocol import ChoicePrompt, ModelRequest, OpChoice, OutputMode
 
 R = TypeVar("R")
 
@@ -129,7 +129,7 @@ class LocalModel:
     async def choose(self, request: ModelRequest) -> Choice:
         """Return the first step of an answer, for a request that has a `choice_prompt`."""
         assert request.choice_prompt is not None
-        prompt, labels = request.choice_prompt, self._labels(request)
+        prompt, labels = request.choice_prompt, self._choices(request)
 
         def choose() -> Choice:
             return _engine(self.path, self._settings).choose(prompt, labels, threading.Event())
@@ -150,7 +150,7 @@ class LocalModel:
         window, most = self._settings.window or LOCAL_WINDOW, self._settings.max_tokens
         prompts: list[Sequence[Message]] = [request.messages]
         if (choice := request.choice_prompt) is not None and self._settings.two_step != "never":
-            texts = (choice.text, *choice.topic_texts)
+            texts = (choice.text, *choice.topic_texts, *(text for parts in choice.replies for text in parts))
             prompts += [choice.messages, *((Message("system", choice.topic), Message("user", text)) for text in texts)]
             most += _MAX_LABEL_TOKENS + len(texts)
         return Usage(sum(min(prompt_bound(prompt), window) for prompt in prompts), most)
@@ -168,7 +168,7 @@ class LocalModel:
         labels = self._labels(request)
         choice = None
         if is_measured and request.choice_prompt and self._has_two_steps(engine):
-            choice = engine.choose(request.choice_prompt, labels, cancelled)
+            choice = engine.choose(request.choice_prompt, self._choices(request), cancelled)
         body: dict[str, Any] = {
             "messages": _rendered(to_plain_text(request.decided_messages if choice else request.messages, self.name)),
             "max_tokens": self._settings.max_tokens,
@@ -186,6 +186,7 @@ class LocalModel:
                     asks_confidence=not is_measured,
                     reason_begins=REASON,
                     choice=choice.label if choice else None,
+                    op=choice.op(request) if choice else None,
                 )
                 body["grammar"] = _grammar(schema)
                 if request.answer_form == "short" and body["grammar"].startswith(_LLGUIDANCE):
@@ -200,8 +201,15 @@ class LocalModel:
             raise
 
     def _labels(self, request: ModelRequest) -> tuple[str, ...]:
-        """Return the choices on offer. A small model cannot judge that a task is impossible, and aborts at random."""
+        """Return the decisions on offer. A small model cannot judge that a task is impossible, and aborts at random."""
         return (*(candidate.label for candidate in request.candidates), *(() if self._is_small else ("abort",)))
+
+    def _choices(self, request: ModelRequest) -> tuple[str, ...]:
+        """Return the choices of the first step: decisions, and ops in a conversation, which cannot be aborted."""
+        prompt = request.choice_prompt
+        if prompt is None or not prompt.is_conversation:
+            return self._labels(request)
+        return (*(candidate.label for candidate in request.candidates), *(op.label for op in prompt.ops))
 
     def _has_two_steps(self, engine: _Engine) -> bool:
         if self._settings.two_step == "auto":
@@ -217,17 +225,24 @@ class Choice(NamedTuple):
         by_examples: The probability of each label after the examples.
         similarities: The similarity of the input with the text of each choice; empty if it was not measured.
         usage: What the step used.
+        replies: In a conversation with ops to choose from, the number of labels that are replies.
     """
 
     labels: tuple[str, ...]
     by_examples: list[float]
     similarities: list[float]
     usage: Usage
+    replies: int = 0
 
     @property
     def label(self) -> str:
         """The choice."""
         return self.labels[max(range(len(self.labels)), key=self._probabilities.__getitem__)]
+
+    def op(self, request: ModelRequest) -> OpChoice | None:
+        """Return the op that the choice stands for; `None` if it is a decision."""
+        ops = request.choice_prompt.ops if request.choice_prompt else ()
+        return next((op for op in ops if op.label == self.label), None)
 
     @property
     def probability(self) -> float:
@@ -236,7 +251,11 @@ class Choice(NamedTuple):
 
     @property
     def _probabilities(self) -> list[float]:
-        return weighed(self.by_examples, self.similarities) if self.similarities else self.by_examples
+        if not self.similarities:
+            return self.by_examples
+        if self.replies:
+            return weighed_acts(self.by_examples, self.similarities, self.replies)
+        return weighed(self.by_examples, self.similarities)
 
     def added_to(self, reply: ModelAnswer) -> ModelAnswer:
         """Return the reply of the second step with the probability of the choice and the usage of both steps."""
@@ -282,16 +301,20 @@ class _Engine:
     def choose(self, prompt: ChoicePrompt, labels: tuple[str, ...], cancelled: threading.Event) -> Choice:
         """Ask for one of the labels and nothing else, then weigh the labels by the topic of the input.
 
-        The result does not depend on the temperature.
+        The result does not depend on the temperature. If there is one label, the model is not asked.
         """
+        if len(labels) == 1:
+            return Choice(labels, [1.0], [], Usage())
         asked, usage = self._ask_label(_rendered((one.role, one.text) for one in prompt.messages), labels, cancelled)
         similarities: list[float] = []
         if self._can_begin_answers:
-            known = [self._known_topic(prompt.topic, text, cancelled) for text in prompt.topic_texts]
             own, used = self._topic(prompt.topic, prompt.text, cancelled)
-            similarities = [similarity(own, one) for one, _ in known]
-            usage = sum((one for _, one in known), usage + used)
-        return Choice(labels, label_probabilities(asked, labels), similarities, usage)
+            usage += used
+            for texts in (*prompt.replies, *((text,) for text in prompt.topic_texts)):
+                known = [self._known_topic(prompt.topic, text, cancelled) for text in texts]
+                similarities.append(sum(similarity(own, one) for one, _ in known) / len(known))
+                usage = sum((one for _, one in known), usage)
+        return Choice(labels, label_probabilities(asked, labels), similarities, usage, len(prompt.replies))
 
     def _known_topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
         """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""

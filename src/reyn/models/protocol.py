@@ -105,20 +105,42 @@ class Candidate(msgspec.Struct, frozen=True):
     label: str = ""
 
 
+class OpChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A choice that stands for an op with a certain target.
+
+    Attributes:
+        label: The choice.
+        kind: The op kind.
+        field: The field of the op that names the target.
+        target: The name of the target.
+    """
+
+    label: str
+    kind: str
+    field: str
+    target: str
+
+
 class ChoicePrompt(msgspec.Struct, frozen=True):
     """Prompts that ask for the choice alone. A small model decides better if it chooses before it answers.
 
     Attributes:
-        examples: Messages that show each choice as an example; the input follows them.
+        examples: Messages that show each choice as an example; the input follows them. Empty if there is one choice.
         topic: A system message that asks for the topic of a text in one word.
-        topic_texts: Texts whose topic can be compared with that of the input, in the order of the candidates.
+        topic_texts: Texts whose topic can be compared with that of the input, in the order of the choices.
         text: The input.
+        ops: The choices that are ops. They come after the candidates.
+        replies: In a conversation, example messages for each candidate. `topic_texts` then has the ops alone.
+        is_conversation: Whether the input is the last message of a conversation.
     """
 
     examples: tuple[Message, ...]
     topic: str
     topic_texts: tuple[str, ...]
     text: str
+    ops: tuple[OpChoice, ...] = ()
+    replies: tuple[tuple[str, ...], ...] = ()
+    is_conversation: bool = False
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -169,7 +191,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     @property
     def decided_messages(self) -> Sequence[Message]:
         """The prompt for an answer whose choice is made: `messages` without the choices after the input."""
-        if self.choice_prompt is None:
+        if self.choice_prompt is None or self.choice_prompt.is_conversation:
             return self.messages
         return (self.messages[0], Message("user", self.choice_prompt.text), *self.messages[2:])
 

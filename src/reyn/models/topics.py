@@ -44,3 +44,23 @@ def weighed(probabilities: Sequence[float], similarities: Sequence[float]) -> li
     products = [one * math.exp(weight) for one, weight in zip(probabilities, weights, strict=True)]
     total = sum(products)
     return [one / total for one in products]
+
+
+def weighed_acts(probabilities: Sequence[float], similarities: Sequence[float], replies: int) -> list[float]:
+    """Return the probabilities of the choices in a conversation: to reply, or one of several ops.
+
+    A model prefers the label of an op to that of a reply, or the reverse, whatever the input is. So replies and ops are
+    compared by their similarity alone; the probabilities help to choose among the ops.
+
+    Args:
+        probabilities: The probability of each choice after the examples.
+        similarities: The similarity of each choice with the input.
+        replies: The number of choices, at the beginning, that are replies.
+    """
+    highest = max(similarities)
+    scores = [one * math.exp(WEIGHT * (own - highest)) for one, own in zip(probabilities, similarities, strict=True)]
+    best = max(range(replies, len(scores)), key=scores.__getitem__)
+    for number in range(replies):
+        scores[number] = probabilities[best] * math.exp(WEIGHT * (similarities[number] - highest))
+    total = sum(scores)
+    return [one / total for one in scores]

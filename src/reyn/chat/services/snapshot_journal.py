@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reyn.chat.items import unanswered_text
 from reyn.errors import ConversationInvalid
 from reyn.journal import decode, kinds
 
@@ -54,8 +55,8 @@ def read_messages(events: Iterable[Event], content: Callable[[str], bytes]) -> l
                 text = msgspec.json.decode(content(body.value))
             case kinds.ArtifactStored():
                 role, text = "agent", msgspec.json.decode(content(body.artifact.hash))["data"].get("text", "")
-            case kinds.PhaseAborted():
-                role, text = "agent", ""
+            case kinds.PhaseAborted(code=code, reason=reason):
+                role, text = "agent", unanswered_text(reason) if code else ""
             case _:
                 continue
         number += role != "agent"
