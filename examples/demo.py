@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from reyn import SyncRuntime
 from reyn.cli.progress import Progress
-from reyn.kernel.ports import TimedIds
+from reyn.kernel.runtime_types import TimedIds
 
 if TYPE_CHECKING:
     from reyn.models import Delta

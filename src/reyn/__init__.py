@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reyn.functions import llm_chat, llm_function, tool
     from reyn.journal import Event
     from reyn.journal.kinds import Question, Usage
-    from reyn.kernel.ports import LATER, People
+    from reyn.kernel.runtime_types import LATER, People
     from reyn.models import Model, ModelAnswer, ModelRequest
     from reyn.runtime import OSRuntime, RunResult, SyncRuntime
     from reyn.runtime import OSRuntime as Runtime
@@ -40,8 +40,8 @@ __all__ = [
 ]
 
 _LOCATIONS = {
-    "LATER": ("reyn.kernel.ports", "LATER"),
-    "People": ("reyn.kernel.ports", "People"),
+    "LATER": ("reyn.kernel.runtime_types", "LATER"),
+    "People": ("reyn.kernel.runtime_types", "People"),
     "Usage": ("reyn.journal.kinds", "Usage"),
     "Question": ("reyn.journal.kinds", "Question"),
     "Event": ("reyn.journal", "Event"),

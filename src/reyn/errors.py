@@ -61,6 +61,7 @@ code is never reused.
     │   └── ConversationInvalid    RYN426
     ├── ModelError                 RYN5xx  models
     │   ├── ModelUnknown           RYN501
+    │   │   └── ModelUntrusted     RYN523
     │   ├── ScriptInvalid          RYN502
     │   ├── ScriptExhausted        RYN503
     │   ├── RecordingMissing       RYN504
@@ -713,6 +714,13 @@ class ModelUnknown(ModelError):
     hint = "Set `model:` in reyn.yaml to a name under `models`, `local`, or `ADAPTER:NAME`, such as `openai:NAME`."
     may_be_billed = False
     exit_code = 2
+
+
+class ModelUntrusted(ModelUnknown):
+    """The project's own configuration names a model that needs trust, and the project is not trusted."""
+
+    code = "RYN523"
+    hint = "`reyn trust` shows what the project asks for, and asks whether to trust it. `--model NAME` selects a model."
 
 
 class ScriptInvalid(ModelError):

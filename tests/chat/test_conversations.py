@@ -9,6 +9,7 @@ import pytest
 
 from reyn import OSRuntime, ReynError, SyncRuntime
 from reyn.chat import Reply, RunReported, RunStarted
+from reyn.chat.services.snapshot_journal import read_messages
 from reyn.errors import (
     AgentNotFound,
     ChatStopped,
@@ -351,3 +352,24 @@ def test_a_run_of_another_skill_is_no_conversation(tmp_path: Path):
             rt.chat(run_id="p")
         with pytest.raises(ReynError):
             rt.say("p", "hello")
+
+
+def test_a_user_who_quotes_the_report_of_a_run_is_a_user(tmp_path: Path):
+    skills(tmp_path, "report")
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(write=start_skill("report"))) as rt, rt.chat() as chat:
+            await chat.say("write it")
+            await chat.runs.settle()
+            await reach(lambda: [one for one in read(rt, chat.run_id) if one.role == "run"])
+            [report] = [one.text for one in read(rt, chat.run_id) if one.role == "run"]
+            chat.rename("Reports")
+            await chat.say(report)
+            assert [one.role for one in read(rt, chat.run_id) if one.text == report] == ["run", "user"]
+            assert rt.state(chat.run_id).title == "Reports"
+            await rt.replay(chat.run_id)
+
+    def read(rt: OSRuntime, run_id: str):
+        return read_messages(rt.events(run_id), rt.content)
+
+    run(talk())

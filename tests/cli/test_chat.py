@@ -34,7 +34,7 @@ def test_every_line_of_a_pipe_is_a_message(here: Path, chat, reyn):
     write_answers(here, reply("Hello!"), reply("Fine."))
     output = chat("hi\n\nhow are you?\n", "--run-id", "c")
     assert (output.code, output.out) == (0, "Hello!\nFine.\n")
-    assert reyn("chats", "--messages", "c").out == "1> hi\n   Hello!\n2> how are you?\n   Fine.\n"
+    assert reyn("chats", "show", "c").out == "1> hi\n   Hello!\n2> how are you?\n   Fine.\n"
     assert "c  " in reyn("chats").out
     assert reyn("replay", "c").code == 0
 
@@ -75,7 +75,7 @@ def test_a_text_that_does_not_answer_a_question_goes_to_the_agent(here: Path, ch
     write_answers(here, run, finish("counted"), reply("Counted."), reply("You asked why."))
     output = chat("count\nwhy do you ask?\n7\n", "--run-id", "c")
     assert output.out == "Counted.\nYou asked why.\n"
-    said = reyn("chats", "--messages", "c").out
+    said = reyn("chats", "show", "c").out
     assert "2> why do you ask?" in said
 
 
@@ -102,7 +102,7 @@ def test_a_fork_says_something_else_in_place_of_a_message(here: Path, chat, reyn
     chat("a\nb\n", "--run-id", "c")
     assert chat("other\n", "--fork", "c@2").out == "Two.\n"
     [fork] = [row["run_id"] for row in reyn("runs", "--json").json if row["run_id"] != "c"]
-    assert reyn("chats", "--messages", fork).out == "1> a\n   One.\n2> other\n   Two.\n"
+    assert reyn("chats", "show", fork).out == "1> a\n   One.\n2> other\n   Two.\n"
     assert chat("x\n", "--fork", "c@9").code == 2
     assert chat("x\n", "--fork", "c@1").code == 2
     assert chat("x\n", "--fork", "c").code == 2
@@ -113,16 +113,9 @@ def test_the_messages_of_another_run_are_refused(here: Path, reyn):
 
     write_answers(here, go("second"), finish())
     reyn("run", "pair", '{"text": "in"}', "--run-id", "p")
-    output = reyn("chats", "--messages", "p")
+    output = reyn("chats", "show", "p")
     assert output.code == 2
     assert "RYN426" in output.err
-
-
-def test_conversations_are_searched_by_their_messages(here: Path, chat, reyn):
-    write_answers(here, reply("Tea is fine."), reply("Coffee."))
-    chat("drink?\n", "--run-id", "one")
-    assert "one" in reyn("chats", "TEA").out
-    assert "no conversation contains cocoa" in reyn("chats", "cocoa").out
 
 
 def test_a_failed_model_is_reported_and_the_exit_code_says_so(here: Path, chat):
@@ -195,7 +188,7 @@ def test_ctrl_c_stops_the_reply_and_the_conversation_goes_on(here: Path, reyn):
     terminal.type("/quit\r")
     output = terminal.end()
     assert output.code == 0
-    assert [row["text"] for row in reyn("chats", "--messages", "c", "--json").json] == [
+    assert [row["text"] for row in reyn("chats", "show", "c", "--json").json] == [
         "talk forever",
         "",
         "hi",

@@ -31,7 +31,7 @@ def test_run_prints_its_id_then_its_steps_then_its_result(here: Path, reyn):
     ]
     assert json.loads("\n".join(lines[6:-2])) == {"type": "note", "data": {"text": "end"}}
     assert lines[-2] == "path: first → second"
-    assert re.fullmatch(r"used: 0 tokens, \d\.\d s", lines[-1])
+    assert re.fullmatch(r"used: tokens not reported, \d\.\d s", lines[-1])
 
 
 def test_run_with_json_prints_only_the_result_to_stdout(here: Path, reyn):
@@ -61,7 +61,10 @@ def test_input_is_read_from_a_file_or_from_stdin(here: Path, reyn, monkeypatch: 
     assert reyn("run", "pair", "-").code == 0
     assert reyn("run", "pair", "@missing.json").code == 2
     output = reyn("run", "pair", "{not json")
-    assert (output.code, "starts with a brace but is not a JSON object" in output.err) == (2, True)
+    assert (output.code, "starts with a brace but is not valid JSON: line 1, column 2: expecting" in output.err) == (
+        2,
+        True,
+    )
 
 
 def test_reading_commands_print_text_or_json(here: Path, reyn):

@@ -47,6 +47,28 @@ def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
     assert "error RYN710: no such command `rnus`. did you mean `runs`?\n" in reyn("rnus").err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "suggestion"),
+    [
+        (("status",), "did you mean `runs`?"),
+        (("memory", "forget", "tea"), "did you mean `rm`?"),
+        (("memory", "serch"), "did you mean `search`?"),
+        (("permissions", "pair"), "did you mean `reyn permissions explain pair`?"),
+        (("secret", "zzz"), "the commands are `allow`, `list`, `revoke`, `rm`, `set`"),
+    ],
+)
+def test_an_unknown_command_of_a_group_names_what_was_meant(
+    arguments: tuple[str, ...], suggestion: str, here: Path, reyn
+):
+    output = reyn(*arguments)
+    assert (output.code, suggestion in output.err) == (2, True)
+
+
+def test_an_option_with_the_name_of_an_argument_is_called_an_argument(here: Path, reyn):
+    message = "no such option '--input': INPUT is an argument; pass its value without '--input'"
+    assert f"error RYN710: {message}\n" in reyn("run", "pair", "--input", "{}").err
+
+
 def test_json_after_a_double_dash_is_an_argument(here: Path, reyn):
     output = reyn("run", "--", "--json", "a", "b")
     assert (output.code, output.out) == (2, "")

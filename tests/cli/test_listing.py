@@ -10,7 +10,7 @@ import pytest
 
 from reyn.cli.ages import age_text
 from reyn.cli.app import COMMANDS, app
-from reyn.kernel.ports import SystemClock
+from reyn.kernel.runtime_types import SystemClock
 from tests.cli.support import IN, write_answers
 from tests.support import finish, go, write_skill
 

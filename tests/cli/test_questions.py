@@ -15,7 +15,7 @@ from reyn.cli import people
 from reyn.journal import Event
 from reyn.journal.kinds import Question
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.ports import LATER
+from reyn.kernel.runtime_types import LATER
 from reyn.runs.questions import parse_reply
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question

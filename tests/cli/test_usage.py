@@ -150,3 +150,26 @@ def test_a_budget_in_money_is_raised_in_units_of_its_currency(here: Path, reyn):
 def test_amounts_are_written_exactly(nano: int, text: str, plain: str):
     assert money_text(nano, "USD") == text
     assert amount_text(nano) == plain
+
+
+class Dying(Priced):
+    async def complete(self, request):
+        raise KeyboardInterrupt
+
+
+def test_interrupted_calls_are_listed_with_the_commands_that_settle_them(here: Path, reyn):
+    write_skill(here, "s", {"a": ["end"]})
+    with SyncRuntime.open(here, model=Dying([])) as rt, pytest.raises(KeyboardInterrupt):
+        rt.run("s", {"text": "in"}, run_id="dead")
+    text = reyn("usage").out
+    assert "reserved: run dead: " in text
+    assert "(its process ended during a call, which is charged in full)" in text
+    assert "next: reyn resume dead, or reyn cancel dead" in text
+    [reserved] = reyn("usage", "--json").json["reserved"]
+    assert (reserved["run"], reserved["is_executing"], reserved["currency"]) == ("dead", False, "USD")
+    [check] = [one for one in reyn("doctor", "--json").json["checks"] if one["name"] == "budgets"]
+    assert check["health"] == "warning"
+    assert "`dead`" in check["text"]
+    assert reyn("cancel", "dead").code == 0
+    assert "reserved" not in reyn("usage").out
+    assert "1 call without a reported usage, charged in full" in reyn("usage").out

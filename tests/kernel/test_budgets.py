@@ -15,6 +15,7 @@ from reyn.errors import LimitUnknown, ModelTimeout, RateLimited, RunNotResumable
 from reyn.journal import Balance, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
 from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel import budgets as budgets_module
 from reyn.kernel import llm_call_recorder
 from reyn.kernel.limits import refusal_reason
 from reyn.models import ModelAnswer, ModelRequest
@@ -370,6 +371,40 @@ def test_cancelling_a_run_whose_process_died_releases_its_reservation(project: P
     assert project.is_sound()
 
 
+class Dying(Provider):
+    """Ends the process during the call."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        raise KeyboardInterrupt
+
+
+def test_a_call_does_not_wait_for_a_run_that_no_process_executes(project: Project, monkeypatch: pytest.MonkeyPatch):
+    async def no_wait(_: float) -> None:
+        raise AssertionError("it waits for a run that releases nothing")
+
+    monkeypatch.setattr(budgets_module, "_sleep", no_wait)
+    bound = bound_of(project)
+    budgets = {"day": {"tokens": 2 * bound - 1}}
+    with pytest.raises(KeyboardInterrupt):
+        project.run("s", [], model=Dying([]), run_id="dead", budgets=budgets)
+    model = Provider([go("b"), finish()])
+    result = project.run("s", [], model=model, run_id="second", budgets=budgets)
+    assert (result.status, len(model.requests)) == ("limited", 0)
+    assert "run `dead` was interrupted during a call, which is charged in full" in result.reason
+    assert "`reyn resume dead` continues it, `reyn cancel dead` ends it" in result.reason
+    [refused] = project.events("budget_refused", run_id="second")
+    assert refused["holders"] == [{"run": "dead", "amount": bound, "interrupted": True}]
+    with project.open([]) as rt:
+        [reserved] = rt.usage().reserved
+        assert (reserved.run, reserved.tokens, reserved.is_executing) == ("dead", bound, False)
+        rt.cancel("dead")
+        assert rt.usage().reserved == ()
+    assert project.journal.balance(f"day:{TODAY}") == Balance(bound, reservation(project, run_id="dead").cost or 0)
+    with project.open([], model=model) as rt:
+        assert rt.resume("second", raise_limits={"day_tokens": 10 * bound}).ok
+        assert rt.replay("second").status == "finished"
+
+
 # -- nested runs ----------------------------------------------------------------------------------------------
 
 
@@ -624,3 +659,19 @@ def test_a_replay_needs_no_prices(project: Project, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Prices, "of", of)
     assert project.is_sound()
+
+
+def test_a_fork_has_no_warnings_of_its_origin(project: Project):
+    budgets = {"run": {"tokens": 100_000}}
+    origin = project.run("s", [], model=Provider([go("b"), finish()], None), budgets=budgets)
+    assert len(origin.warnings) == 2
+    second = [event.seq for event in project.journal.read("k") if event.kind == "phase_started"][1]
+    with project.open([], model=Provider([finish()])) as rt:
+        assert rt.fork("k", at=second, run_id="f").warnings == ()
+
+
+def test_missing_usage_of_a_model_that_costs_nothing_is_no_warning_under_a_budget_of_money(project: Project):
+    model = Provider([go("b"), finish()], None)
+    model.price = PriceSettings(0, 0)
+    result = project.run("s", [], model=model, budgets={"run": {"cost": 1}})
+    assert (result.ok, result.warnings) == (True, ())

@@ -12,7 +12,7 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.journal import MemoryJournal
-from reyn.kernel.ports import LATER
+from reyn.kernel.runtime_types import LATER
 from reyn.ops import Call, Env, Plan
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, result

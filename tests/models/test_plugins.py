@@ -12,7 +12,7 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.config import ModelSettings
-from reyn.errors import AdapterInvalid, ModelUnknown, SecretRefused
+from reyn.errors import AdapterInvalid, ModelUnknown, ModelUntrusted, SecretRefused
 from reyn.journal import MemoryJournal
 from reyn.models import Model
 from reyn.models.roster import Roster
@@ -170,6 +170,20 @@ def test_an_untrusted_project_loads_no_code(project: Path):
     assert {want.key for want in loaded.trust.ignored} == {"model", "models.a", "models.b", "models.c"}
     assert load_project(project, trust=True).config.model == reference(project)
     assert load_project(project, {"model": reference(project)}, trust=False).config.model == reference(project)
+
+
+@pytest.mark.parametrize("named", ["a", "alias", "{reference}"])
+def test_an_untrusted_project_names_the_trust_that_its_model_needs(project: Path, named: str):
+    code = reference(project)
+    named = named.format(reference=code)
+    (project / "reyn.yaml").write_text(f"model: '{named}'\nmodels:\n  a: {{model: '{code}'}}\n  alias: a\n")
+    with SyncRuntime.open(project, trust=False) as rt:
+        with pytest.raises(ModelUntrusted, match=rf"not trusted.*load {code} \(reyn\.yaml:") as refused:
+            rt.run("s", {"text": "in"})
+        assert "`reyn trust`" in (refused.value.hint or "")
+        assert any("not trusted" in status.why for status in rt.models())
+    with SyncRuntime.open(project, trust=True) as rt:
+        assert rt.run("s", {"text": "in"}).ok
 
 
 def test_an_untrusted_project_uses_no_credentials_of_the_environment(tmp_path: Path):

@@ -149,7 +149,7 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
                 ids=CountingIds(),
                 ops=[points.wrap(op, "op", ("perform",))],
             )
-            runtime._executor.polling = InboxPolling(seconds=0)  # the same points every time
+            runtime._executor.polling = InboxPolling(seconds=0, busy_seconds=3600)  # the same points every time
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")
                 if result.status == "waiting":
@@ -206,7 +206,7 @@ def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, requ
                 ids=CountingIds(),
                 ops=[points.wrap(op, "op", ("perform",))],
             )
-            runtime._executor.polling = InboxPolling(seconds=0)
+            runtime._executor.polling = InboxPolling(seconds=0, busy_seconds=3600)
             asked = ""
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")

@@ -210,7 +210,7 @@ def test_yaml_1_1_booleans_are_strings_in_the_documented_form(tmp_path: Path):
         "phases/cost.md": phase("cost", "can_finish: yes\n"),
         "phases/price.md": phase("price"),
     }
-    with pytest.raises(SkillInvalid, match="Expected `bool`, got `str`"):
+    with pytest.raises(SkillInvalid, match="`can_finish` must be `true` or `false`, not 'yes'"):
         load_skill(write(tmp_path, older=False, files={**BARE, **files}))
 
 

@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Event
-    from reyn.kernel.ports import People
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.runtime_types import People, RunResult
     from reyn.models import Delta as ModelDelta
     from reyn.runtime import OSRuntime
     from reyn.skills import Skill
@@ -217,6 +216,10 @@ class Conversation:
         """Stop the reply in progress; the conversation goes on. Completed ops stay."""
         with suppress(RunNotResumable):
             self._runtime.abort_turn(self.run_id, reason, partial="".join(self._partial))
+
+    def rename(self, title: str) -> None:
+        """Give the conversation a title; an empty one removes it."""
+        self._runtime.rename(self.run_id, title, by=self._by)
 
     def answer(self, question: QuestionAsked, value: Any, *, is_text: bool = False) -> None:
         """Reply to a question of the conversation or of one of its runs.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reyn._version import __version__
+from reyn.cli.groups import CommandGroup
 from reyn.cli.interrupts import INTERRUPTED
 from reyn.cli.terminal import is_plain
 from reyn.errors import InternalError, ReynError, SkillNotFound, UsageError
@@ -31,7 +32,7 @@ COMMANDS = {
     "frame": "Show the exact prompt of a skill or of a run.",
     "context": "Show where the tokens of a run's prompts went.",
     "chat": "Talk with an agent that can run skills.",
-    "chats": "List conversations, or search them.",
+    "chats": "List, search, show, rename and delete conversations.",
     "agent": "Create, list, show and remove agents.",
     "memory": "List, show, edit, remove and search what agents remember.",
     "run": "Start a run of a skill.",
@@ -80,7 +81,7 @@ def _pipe_closed() -> Iterator[None]:
         raise _PipeClosed from error
 
 
-class LazyGroup(click.Group):
+class LazyGroup(CommandGroup):
     """A group that knows its commands by name and summary, and imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -91,16 +92,6 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(f"reyn.cli.commands.{_MODULES.get(cmd_name, cmd_name)}").command
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            from reyn.documents import nearest
-
-            ctx.fail(f"no such command `{name}`. {nearest(name, COMMANDS)}".strip())
-        return super().resolve_command(ctx, args)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _pipe_closed():  # `--help` prints here
@@ -179,9 +170,21 @@ def _usage_error(error: click.ClickException) -> UsageError:
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return UsageError(_lower_first(message))
+    if isinstance(error, click.NoSuchOption):
+        message = _argument_hint(context, error.option_name) or message
     usage = context.get_usage().removeprefix("Usage: ")
     hint = f"See `{context.command_path} --help`."
     return UsageError(_lower_first(message), usage=" ".join(usage.split()), hint=hint)
+
+
+def _argument_hint(context: click.Context, option: str) -> str:
+    """Return the message for an option that has the name of an argument: `--input` instead of `INPUT`."""
+    word = option.lstrip("-").replace("-", "_")
+    for parameter in context.command.params:
+        if isinstance(parameter, click.Argument) and parameter.name in (word, f"{word}s"):
+            name = parameter.human_readable_name.strip("[].")
+            return f"no such option '{option}': {name} is an argument; pass its value without '{option}'"
+    return ""
 
 
 def _lower_first(text: str) -> str:

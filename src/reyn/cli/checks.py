@@ -1,4 +1,4 @@
-"""The checks of `reyn doctor`: Python, SQLite, state folder, disk, sandbox, models, configuration, trust, journal."""
+"""The checks of `reyn doctor`, of the machine and of the project."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from reyn.errors import (
     UserConfigUnavailable,
 )
 from reyn.journal.formats import FORMAT
+from reyn.journal.reservations import open_reservations
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
 from reyn.runtime.os_runtime import OSRuntime
@@ -30,6 +31,8 @@ from reyn.runtime.project import STATE, Project
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from reyn.errors import Finding
 
 Health = Literal["ok", "warning", "broken"]
 
@@ -39,6 +42,7 @@ _SQLITE = (3, 51, 3)
 not."""
 _LOW_DISK = 1_000_000_000
 _FULL_DISK = 10_000_000
+_MAX_LISTED = 5
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -68,6 +72,7 @@ def run_checks(root: Path) -> list[Check]:
         check_config(root),
         check_trust(root),
         check_journal(root),
+        check_budgets(root),
     ]
 
 
@@ -129,13 +134,14 @@ def check_models() -> Check:
 def check_config(root: Path) -> Check:
     try:
         loaded = load_project(root)
-        OSRuntime(Project(root, loaded.config, trust=loaded.trust)).check_config()
+        project = Project(root, loaded.config, trust=loaded.trust)
+        OSRuntime(project).check_config()
     except ConfigInvalid as error:
-        return Check(
-            "config", "broken", "; ".join(str(finding) for finding in error.findings), full_hint(error.code, error.hint)
-        )
+        return Check("config", "broken", "; ".join(map(_one_line, error.findings)), full_hint(error.code, error.hint))
     except (ConfigError, ModelError) as error:
         return Check("config", "broken", error.message, full_hint(error.code, error.hint))
+    if warnings := list(project.budget_warnings()):
+        return Check("config", "warning", "; ".join(warnings), "Fix the name; the budget applies to no run.")
     model = loaded.config.model
     if not model:
         return Check("config", "ok", "valid, no default model", "Set `model:` in reyn.yaml, or pass --model.")
@@ -174,6 +180,32 @@ def check_journal(root: Path) -> Check:
         return Check("journal", "warning", "its origin is not checked: the user's key cannot be stored", hint)
     mode = "read-only" if is_read_only else f"format {FORMAT}"
     return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {path}")
+
+
+def _one_line(finding: Finding) -> str:
+    return str(finding).replace("\n  ", ": ")
+
+
+def check_budgets(root: Path) -> Check:
+    """Check that no run was interrupted during a model call: its reservation counts until it is settled."""
+    path = root / STATE / "journal.db"
+    if not path.is_file() or not path.stat().st_size:
+        return Check("budgets", "ok", "nothing is reserved")
+    try:
+        journal = SqliteJournal(path.parent, is_read_only=not os.access(path.parent, os.W_OK))
+        try:
+            found = open_reservations(journal)
+        finally:
+            journal.close()
+    except JournalError:  # the check of the journal reports it
+        return Check("budgets", "ok", "unknown, the journal cannot be read")
+    lost = [one for one in found if not one.is_executing]
+    if not lost:
+        return Check("budgets", "ok", f"{len(found)} calls in progress" if found else "nothing is reserved")
+    listed = ", ".join(f"`{one.run_id}` ({one.reserved.tokens:,} tokens)" for one in lost[:_MAX_LISTED])
+    more = f" and {len(lost) - _MAX_LISTED} more" if len(lost) > _MAX_LISTED else ""
+    text = f"interrupted during a model call, which counts against budgets in full: {listed}{more}"
+    return Check("budgets", "warning", text, "Continue or end each: reyn resume RUN, or reyn cancel RUN")
 
 
 def _dotted(version: tuple[int, ...]) -> str:

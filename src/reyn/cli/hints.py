@@ -35,7 +35,7 @@ COMMANDS = {
     "RYN418": "`reyn verify RUN` checks a run, `reyn export RUN FILE` writes it.",
     "RYN421": "`reyn fork RUN` continues after its last visit; `reyn rerun RUN` starts from the beginning.",
     "RYN422": "`reyn import FILE --max-bytes N` raises the limit on the total size.",
-    "RYN426": "`reyn chats` lists conversations, `reyn chats --messages RUN` the messages of one.",
+    "RYN426": "`reyn chats` lists conversations, `reyn chats show RUN` the messages of one.",
     "RYN501": "`--model NAME` selects a model for one command; `reyn models` lists the configured models.",
     "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
     "RYN502": "`reyn init` and `reyn new skill` create examples.",

@@ -103,9 +103,12 @@ def limit_text(limit: str, value: int) -> str:
     return amount_text(value) if limit.endswith("_cost") else str(value)
 
 
-def used_text(result: RunResult) -> str:
-    """Format the tokens of a run, and their cost if a price is known."""
+def used_text(result: RunResult, unreported: int) -> str:
+    """Format the tokens of a run, the number of model calls without a reported usage, and the cost if it is known."""
     tokens, cost = tokens_text(result.usage), result.cost
+    if unreported:
+        calls = "1 model call" if unreported == 1 else f"{unreported} model calls"
+        tokens = f"{tokens} + {calls} without a reported usage" if result.usage.total else "tokens not reported"
     if cost is None or not cost.currency:
         return tokens
     amount = money_text(int(cost.amount.scaleb(9)), cost.currency)
@@ -157,8 +160,18 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
     return fields | {"hint": full_hint(result.code, result.hint), "warnings": warnings}
 
 
-def print_result(result: RunResult, *, took: str, files: Mapping[str, str], action: NextAction | None) -> None:
-    """Print the result of a run: status, artifact, usage, changed files, warnings and the next action."""
+def print_result(
+    result: RunResult, *, took: str, unreported: int, files: Mapping[str, str], action: NextAction | None
+) -> None:
+    """Print the result of a run: status, artifact, usage, changed files, warnings and the next action.
+
+    Args:
+        result: The result.
+        took: The duration of the run.
+        unreported: The number of model calls without a reported usage.
+        files: The files that the run changed.
+        action: The next action.
+    """
     is_approval = result.question is not None and result.question.is_approval
     awaited = f" for {'approval' if is_approval else 'input'}" if result.status == "waiting" else ""
     line = coloured(result.status) + awaited
@@ -180,7 +193,7 @@ def print_result(result: RunResult, *, took: str, files: Mapping[str, str], acti
         echo_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     if result.path:
         click.echo(f"path: {clean(' → '.join(result.path))}")
-    click.echo(f"used: {used_text(result)}, {took}")
+    click.echo(f"used: {used_text(result, unreported)}, {took}")
     if files:
         click.echo(f"files: {_file_list(files)}")
     for warning in result.warnings:

@@ -18,7 +18,7 @@ import click
 from reyn.cli.output import clean, short
 from reyn.errors import ReplyInvalid
 from reyn.kernel.inbox import answer_error
-from reyn.kernel.ports import LATER
+from reyn.kernel.runtime_types import LATER
 from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:

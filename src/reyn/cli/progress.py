@@ -62,6 +62,11 @@ class Progress:
         self._received = 0
 
     @property
+    def unreported(self) -> int:
+        """The number of model calls without a reported usage."""
+        return self._timeline.unreported
+
+    @property
     def took(self) -> int:
         """Microseconds since the command started to execute the run."""
         return int((time.monotonic() - self._started) * 1_000_000)
@@ -135,7 +140,7 @@ class Progress:
     def _is_shown(self, entry: Entry) -> bool:
         match entry.type:
             case "turn":
-                return bool(entry.data["turn"] > 1 or entry.data["tokens"])
+                return bool(entry.data["tokens"])
             case "question":  # `TerminalPeople` prints the question
                 return self._people is None
             case "answered" if self._people is not None:

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
-from reyn.documents import read_error
+from reyn.documents import JsonError, decode_json, read_error
 from reyn.errors import InputInvalid, ProjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -143,10 +142,11 @@ def parse_input(argument: str | None) -> Any:
     """Return text as it is and a JSON object decoded; `-` reads standard input, `@FILE` a file."""
     if argument is None:
         return None
-    text = argument
+    text, source = argument, "the input"
     if argument == "-":
-        text = _read_stdin()
+        text, source = _read_stdin(), "standard input"
     elif argument.startswith("@"):
+        source = f"`{argument[1:]}`"
         try:
             text = Path(argument[1:]).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -157,10 +157,10 @@ def parse_input(argument: str | None) -> Any:
     if not text.lstrip().startswith("{"):
         return text
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+        return decode_json(text)
+    except JsonError as error:
         raise InputInvalid(
-            f"the input starts with a brace but is not a JSON object: {error}",
+            f"{source} starts with a brace but is not valid JSON: {error}",
             hint='Fix the JSON. To pass literal text, use {"text": "…"}.',
         ) from error
 

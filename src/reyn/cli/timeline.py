@@ -80,6 +80,7 @@ class Timeline:
     Attributes:
         activity: What the run does after its last event.
         tokens: The tokens used so far.
+        unreported: The number of model calls whose usage the model did not report.
     """
 
     def __init__(self, content: Callable[[str], bytes], phase_of: Callable[[str], str] = lambda _: "") -> None:
@@ -88,6 +89,7 @@ class Timeline:
         self._runs: dict[str, _Run] = {}
         self.activity = ""
         self.tokens = 0
+        self.unreported = 0
 
     def add(self, event: Event) -> Entry | None:
         """Return the entry of the next event, or `None` if it has none."""
@@ -220,6 +222,7 @@ class Timeline:
     def _turn_line(self, turn: int, usage: kinds.Usage | None, took: int | None, run: _Run) -> _Line:
         used = usage.total if usage else 0
         self.tokens += used
+        self.unreported += usage is None
         parts = [f"turn {turn}"]
         parts += [f"{used:,} tokens"] if usage else []
         data: dict[str, Any] = {"turn": turn, "tokens": used}

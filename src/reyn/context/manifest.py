@@ -105,6 +105,9 @@ class PhaseContext(NamedTuple):
     asks_handoff: bool = False
 
 
+_NO_HANDOFFS = PhaseContext()
+
+
 def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
     """Combine the `context` of a phase, its skill and the project.
 
@@ -116,6 +119,8 @@ def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
         ordinal: The rank of the phase by first visit, which `default` looks up.
         levels: The values of `context`, the innermost first; `None` where it is absent.
     """
+    if levels.count(None) == len(levels):
+        return _NO_HANDOFFS
     manifest: PhaseManifest | None = None
     asks = False
     for level in reversed(levels):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta
-    from reyn.kernel.nesting import RunScope
+    from reyn.kernel.sub_runs import RunScope
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import OSRuntime

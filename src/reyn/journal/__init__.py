@@ -20,6 +20,7 @@ from reyn.journal.port import (
     InboxMessage,
     Journal,
     RaiseLimit,
+    Rename,
     ReportRun,
     Say,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "Journal",
     "MemoryJournal",
     "RaiseLimit",
+    "Rename",
     "ReportRun",
     "RunRow",
     "Say",

@@ -11,13 +11,13 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from reyn.journal.port import Batch
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from reyn.journal.canonical import Blob
     from reyn.journal.event import Event
@@ -30,7 +30,8 @@ _YIELD_SECONDS = 0.005
 class SharedCommits:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._active_runs = 0
+        self.active_runs = 0
+        """The number of runs and concurrent sub-runs that execute now."""
         self._lock = threading.Lock()
         self._queue: list[_Append] = []
         self._is_busy = False
@@ -40,24 +41,18 @@ class SharedCommits:
     @contextmanager
     def active_sub_run(self) -> Iterator[None]:
         """Count a sub-run that executes beside others."""
-        self._active_runs += 1
+        self.active_runs += 1
         try:
             yield
         finally:
-            self._active_runs -= 1
+            self.active_runs -= 1
 
-    @asynccontextmanager
-    async def active_run(self) -> AsyncIterator[None]:
+    def active_run(self) -> AbstractAsyncContextManager[None]:
         """Count a run as active, so that its appends are shared with those of other active runs."""
-        self._active_runs += 1
-        try:
-            await asyncio.sleep(0)  # runs that start together are all counted before the first of them commits
-            yield
-        finally:
-            self._active_runs -= 1
+        return _ActiveRun(self)
 
     async def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob]) -> int:
-        if self._active_runs <= 1 and not self._is_busy:
+        if self.active_runs <= 1 and not self._is_busy:
             seq = self._journal.append(run_id, expected_seq, events, blobs)
             await self._yield_to_loop()
             return seq
@@ -112,6 +107,24 @@ class SharedCommits:
         for loop, settled in outcomes.items():
             with suppress(RuntimeError):  # the loop is closed: nothing waits there any more
                 loop.call_soon_threadsafe(_settle, settled)  # one wake-up for all runs of a loop
+
+
+class _ActiveRun(AbstractAsyncContextManager[None]):
+    """Counts a run as active. A class, because `@asynccontextmanager` costs more than the rest of it."""
+
+    def __init__(self, commits: SharedCommits) -> None:
+        self._commits = commits
+
+    async def __aenter__(self) -> None:
+        self._commits.active_runs += 1
+        try:
+            await asyncio.sleep(0)  # runs that start together are all counted before the first of them commits
+        except BaseException:
+            self._commits.active_runs -= 1
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._commits.active_runs -= 1
 
 
 class _Append:

@@ -11,10 +11,10 @@ from reyn.journal.canonical import canonical
 from reyn.journal.kinds import Charge
 from reyn.journal.projections import RunRow
 
-FORMAT = 6
+FORMAT = 7
 """The current format. Format 1 has no sub-runs, forks and questions in `runs`; format 2 has only the ids of questions;
-format 3 has no mark of imported runs; format 4 has no `owners`; format 5 has no spending. All are upgraded when the
-database is opened for writing, and stay readable in read-only mode."""
+format 3 has no mark of imported runs; format 4 has no `owners`; format 5 has no spending; format 6 has no `spent` in
+`runs`. All are upgraded when the database is opened for writing, and stay readable in read-only mode."""
 
 SCHEMA = """
 CREATE TABLE runs (
@@ -24,7 +24,7 @@ CREATE TABLE runs (
     started INTEGER NOT NULL, updated INTEGER NOT NULL, parent TEXT NOT NULL DEFAULT '',
     fork_of TEXT NOT NULL DEFAULT '', fork_seq INTEGER NOT NULL DEFAULT 0,
     wait TEXT NOT NULL DEFAULT '', messages_taken INTEGER NOT NULL DEFAULT 0, imported TEXT NOT NULL DEFAULT '',
-    charge TEXT NOT NULL DEFAULT '', reserved TEXT NOT NULL DEFAULT '');
+    charge TEXT NOT NULL DEFAULT '', reserved TEXT NOT NULL DEFAULT '', spent TEXT NOT NULL DEFAULT '');
 CREATE TABLE events (
     run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
     data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
@@ -57,10 +57,23 @@ FIELDS = (
     "charge", "reserved",
 )  # fmt: skip
 ROW = ", ".join(FIELDS)
+INSERT = f"INSERT INTO runs ({ROW}, spent) VALUES (?{', ?' * len(FIELDS)})"  # noqa: S608 - constants
 _LAST_WAIT = """CASE WHEN wait = '' THEN '' ELSE coalesce((
     SELECT json_extract(CAST(data AS TEXT), '$.wait') FROM events
     WHERE events.run = runs.id AND kind = 'wait_opened' ORDER BY seq DESC LIMIT 1), '') END"""
-_MUTABLE = ("seq", "hash", "status", "phase", "reason", "updated", "wait", "messages_taken", "charge", "reserved")
+_MUTABLE = (
+    "seq",
+    "hash",
+    "status",
+    "phase",
+    "reason",
+    "updated",
+    "wait",
+    "messages_taken",
+    "charge",
+    "reserved",
+    "spent",
+)
 UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in _MUTABLE)} WHERE id = ? AND seq = ?"  # noqa: S608 - constants
 COLUMNS = {
     1: f"{', '.join(FIELDS[:10])}, '', '', 0, '', 0, '', '', ''",
@@ -69,12 +82,15 @@ COLUMNS = {
     4: f"{', '.join(FIELDS[:16])}, '', ''",
     5: f"{', '.join(FIELDS[:16])}, '', ''",
     6: ROW,
+    7: ROW,
 }
 """The columns to select for a row, by the format of the database."""
 _ADD_IMPORTED = "ALTER TABLE runs ADD COLUMN imported TEXT NOT NULL DEFAULT '';"
-_ADD_CHARGES = """
+_ADD_SPENT = "ALTER TABLE runs ADD COLUMN spent TEXT NOT NULL DEFAULT '';"
+_ADD_CHARGES = f"""
         ALTER TABLE runs ADD COLUMN charge TEXT NOT NULL DEFAULT '';
         ALTER TABLE runs ADD COLUMN reserved TEXT NOT NULL DEFAULT '';
+        {_ADD_SPENT}
 """
 UPGRADES = {
     1: f"""
@@ -96,6 +112,7 @@ UPGRADES = {
     3: _ADD_IMPORTED + _ADD_CHARGES,
     4: _ADD_CHARGES,
     5: _ADD_CHARGES,
+    6: _ADD_SPENT,
 }
 
 

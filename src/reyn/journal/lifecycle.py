@@ -97,7 +97,9 @@ def _expire(life: L, _: kinds.WaitExpired) -> L:
     return life if life.status in ENDED else replace(life, status="running", reason="")
 
 
-def _take_message(life: L, body: kinds.LimitRaised | kinds.MessageRefused | kinds.MemoryChanged) -> L:
+def _take_message(
+    life: L, body: kinds.LimitRaised | kinds.MessageRefused | kinds.MemoryChanged | kinds.ConversationRenamed
+) -> L:
     return replace(life, messages_taken=body.message)
 
 
@@ -163,6 +165,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.LimitRaised: _take_message,
     kinds.MessageRefused: _take_message,
     kinds.MemoryChanged: _take_message,
+    kinds.ConversationRenamed: _take_message,
     kinds.MessageQueued: _queue_message,
     kinds.TurnAborted: _abort_turn,
     kinds.PhaseStarted: _enter_phase,

@@ -171,6 +171,9 @@ class MemoryJournal:
     def charges(self, since: str = "") -> list[SpendRow]:
         return [row for key, row in sorted(self._charges.items()) if row.day >= since]
 
+    def reserving(self) -> list[RunRow]:
+        return [row for row in self._rows.values() if row.reserved is not None and not row.imported]
+
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         wanted = {run_id for run_id in run_ids if run_id in self._rows}
         if claimed := wanted & self._claims:

@@ -87,6 +87,13 @@ class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     by: str = ""
 
 
+class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Give a conversation a title; an empty one removes it."""
+
+    title: str
+    by: str = ""
+
+
 class ReportRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Report to a conversation that a background run which it started has ended. `text` is the message about it."""
 
@@ -97,7 +104,7 @@ class ReportRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     answers: int = 0
 
 
-InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | ReportRun
+InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun
 
 PAYLOADS: dict[str, type[InboxPayload]] = {
     "cancel": Cancel,
@@ -106,6 +113,7 @@ PAYLOADS: dict[str, type[InboxPayload]] = {
     "raise_limit": RaiseLimit,
     "answer": Answer,
     "say": Say,
+    "rename": Rename,
     "report_run": ReportRun,
 }
 """Payload types by the name under which they are stored."""
@@ -224,6 +232,10 @@ class Journal(Protocol):
 
     def charges(self, since: str = "") -> list[SpendRow]:
         """Return what model calls were charged from a day on, oldest first. Imported runs are not included."""
+        ...
+
+    def reserving(self) -> list[RunRow]:
+        """Return the rows of runs with an open reservation. Imported runs are not included."""
         ...
 
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:

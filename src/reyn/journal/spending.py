@@ -7,7 +7,7 @@ journal cannot exceed it together. Spending outlives its run: deleting a run doe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ class Balance(msgspec.Struct, frozen=True):
     reserved_cost: int = 0
 
 
-class SpendRow(msgspec.Struct, frozen=True):
+class SpendRow(msgspec.Struct, frozen=True, array_like=True):
     """The charges of one run on one day for one model.
 
     Attributes:
@@ -103,11 +103,6 @@ class Postings(NamedTuple):
     accounts: dict[str, Posting]
     rows: list[SpendRow]
 
-    @property
-    def capped(self) -> list[str]:
-        """The accounts whose caps are to be checked."""
-        return [account for account, posting in self.accounts.items() if posting.draw is not None]
-
 
 def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: Sequence[Body]) -> Postings | None:
     """Return the effects of a run's events on spending; `None` if they have none.
@@ -121,24 +116,21 @@ def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: S
     Raises:
         EventInvalid: A settlement without its reservation, or a second reservation.
     """
-    found: Postings | None = None
+    accounts: dict[str, Posting] = {}
+    rows: list[SpendRow] = []
     for body in bodies:
-        kind = type(body)
-        if kind is not BudgetReserved and kind is not BudgetSettled:
-            continue
-        found = found or Postings({}, [])
-        if isinstance(body, BudgetReserved):
+        if type(body) is BudgetReserved:
             if reserved is not None:
                 raise EventInvalid(f"run `{run_id}` reserves a budget for `{body.call}` before `{reserved.call}` ends")
             reserved = body
-            _reserve(found.accounts, body)
-        elif isinstance(body, BudgetSettled):
+            _reserve(accounts, body)
+        elif type(body) is BudgetSettled:
             if reserved is None or (reserved.call, reserved.attempt) != (body.call, body.attempt):
                 raise EventInvalid(f"run `{run_id}` settles call `{body.call}`, for which nothing is reserved")
-            _settle(found.accounts, reserved, body)
-            found.rows.append(_row(run_id, skill, reserved, body))
+            _settle(accounts, reserved, body)
+            rows.append(_row(run_id, skill, reserved, body))
             reserved = None
-    return found
+    return Postings(accounts, rows) if accounts or rows else None
 
 
 def _reserve(accounts: dict[str, Posting], reserved: BudgetReserved) -> None:
@@ -154,13 +146,13 @@ def _reserve(accounts: dict[str, Posting], reserved: BudgetReserved) -> None:
 
 
 def _settle(accounts: dict[str, Posting], reserved: BudgetReserved, settled: BudgetSettled) -> None:
-    tokens, cost, usage = reserved.tokens, reserved.cost or 0, settled.usage.total
+    tokens, cost, usage, charged = reserved.tokens, reserved.cost or 0, settled.usage.total, settled.cost or 0
     for draw in reserved.draws:
         posting = accounts.get(draw.account)
         if posting is None:
             posting = accounts[draw.account] = Posting()
         posting.tokens += usage
-        posting.cost += settled.cost or 0
+        posting.cost += charged
         posting.reserved_tokens -= tokens
         posting.reserved_cost -= cost
 
@@ -182,10 +174,16 @@ def _row(run_id: str, skill: str, reserved: BudgetReserved, settled: BudgetSettl
     )
 
 
-def in_full(reserved: BudgetReserved) -> BudgetSettled:
-    """Return the settlement of a call whose outcome is unknown: the provider may have charged all of it."""
+def in_full(reserved: BudgetReserved, basis: Literal["no_usage", "unknown"] = "unknown") -> BudgetSettled:
+    """Return the settlement of a call whose usage or outcome is unknown: the provider may have charged all of it."""
     usage = Usage(reserved.input_tokens, reserved.output_tokens)
-    return BudgetSettled(reserved.call, reserved.attempt, usage, "unknown", reserved.cost)
+    return BudgetSettled(reserved.call, reserved.attempt, usage, basis, reserved.cost)
+
+
+def not_billed(reserved: BudgetReserved) -> BudgetSettled:
+    """Return the settlement of a call that was not sent, or that the provider rejected."""
+    cost = None if reserved.cost is None else 0
+    return BudgetSettled(reserved.call, reserved.attempt, Usage(), "not_billed", cost)
 
 
 def check_cap(posting: Posting, after: Balance) -> None:
@@ -194,13 +192,12 @@ def check_cap(posting: Posting, after: Balance) -> None:
     if draw is None:
         return
     tokens, cost = posting.needed
-    found = (
-        ("tokens", draw.tokens, after.tokens, after.reserved_tokens, tokens),
-        ("cost", draw.cost, after.cost, after.reserved_cost, cost),
-    )
-    for unit, cap, used, reserved, needed in found:
-        if cap is not None and used + reserved > cap:
-            raise BudgetExceeded(draw.account, f"{draw.scope}_{unit}", cap, used, reserved - needed, needed)
+    if draw.tokens is not None and after.tokens + after.reserved_tokens > draw.tokens:
+        others = after.reserved_tokens - tokens
+        raise BudgetExceeded(draw.account, f"{draw.scope}_tokens", draw.tokens, after.tokens, others, tokens)
+    if draw.cost is not None and after.cost + after.reserved_cost > draw.cost:
+        others = after.reserved_cost - cost
+        raise BudgetExceeded(draw.account, f"{draw.scope}_cost", draw.cost, after.cost, others, cost)
 
 
 def run_accounts(run_id: str) -> tuple[str, str]:

@@ -37,6 +37,7 @@ from reyn.journal.formats import (
     COLUMNS,
     FIELDS,
     FORMAT,
+    INSERT,
     OWNERS,
     ROW,
     SCHEMA,
@@ -60,7 +61,16 @@ from reyn.journal.port import (
 )
 from reyn.journal.projections import RunRow, project, rebuild
 from reyn.journal.spending import Balance, SpendRow, postings
-from reyn.journal.spending_tables import balance_of, charges_since, check_caps, close_accounts, post
+from reyn.journal.spending_tables import (
+    Accounts,
+    add_charges,
+    balance_of,
+    charges_since,
+    close_accounts,
+    decode_spent,
+    encode_spent,
+    store_charges,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -82,10 +92,11 @@ _MAX_MARKS = 100
 
 
 class _Head(NamedTuple):
-    """A run's key in the database, and its row."""
+    """A run's key in the database, its row, and the charges in it."""
 
     key: int
     row: RunRow
+    spent: tuple[SpendRow, ...] = ()
 
 
 class Owner(Protocol):
@@ -119,7 +130,7 @@ class SqliteJournal:
         self._read_lock = threading.Lock()
         self._stored_hashes: OrderedDict[str, None] = OrderedDict()
         self._heads: OrderedDict[str, _Head] = OrderedDict()
-        self._known_version = 0
+        self._data_version = self._known_version = -1
         self._commits = 0
         self._is_open = True
         with self._errors:
@@ -127,6 +138,7 @@ class SqliteJournal:
                 restrict(folder, self.path)
             self._writer = connect(self.path, is_read_only=is_read_only)
             self._transaction = Transaction(self._writer)
+            self._accounts = Accounts(self._writer)
             self._prepare()
             self._reader = connect(self.path, is_read_only=is_read_only)
 
@@ -144,12 +156,13 @@ class SqliteJournal:
                 self._store_large_blobs(batches)
             heads: dict[str, _Head] = {}
             with self._write():
-                self._forget_if_deleted()
+                self._forget_if_changed()
                 results = [self._store(batch, heads) for batch in batches]
                 accepted = [batch for batch, result in zip(batches, results, strict=True) if isinstance(result, int)]
                 blobs = self._new_blobs(accepted)
                 self._store_blobs(blobs)
             self._update_caches(blobs, heads)
+            self._accounts.commit()
             self._commits += 1
             if self._commits % _COMMITS_PER_CHECKPOINT == 0:
                 self._checkpoint()
@@ -165,7 +178,7 @@ class SqliteJournal:
         heads: dict[str, _Head] = {}
         with self._write_lock, self._errors:
             with self._write():
-                self._forget_if_deleted()
+                self._forget_if_changed()
                 for batch in batches:
                     if self._head(self._writer, batch.run_id) is not None:
                         raise AppendConflict(f"run `{batch.run_id}` exists already")
@@ -194,7 +207,8 @@ class SqliteJournal:
         Nothing is charged for an imported run: it was paid for elsewhere.
         """
         head = heads.get(batch.run_id) or self._heads.get(batch.run_id)
-        if head is None or head.row.seq != batch.expected_seq:
+        is_first = batch.expected_seq == 0 and batch.events and head is None  # `_store_row` finds an existing run
+        if not is_first and (head is None or head.row.seq != batch.expected_seq):
             head = self._head(self._writer, batch.run_id)
         try:
             point = fork_point(batch) if head is None else None
@@ -209,44 +223,50 @@ class SqliteJournal:
             after = project(head.row if head else None, batch.events, bodies, origin)
             reserved = head.row.reserved if head else None
             found = None if is_imported else postings(batch.run_id, after.skill, reserved, bodies)
-            if found is not None:
-                check_caps(self._writer, found)
-            key = self._store_row(head, after, batch)
+            checked = self._accounts.check(found) if found is not None else {}
+            spent: tuple[SpendRow, ...] = head.spent if head else ()
+            closed: tuple[SpendRow, ...] = ()
+            if found is not None and found.rows:
+                spent, closed = add_charges(spent, found.rows)
+            key = self._store_row(head, after, spent, batch)
         except JournalError as error:
             return error
         if found is not None:  # after the last check: other batches share the transaction
-            post(self._writer, found)
+            self._accounts.post(found, checked)
+            store_charges(self._writer, closed)
         # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
         self._writer.executemany(
             "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
             [(key, e.seq, e.ts, e.kind, e.v, bytearray(e.raw), bytearray.fromhex(e.hash)) for e in batch.events],
         )
-        heads[batch.run_id] = _Head(key, after)
+        heads[batch.run_id] = _Head(key, after, spent)
         return after.seq
 
-    def _store_row(self, head: _Head | None, after: RunRow, batch: Batch) -> int:
+    def _store_row(self, head: _Head | None, after: RunRow, spent: tuple[SpendRow, ...], batch: Batch) -> int:
         """Insert or update the row of a run; return its key."""
         if head is None:
-            return self._insert_row(after)
-        if self._update_row(head, after):
+            try:
+                return self._insert_row(after, spent)
+            except sqlite3.IntegrityError:
+                if self._head(self._writer, batch.run_id) is None:
+                    raise
+        elif self._update_row(head, after, spent):
             return head.key
-        # The cached head is out of date: another process appended.
+        # The run exists already, or its cached head is out of date: another process appended.
         _check(batch, self._head(self._writer, batch.run_id))
         raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
 
-    def _insert_row(self, row: RunRow) -> int:
-        cursor = self._writer.execute(
-            f"INSERT INTO runs ({ROW}) VALUES (?{', ?' * (len(FIELDS) - 1)})",  # noqa: S608 - a constant
-            [column_value(row, name) for name in FIELDS],
-        )
+    def _insert_row(self, row: RunRow, spent: tuple[SpendRow, ...]) -> int:
+        cursor = self._writer.execute(INSERT, [*(column_value(row, name) for name in FIELDS), encode_spent(spent)])
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
-    def _update_row(self, head: _Head, row: RunRow) -> bool:
+    def _update_row(self, head: _Head, row: RunRow, spent: tuple[SpendRow, ...]) -> bool:
         """Update a run's row. Returns false if the row is not at `head`."""
         wait, charge, reserved = (column_value(row, name) for name in ("wait", "charge", "reserved"))
         values = (row.seq, bytearray.fromhex(row.hash), row.status, row.phase, row.reason, row.updated, wait)
-        cursor = self._writer.execute(UPDATE, (*values, row.messages_taken, charge, reserved, head.key, head.row.seq))
+        changed = (*values, row.messages_taken, charge, reserved, encode_spent(spent))
+        cursor = self._writer.execute(UPDATE, (*changed, head.key, head.row.seq))
         return cursor.rowcount == 1
 
     def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:
@@ -286,7 +306,7 @@ class SqliteJournal:
                 deletion, unused = count(self._writer, keys)
                 if not dry_run and keys:
                     heads = filter(None, (self._head(self._writer, run_id) for run_id in keys))
-                    close_accounts(self._writer, [head.row for head in heads])
+                    close_accounts(self._writer, [(head.row, head.spent) for head in heads])
                     delete(self._writer, keys, unused)
                     # Connections that remember hashes and heads compare this number before they rely on them.
                     self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
@@ -310,14 +330,24 @@ class SqliteJournal:
         (version,) = self._writer.execute("PRAGMA schema_version").fetchone()
         return int(version)
 
-    def _forget_if_deleted(self) -> None:
-        """Forget remembered hashes and heads if runs were deleted since, by this or any other connection."""
+    def _forget_if_changed(self) -> None:
+        """Forget balances if another connection wrote since, and remembered hashes and heads if it deleted runs.
+
+        Deleting in this process forgets them at once.
+        """
+        (data_version,) = self._writer.execute("PRAGMA data_version").fetchone()
+        self._accounts.begin()
+        if data_version == self._data_version:
+            return
+        self._accounts.forget()
+        self._data_version = data_version
         version = self._schema_version()
         if version != self._known_version:
             self._forget()
             self._known_version = version
 
     def _forget(self) -> None:
+        self._accounts.forget()
         self._stored_hashes.clear()
         self._heads.clear()
 
@@ -407,7 +437,14 @@ class SqliteJournal:
         if self._columns != ROW:
             return []
         with self._read_lock, self._errors:
-            return charges_since(self._reader, since)
+            return charges_since(self._reader, since, has_spent=self._has_spent)
+
+    def reserving(self) -> list[RunRow]:
+        if self._columns != ROW:
+            return []
+        with self._read_lock, self._errors:
+            query = f"SELECT {ROW} FROM runs WHERE reserved != '' AND imported = ''"  # noqa: S608 - a constant
+            return [to_row(columns) for columns in self._reader.execute(query).fetchall()]
 
     def find(self, run_id: str) -> RunRow | None:
         with self._read_lock, self._errors:
@@ -434,9 +471,10 @@ class SqliteJournal:
         return rebuild(self.read(row.run_id)) or row
 
     def _head(self, connection: sqlite3.Connection, run_id: str) -> _Head | None:
-        query = f"SELECT id, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
+        spent = "spent" if self._has_spent else "''"
+        query = f"SELECT id, {spent}, {self._columns} FROM runs WHERE run_id = ?"  # noqa: S608 - a constant
         columns = connection.execute(query, (run_id,)).fetchone()
-        return _Head(columns[0], to_row(columns[1:])) if columns else None
+        return _Head(columns[0], to_row(columns[2:]), decode_spent(columns[1])) if columns else None
 
     # -- the owner ------------------------------------------------------------------------------------
 
@@ -511,17 +549,18 @@ class SqliteJournal:
                 hint="Use the release of Reyn that wrote it, or a newer one.",
             )
         self._columns = COLUMNS[self._format()]
+        self._has_spent = self._format() == FORMAT
 
     def _rebuild_rows(self) -> None:
         """Derive the list of runs again: an earlier release folded some events differently."""
-        self._columns = ROW
+        self._columns, self._has_spent = ROW, True
         for (run_id,) in self._writer.execute("SELECT run_id FROM runs ORDER BY id").fetchall():
             head = self._head(self._writer, run_id)
             assert head is not None
             with suppress(EventInvalid, HistoryInvalid):  # `verify` reports a damaged run
                 row = rebuild(self._all_events(run_id))
                 if row is not None:
-                    self._update_row(head, row)
+                    self._update_row(head, row, head.spent)
 
     def _all_events(self, run_id: str) -> Iterator[Event]:
         """The events of a run and its origins, as the writing connection sees them inside its transaction."""

@@ -11,12 +11,11 @@ import asyncio
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec.structs import replace
-
 from reyn.config.budgets import Caps, skill_caps
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceUnknown
 from reyn.journal import kinds
-from reyn.journal.spending import in_full, run_accounts
+from reyn.journal.reservations import open_reservations
+from reyn.journal.spending import in_full, not_billed, run_accounts
 from reyn.kernel.run_state import fold
 from reyn.models.prices import Prices, cost_of, highest_cost
 from reyn.models.usage_bound import usage_bound
@@ -44,6 +43,8 @@ _WAIT_SECONDS = 120
 """The longest wait for calls of other runs, if the model has no timeout of its own."""
 _QUARTER = 900_000_000
 """Microseconds. In every time zone, a day begins at the start of a quarter of an hour."""
+_MAX_HOLDERS = 8
+"""The runs that a refusal names."""
 _CACHED_RUNS = 256
 _NO_CAPS = Caps()
 _sleep = asyncio.sleep
@@ -213,6 +214,7 @@ class CallBudget:
     def __init__(
         self,
         budgets: Budgets,
+        journal: Journal,
         tape: Tape,
         settings: RunSettings,
         above: Above,
@@ -225,6 +227,7 @@ class CallBudget:
 
         Args:
             budgets: The budgets of the project.
+            journal: The journal, in which a call that has to wait finds the runs that it waits for.
             tape: The tape of the run.
             settings: The settings of the run.
             above: Returns the runs above it.
@@ -234,6 +237,7 @@ class CallBudget:
             flush_shielded: The same, in a task that may be cancelled.
         """
         self._budgets = budgets
+        self._journal = journal
         self._tape = tape
         self._settings = settings
         self._above = above
@@ -262,7 +266,8 @@ class CallBudget:
     ) -> kinds.BudgetRefused | None:
         """Reserve what the next attempt can use, unless that was done for the first one.
 
-        A call that fits, but for what other calls have reserved, waits for them.
+        A call that fits, but for what other calls have reserved, waits for them. It does not wait for a run whose
+        process died during a call: that call is charged in full.
 
         Returns:
             The refusal, if a budget does not cover the call.
@@ -273,14 +278,18 @@ class CallBudget:
         if self._is_reserved:
             self._is_reserved = False
             return None
-        waited, delay = 0.0, _FIRST_POLL
+        waited, delay, next_look = 0.0, _FIRST_POLL, 0.0
+        interrupted = 0
         longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS
         while True:
             body = self._reservation(name, model, settings, request, int(waited * 1000))
             error = await self._try(body, self._flush_shielded)
             if error is None or body is None:
                 return None
-            if error.used + error.needed > error.cap or waited >= longest:
+            if waited >= next_look:  # looking at all runs costs more than another attempt
+                interrupted = sum(one.amount for one in self._holders(error) if one.interrupted)
+                next_look = 2 * waited
+            if error.used + interrupted + error.needed > error.cap or waited >= longest:
                 return self._refusal(body, error)
             await _sleep(delay)
             waited, delay = waited + delay, min(2 * delay, _MAX_POLL)
@@ -333,6 +342,16 @@ class CallBudget:
             self._call, attempt, name, day, bound.input_tokens, most, cost, price, draws.accounts, waited
         )
 
+    def _holders(self, error: BudgetExceeded) -> list[kinds.Holder]:
+        """Return the runs that have reserved a part of an account, first those that were interrupted."""
+        is_cost = error.limit.endswith("_cost")
+        found = [
+            kinds.Holder(one.run_id, (one.reserved.cost or 0) if is_cost else one.reserved.tokens, not one.is_executing)
+            for one in open_reservations(self._journal)
+            if any(draw.account == error.account for draw in one.reserved.draws)
+        ]
+        return sorted(found, key=lambda one: (not one.interrupted, -one.amount))
+
     def _refusal(self, body: kinds.BudgetReserved, error: BudgetExceeded) -> kinds.BudgetRefused:
         return kinds.BudgetRefused(
             body.call,
@@ -345,6 +364,7 @@ class CallBudget:
             error.reserved,
             error.needed,
             self._budgets.currency if error.limit.endswith("_cost") else "",
+            tuple(self._holders(error)[:_MAX_HOLDERS]) if error.reserved else (),
         )
 
     def settle(self, outcome: kinds.Usage | ModelError | None) -> None:
@@ -356,19 +376,15 @@ class CallBudget:
         reserved = self._tape.state.reserved
         if reserved is None or self._is_abandoned:
             return
-        settled = in_full(reserved)
-        if isinstance(outcome, ModelError):
-            if not outcome.may_be_billed:
-                settled = replace(
-                    settled, usage=kinds.Usage(), basis="not_billed", cost=None if settled.cost is None else 0
-                )
-        elif outcome is None or not 0 < outcome.total <= MAX_USAGE:
-            settled = replace(settled, basis="no_usage")
-        else:
+        if isinstance(outcome, kinds.Usage) and 0 < outcome.total <= MAX_USAGE:
             cost = None if reserved.price is None else cost_of(reserved.price, outcome)
             over = max(0, outcome.input_tokens - reserved.input_tokens)
             over += max(0, outcome.output_tokens - reserved.output_tokens)
-            settled = replace(settled, usage=outcome, basis="usage", cost=cost, over=over)
+            settled = kinds.BudgetSettled(reserved.call, reserved.attempt, outcome, "usage", cost, over)
+        elif not isinstance(outcome, ModelError):
+            settled = in_full(reserved, "no_usage")
+        else:
+            settled = in_full(reserved) if outcome.may_be_billed else not_billed(reserved)
         self._tape.record(settled, self._now())
 
     def release(self) -> None:
@@ -376,9 +392,7 @@ class CallBudget:
         reserved = self._tape.state.reserved
         self._is_abandoned = True
         if reserved is not None:
-            full = in_full(reserved)
-            free = None if full.cost is None else 0
-            self._tape.record(replace(full, usage=kinds.Usage(), basis="not_billed", cost=free), self._now())
+            self._tape.record(not_billed(reserved), self._now())
 
     def abandon(self) -> None:
         """Charge an attempt that was cancelled in full. What the abandoned call does later is ignored."""

@@ -72,6 +72,7 @@ class RunContext:
         self.skill = skill
         self.settings = settings
         self.vocabulary = vocabulary
+        self._sub_skills: dict[str, Skill] = {}
 
     def sub_skill(self, name: str) -> Skill | None:
         """Return the run's own copy of a skill that it runs.
@@ -79,7 +80,11 @@ class RunContext:
         All pinned skills are in one table, so the copy gets the table for the skills that it runs in turn.
         """
         found = self.skill.skills.get(name)
-        return msgspec.structs.replace(found, skills=self.skill.skills) if found else None
+        if found is None:
+            return None
+        if name not in self._sub_skills:
+            self._sub_skills[name] = msgspec.structs.replace(found, skills=self.skill.skills)
+        return self._sub_skills[name]
 
     @property
     def conversation(self) -> str | None:
@@ -89,11 +94,16 @@ class RunContext:
     @cached_property
     def uses_handoffs(self) -> bool:
         """Whether a phase of the skill receives handoffs of earlier phases."""
-        levels = (self.skill.context, self.settings.context)
-        return any(choose_context(1, phase.context, *levels).manifest for phase in self.skill.phases.values())
+        return uses_handoffs(self.skill, self.settings)
 
     def validator(self, schema: Schema) -> Validator:
         return compile_schema(schema if self.settings.strict else lenient(schema))
+
+
+def uses_handoffs(skill: Skill, settings: RunSettings) -> bool:
+    """Return whether a phase of a skill receives handoffs of earlier phases."""
+    levels = (skill.context, settings.context)
+    return any(choose_context(1, phase.context, *levels).manifest for phase in skill.phases.values())
 
 
 class TurnSpec:

@@ -16,6 +16,7 @@ from reyn.journal import (
     Cancel,
     ChangeMemory,
     RaiseLimit,
+    Rename,
     ReportRun,
     Say,
     canonical,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.02
 """Interval for reading the inbox between effects."""
+_BUSY_POLL_SECONDS = 0.25
+"""Interval for looking for a cancellation during an effect."""
 
 
 class InboxPolling:
@@ -43,7 +46,8 @@ class InboxPolling:
     A message that this process posts is reported with `notify` and read before the next effect.
     """
 
-    def __init__(self, seconds: float = _POLL_SECONDS) -> None:
+    def __init__(self, seconds: float = _POLL_SECONDS, busy_seconds: float = _BUSY_POLL_SECONDS) -> None:
+        self.busy_seconds = busy_seconds
         self._seconds = seconds
         self._read_at: dict[str, float] = {}
 
@@ -55,6 +59,10 @@ class InboxPolling:
             return False
         self._read_at[run_id] = now
         return True
+
+    def skip(self, run_id: str) -> None:
+        """Start a new interval without a read."""
+        self._read_at[run_id] = time.monotonic()
 
     def notify(self, run_id: str) -> None:
         """Make the next read due: a message was posted, or the run stopped."""
@@ -112,6 +120,8 @@ def to_event(
         case Say(text, by):
             content = Blob.of(text.encode())
             return kinds.MessageQueued(content.hash, message.id, by), (content,)
+        case Rename(title, by):
+            return kinds.ConversationRenamed(title, message.id, by), ()
         case ReportRun(run, status, text, usage, answers):
             if reason := state.inbox.report_error(run, status):
                 return kinds.MessageRefused(message.id, "report_run", reason), ()

@@ -100,7 +100,16 @@ def refusal_reason(refused: kinds.BudgetRefused, phase: str) -> str:
 
     unit, verb = (refused.currency, "is") if refused.currency else ("tokens", "are")
     left = max(0, refused.cap - refused.used - refused.reserved)
-    others = f"; calls in progress reserve {amount(refused.reserved)} {unit}" if refused.reserved else ""
+    interrupted = [holder for holder in refused.holders if holder.interrupted]
+    in_progress = refused.reserved - sum(holder.amount for holder in interrupted)
+    others = f"; calls in progress reserve {amount(in_progress)} {unit}" if in_progress > 0 else ""
+    names = [f"`{holder.run}`" for holder in refused.holders if not holder.interrupted]
+    others += f" ({'run' if len(names) == 1 else 'runs'} {', '.join(names)})" if others and names else ""
+    for holder in interrupted:
+        others += (
+            f"; run `{holder.run}` was interrupted during a call, which is charged in full: {amount(holder.amount)} "
+            f"{unit} (`reyn resume {holder.run}` continues it, `reyn cancel {holder.run}` ends it)"
+        )
     return (
         f"phase `{phase}`: the next call of `{refused.model}` needs up to {amount(refused.needed)} {unit}, "
         f"but only {amount(left)} of {amount(refused.cap)} {unit} (`{refused.limit}`) {verb} left{others}"

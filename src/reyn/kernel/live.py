@@ -42,8 +42,8 @@ from reyn.kernel.effects import (
 from reyn.kernel.hooks import HookCaller
 from reyn.kernel.inbox import answer_error, inbox_events
 from reyn.kernel.llm_call_recorder import LlmCallRecorder
-from reyn.kernel.nesting import run_scope
-from reyn.kernel.ports import Later, NamedPeople
+from reyn.kernel.runtime_types import Later, NamedPeople
+from reyn.kernel.sub_runs import run_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from reyn.kernel.inbox import InboxPolling
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
-    from reyn.kernel.ports import Clock, People
+    from reyn.kernel.runtime_types import Clock, People
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape
@@ -74,8 +74,6 @@ _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
 """Maximum time for cancelled work to end."""
-_CANCEL_POLL_SECONDS = 0.25
-"""Interval for reading the inbox during a model call, for a cancellation."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 
@@ -252,6 +250,9 @@ class LiveWorld:
 
         A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
         """
+        if not self._ahead:
+            self._tokens.clear()
+            return
         if is_finishing:
             await self._finish_executing()
         tasks = [*self._ahead.values()]
@@ -281,7 +282,15 @@ class LiveWorld:
         assert tape.state.started is not None
         settings = self._settings_of(tape.state.started, tape.content)
         budget = CallBudget(
-            self._budgets, tape, settings, self._above, effect.key, self.now, lambda: self.flush(tape), flush
+            self._budgets,
+            self._journal,
+            tape,
+            settings,
+            self._above,
+            effect.key,
+            self.now,
+            lambda: self.flush(tape),
+            flush,
         )
         request = self._recorder.request(effect, tape)
         await self._recorder.begin(effect, request, tape, budget)
@@ -302,7 +311,7 @@ class LiveWorld:
         task = asyncio.ensure_future(work)
         try:
             while not task.done():
-                await asyncio.wait([task], timeout=_CANCEL_POLL_SECONDS)
+                await asyncio.wait([task], timeout=self._polling.busy_seconds)
                 if not task.done() and self._is_cancelled(tape.state):
                     return None
             return task.result()

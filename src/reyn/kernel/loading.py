@@ -18,7 +18,7 @@ from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
 from reyn.kernel import versions
 from reyn.kernel.run_state import EMPTY, apply
 from reyn.kernel.tape import Tape
-from reyn.skills import op_kinds_of, pin
+from reyn.skills import pin
 from reyn.vocabulary import PERMISSIONS, STEPS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def new_tape(journal: Journal, started: kinds.RunStarted, blobs: tuple[Blob, ...
 def start_event(
     run_id: str,
     skill: Skill,
-    settings: RunSettings,
+    settings: Blob,
     specs: Blob,
     artifact: Blob,
     *,
@@ -96,18 +96,19 @@ def start_event(
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
     """Return the first event of a run, and the copies that it refers to.
 
-    `requests` are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are
-    the messages that came before in a conversation, and their content. `hooks` are the names of the program's hooks.
+    `settings`, `specs` and `artifact` are the copies of the settings, the op specifications and the input. `requests`
+    are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are the messages
+    that came before in a conversation, and their content. `hooks` are the names of the program's hooks.
     """
-    copy, pinned = pin(skill), Blob.of(canonical(settings))
+    copy = pin(skill)
     started = kinds.RunStarted(
         run_id=run_id,
         skill=skill.name,
         skill_hash=copy.hash,
-        input=kinds.ArtifactRef(msgspec.json.decode(artifact.content)["type"], artifact.hash),
+        input=kinds.ArtifactRef(_TYPE.decode(artifact.content).type, artifact.hash),
         model=model,
         answer_form=answer_form,
-        settings=pinned.hash,
+        settings=settings.hash,
         rules=versions.RULES,
         wording=versions.WORDING,
         ops=specs.hash,
@@ -120,12 +121,24 @@ def start_event(
         history=history[0],
         hooks=hooks,
     )
-    return started, (copy, pinned, specs, artifact, *((summaries,) if summaries else ()), *history[1])
+    return started, (copy, settings, specs, artifact, *((summaries,) if summaries else ()), *history[1])
+
+
+class _Artifact(msgspec.Struct):
+    type: str
+
+
+_TYPE = msgspec.json.Decoder(_Artifact)
+
+
+def pin_settings(settings: RunSettings) -> Blob:
+    """Return the copy of the settings that a run records."""
+    return Blob.of(canonical(settings))
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
     """Return the specifications of every op that a run of a skill may be offered, as the copy that the run records."""
-    kinds = op_kinds_of(skill)
+    kinds = skill.op_kinds
     known, found = _pinned.get((id(vocabulary), kinds), (None, None))
     if found is None or known is not vocabulary:
         specs = [spec for spec in vocabulary.ops if spec.kind in kinds or spec.when_truncated]
@@ -168,7 +181,7 @@ def check_ops(run_id: str, skill: Skill, ops: OpTable) -> None:
 
 def missing_ops(skill: Skill, ops: OpTable) -> tuple[str, ...]:
     """Return the op kinds that a skill may use and that are not installed."""
-    return tuple(sorted(op_kinds_of(skill) - ops.vocabulary.op_kinds))
+    return tuple(sorted(skill.op_kinds - ops.vocabulary.op_kinds))
 
 
 def load_run(journal: Journal, run_id: str) -> LoadedRun:

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Event
 
 _SETTLED = Recovery()
-_UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled)
-"""Inputs recorded together with a second input, which counts their time: each model call has two of them."""
+_UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled, kinds.ConversationRenamed)
+"""Inputs that do not count the time since the last one. Budget events are recorded together with a second input; a
+title can be given while no driver executes the run."""
 
 EMPTY = RunState()
 
@@ -134,6 +135,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         inbox=Inbox(),
         last_answer=None,
         expired=None,
+        warnings=(),
     )
 
 
@@ -263,7 +265,9 @@ def on_budget_settled(state: RunState, body: kinds.BudgetSettled) -> RunState:
         raise HistoryInvalid(f"`{body.kind}` of call `{body.call}` comes without a reservation")
     if body.basis in ("unknown", "not_billed"):  # the call may be attempted again
         state = replace(state, models=replace(state.models, attempts=(body.call, body.attempt)))
-    if not reserved.is_capped:
+    elif body.basis == "usage" and not body.over and state.over is None:
+        return state
+    if not reserved.is_capped or not (body.cost or reserved.caps_tokens):
         return state
     if body.over or state.over is not None:
         state = replace(state, over=(body.call, body.over) if body.over else None)
@@ -402,6 +406,10 @@ def on_context_mutated(state: RunState, body: kinds.ContextMutated) -> RunState:
     return state if body.visit is None or not body.mutations else on_transcript_change(state, body)
 
 
+def on_conversation_renamed(state: RunState, body: kinds.ConversationRenamed) -> RunState:
+    return replace(state, title=body.title)
+
+
 def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
     """Queue a message. What a background run used since the last report counts towards the limits of this run."""
     models = state.models
@@ -515,6 +523,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.ContextCompacted: on_transcript_change,
     kinds.MemoryChanged: on_transcript_change,
     kinds.ContextMutated: on_context_mutated,
+    kinds.ConversationRenamed: on_conversation_renamed,
     kinds.MessageQueued: on_message_queued,
     kinds.MessageTaken: on_message_taken,
     kinds.OpStarted: on_op_started,

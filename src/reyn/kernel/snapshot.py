@@ -312,6 +312,8 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """Hashes of truncated contents, by the name under which ops can read the whole."""
     conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
     """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    title: str = ""
+    """The title that a user gave the conversation."""
     inbox: Inbox = Inbox()
     """The messages that a conversation has not taken yet, and its background runs."""
     aborted: kinds.TurnAborted | None = None

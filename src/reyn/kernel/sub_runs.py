@@ -1,12 +1,16 @@
 """Plan and execute sub-runs: a skill that a run executes is a run of its own, within what its parent's limits leave.
 
 The id of a sub-run derives from its parent and the call, so starting it twice starts it once. If a sub-run stops, its
-parent stops for the same reason; when the parent is resumed, so is the sub-run.
+parent stops for the same reason; when the parent is resumed, so is the sub-run. A function that the code of an op
+calls is a sub-run of the op's run: `RunScope` names that op.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,6 +19,7 @@ from msgspec.structs import replace
 from reyn.config.values import PromptLimit
 from reyn.errors import (
     AnswersRejected,
+    CallImpossible,
     OpMissing,
     ReynError,
     RunBlocked,
@@ -36,15 +41,15 @@ from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.recorded_changes import unreverted_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from reyn.config import RunSettings
     from reyn.journal import Body, Event, Journal
     from reyn.journal.kinds import AnswerForm
+    from reyn.kernel.budgets import Above
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
-    from reyn.kernel.nesting import RunScope
-    from reyn.kernel.ports import Clock, Ids
+    from reyn.kernel.runtime_types import Clock, Ids
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.tape import Tape
     from reyn.ops import OpTable
@@ -60,6 +65,7 @@ _MAX_PHASES = 50
 """Visits of a sub-run whose artifacts its parent records."""
 MAX_DEPTH = 8
 """The maximum nesting of sub-runs."""
+_KEY_LENGTH = 12
 
 _FINAL_FAILURES = (AnswersRejected.code, StepFailed.code, SubRunFailed.code)
 """Failures that are the result of the sub-run. Any other failure (an unavailable model) stops the parent as well."""
@@ -400,3 +406,73 @@ def _failed(started: kinds.SubRunStarted, error: str, state: RunState | None = N
 def charge_of(state: RunState) -> kinds.Charge | None:
     """Return what a run was charged; `None` if it made no call that was counted."""
     return state.charge if state.charge.calls else None
+
+
+# -- functions that an op calls --------------------------------------------------------------------------
+
+
+class RunScope:
+    """One op that is being performed.
+
+    Attributes:
+        owner: The runtime that executes the run.
+        tape: The tape of the run.
+        loop: The event loop that executes it.
+        above: Returns the runs above it, on whose budgets sub-runs draw as well.
+    """
+
+    def __init__(self, owner: Any, tape: Tape, call: str, above: Above) -> None:
+        self.owner = owner
+        self.tape = tape
+        self.above = above
+        self.loop = asyncio.get_running_loop()
+        self._call = call
+        self._counts: dict[str, int] = {}
+        self._is_open = True
+
+    @property
+    def call(self) -> str:
+        """The id of the op's call in its run."""
+        return self._call
+
+    def next_key(self, skill_hash: str, input_hash: str) -> str:
+        """Return the id of the next call of a function with an input, unique in the run.
+
+        It derives from what is called, not from the order of calls: when the op is performed again after a crash, each
+        call finds the sub-run that it started before.
+        """
+        self.check_open()
+        name = digest(f"{skill_hash}{input_hash}".encode())[:_KEY_LENGTH]
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return f"{self._call}.{name}" if count == 1 else f"{self._call}.{name}-{count}"
+
+    def check_open(self) -> None:
+        """Raise `CallImpossible` if the op has returned: its run may have moved on."""
+        if not self._is_open:
+            raise CallImpossible(
+                f"the op `{self._call}` of run `{self.tape.run_id}` has ended, so that it can start no more sub-runs",
+                hint="Await every call before the tool returns.",
+            )
+
+    def close(self) -> None:
+        self._is_open = False
+
+
+_scope: ContextVar[RunScope | None] = ContextVar("reyn_run_scope", default=None)
+
+
+def current_scope() -> RunScope | None:
+    """Return the op that is being performed here, if any."""
+    return _scope.get()
+
+
+@contextmanager
+def run_scope(owner: Any, tape: Tape, call: str, above: Above) -> Iterator[None]:
+    """Make an op the current scope of the calls in the block."""
+    scope = RunScope(owner, tape, call, above)
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        scope.close()
+        _scope.reset(token)

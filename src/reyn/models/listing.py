@@ -13,13 +13,13 @@ import msgspec
 
 from reyn.config import ModelSettings
 from reyn.config.values import ADAPTERS
-from reyn.errors import ModelNotInstalled, ModelUnknown, ReynError
+from reyn.errors import ModelNotInstalled, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models.plugins import installed_adapters, is_installed, is_reference
 from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from reyn.config import Config
     from reyn.journal import Journal
@@ -49,19 +49,29 @@ class ModelStatus(msgspec.Struct, frozen=True):
 
 
 def list_models(
-    config: Config, root: Path, journal: Journal, secrets: Secrets, may_bind: Callable[[str, str], bool]
+    config: Config,
+    root: Path,
+    journal: Journal,
+    secrets: Secrets,
+    may_bind: Callable[[str, str], bool],
+    untrusted: Mapping[str, str],
 ) -> list[ModelStatus]:
-    """Return the default model, the configured models with their fallbacks, and the pullable models."""
-    roster = Roster(config.models, root, lambda: journal, lambda: secrets)
+    """Return the default model, the configured models with their fallbacks, and the pullable models.
+
+    Models that have no effect until the user trusts the project (`untrusted`) are listed as missing.
+    """
+    roster = Roster(config.models, root, lambda: journal, lambda: secrets, untrusted=untrusted)
     configured: dict[str, tuple[ModelSettings, list[str]]] = {}
     unknown: list[ModelStatus] = []
-    queue = [(config.model, "model")] if config.model else []
+    queue = [(config.model, "model")] if config.model or "" in untrusted else []
     queue += [(name, name) for name in config.models]
+    queue += [(name, name) for name in untrusted if name not in ("", config.model)]
     for name, label in queue:
         try:
             settings = roster.resolve(name)[1]
         except ModelUnknown as error:
-            unknown.append(ModelStatus(name, (label,), is_available=False, modes=(), why=error.message))
+            why = f"{error.message}. {error.hint}" if isinstance(error, ModelUntrusted) else error.message
+            unknown.append(ModelStatus(name, (label,), is_available=False, modes=(), why=why))
             continue
         labels = configured.setdefault(msgspec.json.encode(settings).decode(), (settings, []))[1]
         labels += [label] if label and label not in labels else []

@@ -208,7 +208,9 @@ def cost_of(price: Price, usage: Usage) -> int:
 
 def highest_cost(price: Price, input_tokens: int, output_tokens: int) -> int:
     """Return the most that a call with at most so many tokens can cost."""
-    levels: list[Price | PriceTier] = [price, *(tier for tier in price.tiers if input_tokens > tier.above)]
+    levels: list[Price | PriceTier] = [price]
+    if price.tiers:
+        levels += [tier for tier in price.tiers if input_tokens > tier.above]
     most = 0
     for level in levels:
         highest = max(level.input, level.cached_input or 0, level.cache_write or 0)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.config import ModelSettings
 from reyn.config.values import BUILT_IN_ADAPTERS, PromptLimit
 from reyn.documents import nearest
-from reyn.errors import AdapterInvalid, ModelUnknown, ReynError
+from reyn.errors import AdapterInvalid, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models.protocol import (
     ClosableModel,
     DeclaresAnswerForm,
@@ -40,7 +40,8 @@ class Roster:
     """The configured models, or one `override` that answers for every name.
 
     `may_bind` decides whether the first use of a secret (a handle) may bind it to an origin. `counter` is how the
-    project counts tokens; `endpoints` are the limits of endpoints.
+    project counts tokens; `endpoints` are the limits of endpoints. `untrusted` are models that the configuration names,
+    but that have no effect until the user trusts the project: what each would do.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Roster:
         may_bind: MayBind = lambda *_: True,
         counter: CounterChoice = "auto",
         endpoints: Mapping[str, EndpointSettings] | None = None,
+        untrusted: Mapping[str, str] | None = None,
     ) -> None:
         self._names = names
         self._root = root
@@ -61,6 +63,7 @@ class Roster:
         self._may_bind = may_bind
         self._counter = counter
         self._endpoints = endpoints or {}
+        self._untrusted = untrusted or {}
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
@@ -78,13 +81,16 @@ class Roster:
         self._takes_time: dict[str, bool] = {}
 
     def resolve(self, name: str) -> tuple[str, ModelSettings]:
-        """Follow aliases; return the name that opens the model again, and its settings."""
+        """Follow aliases; return the name that opens the model again, and its settings. Raises `ModelUnknown`."""
         seen = {name}
         while isinstance(found := self._names.get(name), str):
             name = found
             if name in seen:
                 raise ModelUnknown(f"model `{name}` is an alias of itself", hint="Fix `models` in reyn.yaml.")
             seen.add(name)
+        if found is None and name in self._untrusted:
+            model = f"model `{name}`" if name else "the default model"
+            raise ModelUntrusted(f"the project is not trusted, and {model} needs trust: {self._untrusted[name]}")
         return (name, found) if isinstance(found, ModelSettings) else (name, ModelSettings(model=name))
 
     def check_name(self, name: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.documents import read_error
+from reyn.documents import JsonError, decode_json, read_error
 from reyn.errors import ScriptExhausted, ScriptInvalid
 from reyn.models.native_reply import call_id
 from reyn.models.protocol import ModelAnswer, ToolCall
@@ -95,9 +95,9 @@ def _to_json(value: Any) -> str:
 
 def _parse(line: str, path: Path, number: int) -> dict[str, Any] | str:
     try:
-        answer = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ScriptInvalid(f"{path}:{number}: not JSON: {error}") from error
+        answer = decode_json(line)
+    except JsonError as error:
+        raise ScriptInvalid(f"{path}:{number}:{max(1, error.column)}: not valid JSON: {error.reason}") from error
     if not isinstance(answer, dict | str):
         raise ScriptInvalid(f"{path}:{number}: an answer must be a JSON object or a JSON string")
     return answer

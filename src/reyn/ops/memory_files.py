@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,8 +20,7 @@ from reyn.documents import DocumentError, parse_front_matter, read_text
 from reyn.ranking import Ranking
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Sequence
 
 FOLDER = "reyn/memory"
 SHARED = "shared"
@@ -30,9 +31,12 @@ MAX_FILES = 2_000
 """Memories of one scope that are looked at."""
 _SLUG = re.compile(SLUG)
 _MAX_CACHED = 20_000
-_Stamp = tuple[int, int, int, int, int]
+_MAX_FOLDERS = 1_000
+_Stamp = tuple[str, int, int, int]
 _read_before: dict[str, tuple[_Stamp, Memory]] = {}
 """The files that this process has read; one is read again if its stamp has changed."""
+_listed_before: dict[str, tuple[list[_Stamp], tuple[Memory, ...]]] = {}
+"""The folders that this process has listed."""
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -91,35 +95,54 @@ def read_memory(root: Path, name: str, scope: str) -> Memory | None:
     return _read(root, path, name, scope) if path.is_file() or path.is_symlink() else None
 
 
-def read_memories(root: Path, scopes: Sequence[str]) -> Iterator[Memory]:
-    """Yield the memories of some scopes, the latest first in each."""
-    for scope in scopes:
-        folder = root / FOLDER if scope == SHARED else root / FOLDER / scope
-        found: list[tuple[int, str, _Stamp]] = []
-        with suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                name = entry.name.removesuffix(".md")
-                if name != entry.name and _SLUG.match(name):
-                    stamp = _stamp(entry)
-                    found.append((-stamp[0], name, stamp))
-        prefix = str(folder)
-        for _, name, stamp in sorted(found)[:MAX_FILES]:
-            path = f"{prefix}/{name}.md"  # a `Path` costs more than all the rest
-            known = _read_before.get(path)
-            if known is None or known[0] != stamp:
-                if len(_read_before) >= _MAX_CACHED:
-                    _read_before.clear()
-                known = _read_before[path] = (stamp, _read(root, folder / f"{name}.md", name, scope))
-            yield known[1]
+def read_memories(root: Path, scopes: Sequence[str]) -> tuple[Memory, ...]:
+    """Return the memories of some scopes, the latest first in each. While no file changes, it is the same value."""
+    found = [_memories_of(root, scope) for scope in scopes]
+    present = [memories for memories in found if memories]
+    return present[0] if len(present) == 1 else tuple(chain.from_iterable(present))
 
 
-def _stamp(entry: os.DirEntry[str]) -> _Stamp:
-    """Return what changes when a file does; that of the link itself if it leads nowhere."""
+def _memories_of(root: Path, scope: str) -> tuple[Memory, ...]:
+    folder = f"{root}/{FOLDER}" if scope == SHARED else f"{root}/{FOLDER}/{scope}"
+    stamps = _stamps(folder)
+    known = _listed_before.get(folder)
+    if known is not None and known[0] == stamps:
+        return known[1]
+    named = [(stamp[0].removesuffix(".md"), stamp) for stamp in stamps]
+    latest = sorted((-_modified(f"{folder}/{stamp[0]}"), name, stamp) for name, stamp in named if _SLUG.match(name))
+    memories = tuple(_cached(root, f"{folder}/{name}.md", name, scope, stamp) for _, name, stamp in latest[:MAX_FILES])
+    if len(_listed_before) >= _MAX_FOLDERS:
+        _listed_before.clear()
+    _listed_before[folder] = (stamps, memories)
+    return memories
+
+
+def _modified(path: str) -> int:
     try:
-        state = entry.stat()
-    except OSError:
-        state = entry.stat(follow_symlinks=False)
-    return state.st_mtime_ns, state.st_ctime_ns, state.st_size, state.st_ino, state.st_dev
+        return Path(path).lstat().st_mtime_ns
+    except OSError:  # it was removed meanwhile
+        return 0
+
+
+def _stamps(folder: str) -> list[_Stamp]:
+    """Return what changes when a Markdown file in a folder does. Every turn of a conversation looks at all of them."""
+    for follows_links in (True, False):  # a link may lead nowhere
+        with suppress(OSError), os.scandir(folder) as entries:
+            return [
+                (name, (state := entry.stat(follow_symlinks=follows_links)).st_ctime_ns, state.st_size, state.st_ino)
+                for entry in entries
+                if (name := entry.name).endswith(".md")
+            ]
+    return []
+
+
+def _cached(root: Path, path: str, name: str, scope: str, stamp: _Stamp) -> Memory:
+    known = _read_before.get(path)
+    if known is None or known[0] != stamp:
+        if len(_read_before) >= _MAX_CACHED:
+            _read_before.clear()
+        known = _read_before[path] = (stamp, _read(root, Path(path), name, scope))
+    return known[1]
 
 
 def _read(root: Path, path: Path, name: str, scope: str) -> Memory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from reyn.ops.budget import OpFailed
@@ -19,6 +20,9 @@ from reyn.vocabulary.schemas import arguments, array, result, text
 from reyn.workspace import FileError, Guard, PathInvalid, locate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from reyn.ops.memory_files import Memory
     from reyn.ops.op import Call, Env, Result
 
 MAX_INDEX_CHARS = 4_000
@@ -69,6 +73,9 @@ class RecallOp:
 
     spec = OpSpec("recall", _FORM.summary, "pure", forms=(_FORM,), has_overview=True)
 
+    def __init__(self) -> None:
+        self._listed: tuple[tuple[Memory, ...], list[str], int] | None = None
+
     def plan(self, call: Call, env: Env) -> Complete | Denied:
         return Complete("default: search what may be read", result=self._found(call, env))
 
@@ -115,14 +122,21 @@ class RecallOp:
                         return found
         return found
 
+    def _lines(self, memories: tuple[Memory, ...]) -> tuple[list[str], int]:
+        """Return a line for each memory, and their size. They are the same as long as the memories are."""
+        if self._listed is None or self._listed[0] != memories:
+            lines = [f"{one.name} ({one.scope}): {one.description or one.error}"[:300] for one in memories]
+            self._listed = (memories, lines, sum(map(len, lines)))
+        return self._listed[1:]
+
     def overview(self, query: str, env: Env) -> Overview:
         """List the memories by name; if they do not all fit, those that match the message, then the latest."""
-        memories = list(read_memories(env.roots.project, scopes_of(env)))
-        lines = [f"{one.name} ({one.scope}): {one.description or one.error}"[:300] for one in memories]
-        order = list(range(len(memories)))
-        if sum(map(len, lines)) > MAX_INDEX_CHARS:
+        memories = read_memories(env.roots.project, scopes_of(env))
+        lines, total = self._lines(memories)
+        order: Iterable[int] = range(len(memories))
+        if total > MAX_INDEX_CHARS:
             ranked = dict.fromkeys(number for number, _ in MEMORY_RANKING.best_matches(query, memories, _MAX_RANKED))
-            order = [*ranked, *(number for number in order if number not in ranked)]
+            order = chain(ranked, (number for number in range(len(memories)) if number not in ranked))
         shown: list[str] = []
         size = 0
         for number in order:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from reyn.config.checks import CODE, key_path
+from reyn.config.checks import CODE
 from reyn.config.load import FILES
-from reyn.documents import DocumentError, parse_yaml, read_text
+from reyn.documents import DocumentError, key_path, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 from reyn.permissions.paths import PathPattern
 from reyn.permissions.rules import Policy, RuleError, parse_rules, read_rules

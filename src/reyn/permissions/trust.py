@@ -88,6 +88,16 @@ class ProjectTrust(msgspec.Struct, frozen=True):
         listed = "; ".join(f"{grant.text} ({grant.place})" for grant in self.ignored)
         return f"{UNTRUSTED}, so these settings are ignored: {listed}"
 
+    @property
+    def ignored_models(self) -> dict[str, str]:
+        """The models that have no effect, by name, with what they would do. The default model has the name ``."""
+        keys = [(grant.key.partition("."), grant) for grant in self.ignored if grant.kind == "code"]
+        return {
+            name: f"{grant.text.partition(': ')[2]} ({grant.place})"
+            for (section, _, name), grant in keys
+            if section in ("model", "models")
+        }
+
     def may_bind(self, handle: str, origin: str) -> bool:
         """Whether the first use of a secret may bind it to an origin."""
         return (handle, origin) not in self.withheld

@@ -17,7 +17,7 @@ from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.effects import Ask, CallModel
 from reyn.kernel.limits import visits_left
-from reyn.kernel.loading import new_tape, pin_ops, start_event
+from reyn.kernel.loading import new_tape, pin_ops, pin_settings, start_event
 from reyn.kernel.phase_executor import visit
 from reyn.kernel.run_orchestrator import Visit
 from reyn.runs.context_frames import context_frame
@@ -112,7 +112,7 @@ class _Preview:
         started, blobs = start_event(
             _RUN,
             skill,
-            settings,
+            pin_settings(settings),
             pin_ops(skill, ops.vocabulary),
             Blob.of(canonical(artifact)),
             model="",

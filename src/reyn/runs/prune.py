@@ -1,4 +1,4 @@
-"""Delete recorded runs by age and status: their events, messages, unshared content and workspace folders.
+"""Delete recorded runs, by age and status or by id: their events, messages, unshared content and workspace folders.
 
 A family (a root run and its sub-runs) is deleted as a whole or not at all. The journal deletes in one transaction;
 workspace folders follow, and a prune that is interrupted in between is completed by the next one.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import BlobMissing, JournalError, RunBusy
+from reyn.errors import BlobMissing, JournalError, RunBusy, RunInUse
 from reyn.journal import ENDED
 from reyn.kernel.run_state import fold
 
@@ -81,6 +81,57 @@ def prune(
     return PruneReport(
         runs, deletion.events, deletion.blobs, deletion.bytes + size, needed, tuple(left), is_dry=dry_run
     )
+
+
+def delete_runs(journal: Journal, workspaces: Path, runs: Collection[str], *, dry_run: bool = False) -> PruneReport:
+    """Delete the families of runs, and the background runs that they started, whatever their status.
+
+    Args:
+        journal: The journal of the runs.
+        workspaces: The folder of the workspaces, one folder per run.
+        runs: The ids of the runs.
+        dry_run: Report only.
+
+    Raises:
+        RunInUse: A run that stays was forked from one of them, or needs one of them to continue.
+        RunBusy: A process executes one of them.
+    """
+    families = _families(journal.runs())
+    roots = {row.run_id: root for root, family in families.items() for row in family}
+    matching = _with_background(journal, {roots[run] for run in runs}, families, roots)
+    for row in (row for family in matching.values() for row in family):
+        if journal.is_claimed(row.run_id):
+            raise RunBusy(f"a process executes `{row.run_id}`", hint="Leave or cancel it there first.")
+    deletable = _without_needed(journal, matching, families)
+    if deletable != matching.keys():
+        needed = sorted(matching.keys() - deletable)[0]
+        raise RunInUse(f"run `{needed}` is needed by another run: a fork, or an unfinished run that refers to it")
+    names = tuple(sorted(row.run_id for family in matching.values() for row in family))
+    deletion = journal.delete(names, dry_run=dry_run)
+    size, left = _remove_workspaces(journal, workspaces, set(names), dry_run=dry_run)
+    return PruneReport(names, deletion.events, deletion.blobs, deletion.bytes + size, (), tuple(left), is_dry=dry_run)
+
+
+def _with_background(
+    journal: Journal, chosen: set[str], families: dict[str, list[RunRow]], roots: dict[str, str]
+) -> dict[str, list[RunRow]]:
+    """Return the chosen families with those of the background runs that they started, and theirs in turn."""
+    found: dict[str, list[RunRow]] = {}
+    while chosen:
+        root = chosen.pop()
+        found[root] = families[root]
+        started = {run for row in families[root] for run in _background_runs(journal, row.run_id)}
+        chosen |= {roots[run] for run in started if run in roots} - found.keys()
+    return found
+
+
+def _background_runs(journal: Journal, run_id: str) -> set[str]:
+    """Return the background runs that a run started itself; those of a fork's origin belong to the origin."""
+    try:
+        background = fold(journal.read(run_id)).inbox.background
+    except JournalError:
+        return set()
+    return {run for run in background if run.startswith(f"{run_id}.")}
 
 
 def _families(rows: list[RunRow]) -> dict[str, list[RunRow]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.documents import JsonError, decode_json
 from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.kinds import Question
@@ -221,11 +222,11 @@ def parse_reply(wait: Question, text: str) -> Any:
     if "string" in types and not ("object" in types and text.lstrip().startswith("{")):
         return text
     try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return decode_json(text)
+    except JsonError as error:
         schema = msgspec.json.encode(wait.response_schema).decode()
         hint = f"The question takes JSON that matches {schema}."
-        raise ReplyInvalid(f"the reply is not JSON: {error}", hint=hint) from error
+        raise ReplyInvalid(f"the reply is not valid JSON: {error}", hint=hint) from error
 
 
 def _types(schema: Any) -> set[str]:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.journal import Event, Journal
-    from reyn.kernel.ports import Clock
+    from reyn.kernel.runtime_types import Clock
     from reyn.kernel.snapshot import RunState
     from reyn.workspace import Location
 

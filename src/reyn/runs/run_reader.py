@@ -170,14 +170,19 @@ class RunReader:
             self._skills[key] = CompiledSkill(unpin(copies[0]), _to_settings(copies[1]), vocabulary)
         return self._skills[key]
 
-    def to_result(self, state: RunState, warnings: tuple[str, ...] = ()) -> RunResult:
-        """Return the result of a run in this state, with further warnings."""
+    def to_result(
+        self, state: RunState, warnings: tuple[str, ...] = (), content: Callable[[str], bytes] | None = None
+    ) -> RunResult:
+        """Return the result of a run in this state, with further warnings.
+
+        `content` returns recorded content by its hash; by default, the journal does.
+        """
         assert state.started is not None
         assert state.status is not None
         artifact = None
         final = state.final_artifact
         if state.status == "finished" and final is not None:
-            stored = msgspec.json.decode(self.journal.blob(final.hash))
+            stored = msgspec.json.decode((content or self.journal.blob)(final.hash))
             artifact = {"type": stored["type"], "data": stored["data"]}
         switches = (
             f"model `{name}` was replaced by its fallback `{other}`" for name, other in state.models.switched.items()

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from reyn.journal.reservations import open_reservations
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -72,14 +74,40 @@ class BudgetStatus(msgspec.Struct, frozen=True):
     currency: str = ""
 
 
+class ReservedRow(msgspec.Struct, frozen=True):
+    """What a run has reserved for a model call in progress.
+
+    Attributes:
+        run: The run.
+        skill: Its skill.
+        model: The model.
+        day: The day whose budget it draws on.
+        tokens: The tokens.
+        cost: Billionths of `currency`; `None` if the price is unknown.
+        currency: The currency.
+        is_executing: Whether a process executes the run. Otherwise its process died during the call, which is charged
+            in full when the run is resumed, cancelled or deleted.
+    """
+
+    run: str
+    skill: str
+    model: str
+    day: str
+    tokens: int
+    cost: int | None
+    currency: str
+    is_executing: bool
+
+
 class UsageReport(msgspec.Struct, frozen=True):
-    """The charges by group, their sum, and the budgets of today."""
+    """The charges by group, their sum, the budgets of today, and what calls in progress have reserved."""
 
     by: Grouping
     rows: tuple[UsageRow, ...]
     total: UsageRow
     today: str
     budgets: tuple[BudgetStatus, ...] = ()
+    reserved: tuple[ReservedRow, ...] = ()
 
 
 def usage_report(journal: Journal, budgets: Budgets, by: Grouping, *, since: str, now: int) -> UsageReport:
@@ -100,7 +128,18 @@ def usage_report(journal: Journal, budgets: Budgets, by: Grouping, *, since: str
     for charge in charges:
         total = total.plus(charge)
     today = budgets.day(now)
-    return UsageReport(by, tuple(rows), total, today, tuple(_budgets_of(journal, budgets, today)))
+    statuses = tuple(_budgets_of(journal, budgets, today))
+    return UsageReport(by, tuple(rows), total, today, statuses, tuple(reserved_rows(journal)))
+
+
+def reserved_rows(journal: Journal) -> Iterable[ReservedRow]:
+    """Return what calls in progress have reserved, and calls of processes that died."""
+    for one in open_reservations(journal):
+        body = one.reserved
+        currency = body.price.currency if body.price is not None else ""
+        yield ReservedRow(
+            one.run_id, one.skill, body.model, body.day, body.tokens, body.cost, currency, one.is_executing
+        )
 
 
 def _grouped(charges: Iterable[SpendRow], by: Grouping) -> Iterable[UsageRow]:

@@ -26,7 +26,7 @@ from reyn.kernel.limits import sub_run_settings
 from reyn.kernel.live import LiveWorld
 from reyn.kernel.loading import Resumption, check_ops, keep_fold, load_head, load_run, new_tape, pin_ops
 from reyn.kernel.op_performer import OpPerformer, requests_above
-from reyn.kernel.ports import Unattended
+from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.sub_runs import SubRuns
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.runs.family import descendants
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from reyn.kernel.budgets import Above, BudgetedRun
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
-    from reyn.kernel.nesting import RunScope
     from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.snapshot import RunState
+    from reyn.kernel.sub_runs import RunScope
     from reyn.kernel.tape import Tape
     from reyn.runtime.project import Project
     from reyn.skills import Skill
@@ -157,6 +157,8 @@ class RunExecutor:
                     if result is None:
                         raise
                     return _with_warning(result, "another process continues the run")
+                if result is not None and result.status in ENDED:  # no message continues it
+                    break
                 pending = pending_message(journal, run_id)
                 if pending <= handled:
                     break
@@ -176,6 +178,7 @@ class RunExecutor:
     ) -> RunResult:
         """Execute a new run whose claim is held, from its first event."""
         tape = new_tape(self._project.journal, *first, now=self._project.clock.now())
+        self.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(model, None, observers))
 
     async def run_again(self, run_id: str, skill: str | Skill, input: Any, observers: Observers) -> RunResult:
@@ -397,7 +400,7 @@ class RunExecutor:
             *unknown_field_warnings(msgspec.json.decode(tape.content(state.started.input.hash)), compiled.skill),
             *world.warnings,
         )
-        return self._project.reader.to_result(state, warnings)
+        return self._project.reader.to_result(state, warnings, tape.content)
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
         """Return a compiler for a run whose copies may not be in the journal yet."""

@@ -11,7 +11,7 @@ import msgspec
 
 from reyn.journal import Blob, canonical
 from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.loading import check_ops, load_run, pin_ops, start_event
+from reyn.kernel.loading import check_ops, load_run, pin_ops, pin_settings, start_event
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.base import RuntimeBase
@@ -168,7 +168,7 @@ class Forks(RuntimeBase):
             first, blobs = start_event(
                 name,
                 skill,
-                settings,
+                pin_settings(settings),
                 pin_ops(skill, self._project.ops.vocabulary),
                 artifact,
                 model=opened,

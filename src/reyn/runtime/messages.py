@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from reyn.context import NormalizedMessage
 from reyn.context.transcript import check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
-from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory, Say
+from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory, Rename, Say
 from reyn.kernel.conversations import memory_error, memory_of
 from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
@@ -104,6 +104,23 @@ class RunMessages(RuntimeBase):
         posted = self._project.journal.post(row.run_id, Say(message, by))
         self._executor.polling.notify(row.run_id)
         return PostedMessage(row.run_id, posted, self._project.journal.is_claimed(row.run_id))
+
+    def rename(self, run: str, title: str, *, by: str = "") -> None:
+        """Give a conversation a title, which `reyn chats` shows; an empty one removes it.
+
+        The title is an event of the run. A conversation that has ended can be renamed, too.
+
+        Raises:
+            InputInvalid: The title is too long, or has more than one line.
+            ConversationInvalid: The run is not a conversation.
+        """
+        row = self._project.reader.find(run)
+        check_not_imported(row, "renamed")
+        if (row.wait is None or not row.wait.is_message) and not self._is_conversation(row.run_id):
+            raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
+        self._project.journal.post(row.run_id, Rename(checked_title(self._project.scrub(title)), by))
+        self._executor.polling.notify(row.run_id)
+        self._executor.take_messages(row.run_id)
 
     def _is_conversation(self, run_id: str) -> bool:
         started = self._project.reader.state(run_id).started
@@ -201,6 +218,25 @@ class RunMessages(RuntimeBase):
 
 
 MAX_MESSAGE_CHARS = 10_000_000
+MAX_TITLE_CHARS = 200
+
+
+def checked_title(title: str) -> str:
+    """Return the title of a conversation without blanks around it.
+
+    Raises:
+        InputInvalid: It is too long, or has characters that cannot be printed, such as line breaks.
+    """
+    title = title.strip()
+    if len(title) > MAX_TITLE_CHARS:
+        raise InputInvalid(
+            f"the title has {len(title)} characters; at most {MAX_TITLE_CHARS} are allowed", hint="Shorten it."
+        )
+    if not title.isprintable():
+        raise InputInvalid(
+            f"the title {title!r} has line breaks or control characters", hint="Use printable characters only."
+        )
+    return title
 
 
 def checked_message(text: str) -> str:

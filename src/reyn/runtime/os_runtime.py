@@ -37,9 +37,8 @@ if TYPE_CHECKING:
     from reyn.journal import Journal
     from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
-    from reyn.kernel.nesting import RunScope
-    from reyn.kernel.ports import Clock, Ids, People
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
+    from reyn.kernel.sub_runs import RunScope
     from reyn.models import Message, Model
     from reyn.ops import Op
     from reyn.runs.questions import PostedReply
@@ -217,12 +216,12 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
         model = self._project.roster.ready(self._project.config.model)
 
         async def start() -> RunResult:
-            if self._project.journal.find(name) is not None:  # another process was faster
+            if run_id is not None and self._project.journal.find(name) is not None:  # another process was faster
                 return await again()
             first = start_event(
                 name,
                 loaded,
-                settings,
+                self._project.pinned_settings(settings),
                 pin_ops(loaded, self._project.ops.vocabulary),
                 artifact,
                 model=model,

@@ -17,12 +17,15 @@ from reyn.permissions import Allowed, Denied, Gate, parse_requests
 from reyn.permissions.explain import explain_requests
 from reyn.permissions.policy import RulePlaces
 from reyn.skills import read_skill
+from reyn.skills.agents import CHAT, Agents
+from reyn.skills.agents import PREFIX as AGENT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from reyn.config import Config
+    from reyn.documents import Document
     from reyn.ops import OpTable
     from reyn.permissions import Policy, Verdict
     from reyn.permissions.explain import RequestVerdict
@@ -106,6 +109,7 @@ class Explainer:
         self._policy = policy
         self._ops = ops
         self._library = library
+        self._agents = Agents(root)
         self._places = RulePlaces(root, ops.vocabulary.permission_keys)
 
     def report(self, name: str, skill: Skill) -> PermissionReport:
@@ -150,15 +154,28 @@ class Explainer:
         )
 
     def _request_places(self, name: str, skill: Skill) -> Iterator[str]:
-        """Yield the line of every request in skill.md, in the order of the verdicts."""
-        document = read_skill(self._library.find(name), self._ops.vocabulary, self._library).folder.front_matter(
-            "skill.md"
-        )
-        assert document is not None
+        """Yield the file and line of every request, in the order of the verdicts."""
+        documents = self._documents(name)
         parsed = parse_requests(skill.permissions)
         for capability, targets in (*parsed.files.items(), *parsed.others.items()):
+            document = next((one for one in documents if capability in one.value.get("permissions", {})), None)
             for index in range(max(1, len(targets))):
-                yield f"skill.md:{document.at('permissions', capability, index).line}"
+                if document is None:  # the memory of an agent
+                    yield "default"
+                else:
+                    yield f"{document.file}:{document.at('permissions', capability, index).line}"
+
+    def _documents(self, name: str) -> list[Document]:
+        """Return the files that can request permissions for a skill: its skill.md, and before it that of an agent."""
+        if name.startswith(AGENT_PREFIX):
+            _, agent = self._agents.read(name.removeprefix(AGENT_PREFIX))
+            [chat] = self._documents(CHAT)
+            chat = msgspec.structs.replace(chat, file=f"{CHAT}/{chat.file}")
+            return [chat] if agent is None else [agent, chat]
+        folder = read_skill(self._library.find(name), self._ops.vocabulary, self._library).folder
+        document = folder.front_matter("skill.md")
+        assert document is not None
+        return [document]
 
     def _placed(self, text: str) -> str:
         place = next((self._places.of_rule(rule) for rule in self._policy.rules if rule.text == text), "")

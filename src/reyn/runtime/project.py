@@ -22,11 +22,12 @@ from reyn.documents import nearest
 from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.kernel.budgets import Budgets
-from reyn.kernel.compiled_skill import RunContext
+from reyn.kernel.compiled_skill import uses_handoffs
 from reyn.kernel.hooks import check_hooks, hook_name
+from reyn.kernel.loading import pin_settings
 from reyn.kernel.op_performer import roots_of
-from reyn.kernel.ports import SystemClock, TimedIds, Unattended
-from reyn.lint import lint_skill
+from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
+from reyn.lint import lint_agent, lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
@@ -39,8 +40,8 @@ from reyn.runs.run_reader import RunReader
 from reyn.skills import Library, check_pinned, load_skill, read_skill
 from reyn.skills.agents import CHAT, Agents
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
-from reyn.skills.codes import UNKNOWN_OP, WRONG_VALUE
 from reyn.skills.inputs import check_supported
+from reyn.skills.names import nfc
 from reyn.skills.resolve import is_path
 from reyn.workspace import PathInvalid, locate
 
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from reyn.journal import Blob, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.hooks import Hook
-    from reyn.kernel.ports import Clock, Ids, People
+    from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.models import Model
     from reyn.ops import Op, OpTable
     from reyn.permissions import Policy
@@ -140,6 +141,7 @@ class Project:
             self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self._cached_reader: RunReader | None = None
         self._checked_skills: list[Skill] = []
+        self._pinned_settings: tuple[RunSettings, Blob] | None = None
         self._has_learned = False
         self._has_learned_keys = False
 
@@ -274,7 +276,7 @@ class Project:
     @property
     def reader(self) -> RunReader:
         """The recorded runs."""
-        journal = self.existing_journal
+        journal = vars(self).get("journal") or self.existing_journal
         if self._cached_reader is None or self._cached_reader.journal is not journal:
             self._cached_reader = RunReader(journal, lambda: self.ops, self._resolve_links)
         return self._cached_reader
@@ -288,6 +290,8 @@ class Project:
 
     def store_history(self, history: NormalizedMessageList) -> tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]:
         """Return the parts of a history, and the content that the journal does not have."""
+        if not history.length:
+            return (), ()
 
         def is_stored(name: str) -> bool:
             try:
@@ -345,21 +349,17 @@ class Project:
             AgentNotFound: There is no such agent.
             SkillInvalid: Its file has errors.
         """
+        findings = lint_agent(self.agents, name, self.skill_names, self.ops.vocabulary)
+        if errors := [finding for finding in findings if finding.severity == "error"]:
+            raise SkillInvalid(f"agent `{name}` has errors:", errors)
         loaded = self.agents.load(name).skill(self.load(CHAT), is_single_turn=is_single_turn)
-        file = f"reyn/agents/{name}.md"
-        findings = [
-            Finding(file, 1, 1, UNKNOWN_OP, f"unknown op `{kind}`", nearest(kind, self.ops.vocabulary.op_kinds))
-            for kind in loaded.phases[loaded.entry].allowed_ops
-            if self.ops.vocabulary.op(kind) is None
-        ]
-        try:
-            parse_requests(loaded.permissions)
-        except RuleError as error:
-            findings.append(Finding(file, 1, 1, WRONG_VALUE, f"`permissions`: {error}"))
-        if findings:
-            raise SkillInvalid(f"agent `{name}` has errors:", findings)
         check_supported(loaded, self.ops.vocabulary)
         return loaded
+
+    @property
+    def skill_names(self) -> list[str]:
+        """The names of the skills that runs of this project can use, without those that a program passes as values."""
+        return [name for name, _, _ in self.library]
 
     def check_skill(self, skill: Skill) -> Skill:
         """Check a skill that is a value like one that is loaded, and return it."""
@@ -379,8 +379,7 @@ class Project:
 
     def summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
         """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
-        receives = RunContext(skill, settings, self.ops.vocabulary).uses_handoffs
-        return read_summaries(self.root, self.roster.scrub) if receives else None
+        return read_summaries(self.root, self.roster.scrub) if uses_handoffs(skill, settings) else None
 
     def _findings_of(self, folder: Path) -> list[Finding]:
         return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox)
@@ -399,6 +398,7 @@ class Project:
             self.trust.may_bind,
             RunSettings.of(self.config).counter,
             self.config.endpoints,
+            self.trust.ignored_models,
         )
 
     @cached_property
@@ -406,15 +406,28 @@ class Project:
         """The budgets of the current configuration, and the prices of the models."""
         return Budgets(self.config.budgets, self.roster)
 
+    @cached_property
+    def _configured_settings(self) -> RunSettings:
+        """The settings of a run as the configuration has them, without the properties of models."""
+        return RunSettings.of(self.config)
+
     def run_settings(self) -> RunSettings:
         """Return the settings that a new run records."""
-        settings = RunSettings.of(self.config)
+        settings = self._configured_settings
+        if settings.counter == "exact":
+            check_installed()
+        if not settings.classes:
+            return settings
         forms = {name: self.roster.answer_form(name) for name in settings.classes.values()}
         limits = {name: self.roster.prompt_limit(name) for name in settings.classes.values()}
         known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
-        if settings.counter == "exact":
-            check_installed()
         return msgspec.structs.replace(settings, answer_forms=forms, prompt_limits=known)
+
+    def pinned_settings(self, settings: RunSettings) -> Blob:
+        """Return the copy of settings that a run records. Most runs of a project have the same."""
+        if self._pinned_settings is None or self._pinned_settings[0] != settings:
+            self._pinned_settings = (settings, pin_settings(settings))
+        return self._pinned_settings[1]
 
     # -- secrets --------------------------------------------------------------------------------------
 
@@ -468,8 +481,19 @@ class Project:
             yield self.trust.warning
         if self.config.tools:
             yield from self.ops.problems
+        yield from self.budget_warnings()
         for name, why in self.roster.secrets().unreadable.items():
             yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
+
+    def budget_warnings(self) -> Iterator[str]:
+        """Yield a warning for each skill under `budgets.skill` whose name is probably misspelt."""
+        if not self.config.budgets.skill:
+            return
+        known = [*self.skill_names, *(f"{AGENT_PREFIX}{name}" for name in self.agents)]
+        for name in self.config.budgets.skill:
+            # A name that resembles no other may be that of a function or of a skill that a program passes as a value.
+            if nfc(name) not in known and (near := nearest(name, known)):
+                yield f"`budgets.skill` has a budget for `{name}`, but there is no such skill; {near}"
 
     async def close_connections(self) -> None:
         """Close MCP servers and models that were opened."""

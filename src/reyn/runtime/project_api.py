@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.context import ContextFrame
     from reyn.journal import Approval, Journal
-    from reyn.kernel.ports import People
+    from reyn.kernel.runtime_types import People
     from reyn.models.listing import ModelStatus
     from reyn.ops import OpTable
     from reyn.ops.mcp import Connections, ToolDefinitions
@@ -181,6 +181,7 @@ class ProjectApi(RuntimeBase):
             self._project.existing_journal,
             self._project.secrets,
             self._project.trust.may_bind,
+            self._project.trust.ignored_models,
         )
 
     async def mcp_tools(self, server: str) -> ToolDefinitions:

@@ -14,7 +14,7 @@ from reyn.runs.archive import ImportLimits, read_archive
 from reyn.runs.family import root_run
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
-from reyn.runs.prune import PruneReport, prune
+from reyn.runs.prune import PruneReport, delete_runs, prune
 from reyn.runs.questions import open_question, question_text
 from reyn.runs.usage import usage_report
 from reyn.runtime.base import RuntimeBase
@@ -213,6 +213,23 @@ class RecordedRuns(RuntimeBase):
             statuses=statuses,
             dry_run=dry_run,
         )
+
+    def delete(self, runs: Collection[str], *, dry_run: bool = False) -> PruneReport:
+        """Delete runs with their sub-runs, background runs, workspace folders and unshared content.
+
+        Args:
+            runs: The runs, by id or by a unique prefix of it. A sub-run is deleted with its whole family.
+            dry_run: Report only.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunInUse: A run that is not deleted needs one of them. Nothing is deleted.
+            RunBusy: A process executes one of them. Nothing is deleted.
+        """
+        names = [self._project.reader.find(run).run_id for run in runs]
+        if not dry_run:
+            self._project.check_owner()
+        return delete_runs(self._project.journal, self._project.state_folder / "workspace", names, dry_run=dry_run)
 
     def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:
         """Return what model calls were charged, and the budgets of today.

@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from reyn.journal import Approval, Event, Journal, RunRow, Status
     from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
-    from reyn.kernel.nesting import RunScope
-    from reyn.kernel.ports import Clock, Ids, People
-    from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
+    from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResult, VerifyReport
     from reyn.kernel.snapshot import RunState
+    from reyn.kernel.sub_runs import RunScope
     from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable
@@ -292,6 +291,9 @@ class SyncRuntime:
     def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
         return self.runtime.say(run, text, by=by)
 
+    def rename(self, run: str, title: str, *, by: str = "") -> None:
+        self.runtime.rename(run, title, by=by)
+
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         self.runtime.abort_turn(run, reason, partial=partial)
 
@@ -308,6 +310,9 @@ class SyncRuntime:
         self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
     ) -> PruneReport:
         return self.runtime.prune(older_than=older_than, statuses=statuses, dry_run=dry_run)
+
+    def delete(self, runs: Collection[str], *, dry_run: bool = False) -> PruneReport:
+        return self.runtime.delete(runs, dry_run=dry_run)
 
     def import_(
         self, lines: Iterable[bytes], *, origin: str = "an archive", limits: ImportLimits = _IMPORT_LIMITS

@@ -4,7 +4,6 @@ A skill is a folder of Markdown and YAML; `load_skill` returns it as a frozen `S
 `reyn.kernel`, rules of style to `reyn.lint`.
 """
 
-from reyn.skills.features import op_kinds_of
 from reyn.skills.graph import may_finish, successors
 from reyn.skills.loader import LoadResult, load_skill, read_skill
 from reyn.skills.pin import check_pinned, pin, unpin
@@ -21,7 +20,6 @@ __all__ = [
     "check_pinned",
     "load_skill",
     "may_finish",
-    "op_kinds_of",
     "pin",
     "read_skill",
     "successors",

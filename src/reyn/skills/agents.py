@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from reyn.documents import Document
     from reyn.skills.values import Skill
 
 AGENTS = "reyn/agents"
@@ -159,10 +160,19 @@ class Agents:
             AgentNotFound: There is no such agent.
             SkillInvalid: Its file has errors.
         """
+        return self.read(name)[0]
+
+    def read(self, name: str) -> tuple[Agent, Document | None]:
+        """Return an agent and its file, which has the positions of the keys; `None` if it has no file.
+
+        Raises:
+            AgentNotFound: There is no such agent.
+            SkillInvalid: Its file has errors.
+        """
         path = self.path(name)
         if path is None:
             if name == DEFAULT:
-                return Agent(DEFAULT)
+                return Agent(DEFAULT), None
             raise AgentNotFound(
                 f"no agent `{name}`: no file `{AGENTS}/{name}.md`", hint=nearest(name, list(self)) or None
             )
@@ -171,13 +181,7 @@ class Agents:
             document = parse_front_matter(read_text(path, label, inside=self._root), label)
         except DocumentError as error:
             raise SkillInvalid(f"agent `{name}` has errors:", [error.finding]) from error
-        findings = check_keys(
-            document,
-            AgentFrontMatter,
-            unknown=codes.UNKNOWN_KEY,
-            missing=codes.MISSING_KEY,
-            wrong=codes.WRONG_VALUE,
-        )
+        findings = check_keys(document, AgentFrontMatter, codes.FRONT_MATTER)
         value = document.value if isinstance(document.value, dict) else {}
         if not findings and value["name"] != nfc(path.stem):
             message = f"`name` is `{value['name']}`, but the file is `{path.name}`"
@@ -189,4 +193,4 @@ class Agents:
             raise SkillInvalid(f"agent `{name}` has errors:", findings)
         front = msgspec.structs.asdict(msgspec.convert(value, AgentFrontMatter))
         del front["type"]
-        return Agent(**front, role=document.body.strip())
+        return Agent(**front, role=document.body.strip()), document

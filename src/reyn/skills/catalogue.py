@@ -1,20 +1,21 @@
 """What a model has to know about the skills of a project in order to choose one: name, purpose, input.
 
-A skill is read again only if one of its files has changed.
+A skill is read again only if one of its files, or a shared one, has changed.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.errors import ReynError
+from reyn.skills.resolve import STANDARD, STDLIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from reyn.skills.resolve import Library
     from reyn.skills.values import Skill
@@ -57,47 +58,51 @@ class Catalogue:
         self._library = library
         self._load = load
         self._known: dict[str, tuple[object, SkillSummary | None]] = {}
+        self._shared: object = None
 
     def __iter__(self) -> Iterator[SkillSummary]:
-        """Yield every skill that can be loaded, by name."""
-        for name, _, folder in sorted(self._library):
-            summary = self._summary(name, folder)
+        """Yield every skill that can be loaded, by name. One that has not changed is the same object as before."""
+        shared = [_stamp(str(folder)) for folder in self._library.shared if folder != STDLIB]
+        if shared != self._shared:
+            self._shared = shared
+            self._known.clear()
+        for name, shelf, folder in sorted(self._library.folders()):
+            # The standard library does not change while the process runs.
+            summary = self._summary(name, (folder,) if shelf == STANDARD else _stamp(folder))
             if summary is not None:
                 yield summary
 
-    def _summary(self, name: str, folder: Path) -> SkillSummary | None:
-        stamp = _stamp(folder)
+    def _summary(self, name: str, stamp: object) -> SkillSummary | None:
         known = self._known.get(name)
         if known is not None and stamp is not None and known[0] == stamp:
             return known[1]
-        try:
+        summary = None
+        with suppress(ReynError, OSError):  # it cannot be run either; `reyn lint` says why
             skill = self._load(name)
-        except (ReynError, OSError):
-            summary = None  # it cannot be run either; `reyn lint` says why
-        else:
-            if skill.is_conversation:  # it would wait for messages of its own
-                self._known[name] = (stamp, None)
-                return None
-            inputs = tuple((one.name, one.schema) for one in skill.entry_inputs)
-            summary = SkillSummary(name, skill.description, inputs, skill.search_hints)
+            if not skill.is_conversation:  # it would wait for messages of its own
+                inputs = tuple((one.name, one.schema) for one in skill.entry_inputs)
+                summary = SkillSummary(name, skill.description, inputs, skill.search_hints)
         self._known[name] = (stamp, summary)
         return summary
 
 
-def _stamp(folder: Path) -> tuple[tuple[str, int, int], ...] | None:
-    """Return what changes when a file of a skill does; `None` if there are too many files to look at."""
-    found: list[tuple[str, int, int]] = []
-    folders = [str(folder)]
-    try:
-        while folders:
+def _stamp(folder: str) -> tuple[object, ...] | None:
+    """Return what changes when a file in a folder does; `None` if there are too many files to look at."""
+    found: list[object] = []
+    folders = [folder]
+    while folders:
+        try:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
-                    state = entry.stat()
-                    found.append((entry.path, state.st_mtime_ns, state.st_size))
                     if entry.is_dir():
                         folders.append(entry.path)
-            if len(found) > _MAX_FILES:
-                return None
-    except OSError:
-        return None
-    return tuple(sorted(found))
+                    else:  # whatever changes a file changes its ctime
+                        state = entry.stat()
+                        found.append((entry.path, state.st_ctime_ns, state.st_size, state.st_ino))
+        except FileNotFoundError:  # a folder that does not exist, or a file that disappeared meanwhile
+            found.append(None)
+        except OSError:
+            return None
+        if len(found) > _MAX_FILES:
+            return None
+    return tuple(found)

@@ -1,11 +1,14 @@
 """Codes of findings about skills; `reyn.errors.FINDINGS` describes each."""
 
+from reyn.documents import Codes
 from reyn.jsonschema import ReferencesExpand, SchemaInvalid
 
 UNSUPPORTED = "RYN103"
 UNKNOWN_KEY = "RYN112"
 MISSING_KEY = "RYN113"
 WRONG_VALUE = "RYN114"
+FRONT_MATTER = Codes(unknown=UNKNOWN_KEY, wrong=WRONG_VALUE, missing=MISSING_KEY)
+"""The codes of findings about the keys of front matter and of steps."""
 WRONG_NAME = "RYN115"
 UNKNOWN_PHASE = "RYN116"
 UNKNOWN_ARTIFACT = "RYN117"

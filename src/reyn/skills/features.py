@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from reyn.skills.values import Iterate, PythonCall, RunOp
+from reyn.skills.values import Iterate, RunOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,19 +48,6 @@ def unavailable_features(skill: Skill, vocabulary: Vocabulary) -> list[Feature]:
     for name, sub_skill in skill.skills.items():
         features += [feature._replace(skill=name) for feature in _unavailable(sub_skill, vocabulary)]
     return features
-
-
-def op_kinds_of(skill: Skill) -> frozenset[str]:
-    """Return the op kinds that a skill or one of its sub-skills may use."""
-    kinds: set[str] = set()
-    for one in (skill, *skill.skills.values()):
-        lists = [phase.preprocessor for phase in one.phases.values()]
-        lists += [one.postprocessor.steps] if one.postprocessor else []
-        steps = [step.apply if isinstance(step, Iterate) else step for steps in lists for step in steps]
-        kinds |= {kind for phase in one.phases.values() for kind in phase.allowed_ops}
-        kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
-        kinds |= {"python" for step in steps if isinstance(step, PythonCall)}
-    return frozenset(kinds)
 
 
 def _unavailable(skill: Skill, vocabulary: Vocabulary) -> Iterator[Feature]:

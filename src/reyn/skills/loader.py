@@ -489,14 +489,7 @@ class _Loader:
         if isinstance(keys.get("context"), dict):
             findings += _context_findings(document.part("context"))
             ignore.add("context")
-        findings += check_keys(
-            document,
-            shape,
-            unknown=codes.UNKNOWN_KEY,
-            missing=codes.MISSING_KEY,
-            wrong=codes.WRONG_VALUE,
-            ignore=ignore,
-        )
+        findings += check_keys(document, shape, codes.FRONT_MATTER, ignore=ignore)
         for key in forbidden.keys() & keys.keys():
             message = f"key `{key}` is not allowed in a phase"
             findings.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
@@ -574,12 +567,7 @@ def _context_findings(part: Document) -> list[Finding]:
             message = f"no handoff field `{name}`"
             findings.append(part.finding(codes.UNKNOWN_HANDOFF_FIELD, message, "handoff_fields", index, fix=fix))
     return findings + check_keys(
-        part,
-        HandoffSettings,
-        unknown=codes.UNKNOWN_KEY,
-        missing="",
-        wrong=codes.WRONG_VALUE,
-        ignore=("handoff_fields",) if findings else (),
+        part, HandoffSettings, codes.FRONT_MATTER, ignore=("handoff_fields",) if findings else ()
     )
 
 

@@ -10,23 +10,21 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.errors import RunBlocked
-from reyn.journal import Blob, check_json, ordered
+from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
 from reyn.skills.values import END, Iterate, PythonCall, Skill, Validate, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.journal import Blob
     from reyn.jsonschema import Schema
     from reyn.skills.values import AnyStep
 
-Pin = Blob
-"""A pinned skill: a blob whose hash identifies the skill."""
 
-
-def pin(skill: Skill) -> Pin:
-    """Serialize a skill."""
-    return Blob.of(ordered(skill))
+def pin(skill: Skill) -> Blob:
+    """Serialize a skill. The hash of the copy identifies the skill."""
+    return skill.pinned
 
 
 def unpin(content: bytes) -> Skill:

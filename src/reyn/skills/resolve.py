@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 SHELVES = ("local", "project")
 """Folders below `reyn/` in which names are looked up, in this order; then the standard library."""
 
+STANDARD = "stdlib"
+"""The shelf of the standard library."""
 STDLIB = Path(__file__).parent.parent / "stdlib"
 
 
@@ -73,16 +77,48 @@ class Library:
 
     def __iter__(self) -> Iterator[tuple[str, str, Path]]:
         """Yield every skill that can be found by name: name, shelf, folder."""
+        for name, shelf, folder in self.folders():
+            yield name, shelf, Path(folder)
+
+    def folders(self) -> Iterator[tuple[str, str, str]]:
+        """Yield the same as texts, which cost less than paths: every turn of a conversation lists the skills."""
         seen: set[str] = set()
-        for shelf, folder in (
-            *((shelf, self._root / "reyn" / shelf) for shelf in SHELVES),
-            ("stdlib", STDLIB / "skills"),
-        ):
-            for child in sorted(folder.iterdir()) if folder.is_dir() else ():
-                name = nfc(child.name)
-                if (child / "skill.md").is_file() and name not in seen and self._is_inside(child, folder):
+        root = os.path.realpath(self._root)
+        for shelf in SHELVES:
+            for name, folder in _skills_in(os.path.join(self._root, "reyn", shelf), root):  # noqa: PTH118 - see above
+                if name not in seen:
                     seen.add(name)
-                    yield name, shelf, child
+                    yield name, shelf, folder
+        for name, folder in _standard_skills():
+            if name not in seen:
+                yield name, STANDARD, folder
+
+
+def _skills_in(shelf: str, root: str) -> Iterator[tuple[str, str]]:
+    """Yield name and folder of each skill in a folder. Links that lead out of the root are left out."""
+    try:
+        with os.scandir(shelf) as entries:
+            children = sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return
+    is_inside = _is_below(os.path.realpath(shelf), root)
+    for child in children:
+        if not os.path.isfile(f"{child.path}/skill.md"):  # noqa: PTH113 - a `Path` costs more than the call
+            continue
+        is_direct = is_inside and not child.is_symlink()
+        if is_direct or _is_below(os.path.realpath(child.path), root):
+            yield nfc(child.name), child.path
+
+
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root.rstrip('/')}/")
+
+
+@cache
+def _standard_skills() -> tuple[tuple[str, str], ...]:
+    """Return the skills of the standard library, which do not change while the process runs."""
+    folder = str(STDLIB / "skills")
+    return tuple(_skills_in(folder, os.path.realpath(folder)))
 
 
 def is_path(name: str) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from reyn.documents import check_keys, nearest, usable_keys
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import values
-from reyn.skills.codes import BAD_STEP, MISSING_KEY, UNKNOWN_KEY, WRONG_VALUE, schema_code
+from reyn.skills.codes import BAD_STEP, FRONT_MATTER, schema_code
 from reyn.skills.front_matter import STEP_ARGUMENTS
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
     if arguments.value is None:
         arguments = msgspec.structs.replace(arguments, value={})
     shape = STEP_ARGUMENTS[kind]
-    findings = check_keys(arguments, shape, unknown=UNKNOWN_KEY, missing=MISSING_KEY, wrong=WRONG_VALUE)
+    findings = check_keys(arguments, shape, FRONT_MATTER)
     usable = usable_keys(arguments, shape)
     if kind in _SCHEMA_KEYS and isinstance(arguments.value, dict) and _SCHEMA_KEYS[kind] in arguments.value:
         findings += _check_schema(arguments, _SCHEMA_KEYS[kind])

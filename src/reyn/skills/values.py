@@ -6,11 +6,13 @@ in `loader`.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from reyn.config.values import ContextChoice
+from reyn.journal import Blob, ordered
 from reyn.jsonschema import Schema
 
 DEFAULT_OPS = ("file", "ask_user")
@@ -154,7 +156,7 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
         return {"anyOf": [artifact.schema for artifact in self.inputs]}
 
 
-class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
+class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """A graph of phases with its final output, and everything else that can affect a run.
 
     Attributes:
@@ -184,6 +186,24 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True):
     modules: dict[str, str] = {}
     function: str = ""
     checks_output: bool = False
+
+    @cached_property
+    def pinned(self) -> Blob:
+        """The serialized copy that a run records. Its hash identifies the skill."""
+        return Blob.of(ordered(self))
+
+    @cached_property
+    def op_kinds(self) -> frozenset[str]:
+        """The op kinds that the skill or one of its sub-skills may use."""
+        kinds: set[str] = set()
+        for one in (self, *self.skills.values()):
+            lists = [phase.preprocessor for phase in one.phases.values()]
+            lists += [one.postprocessor.steps] if one.postprocessor else []
+            steps = [step.apply if isinstance(step, Iterate) else step for steps in lists for step in steps]
+            kinds |= {kind for phase in one.phases.values() for kind in phase.allowed_ops}
+            kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
+            kinds |= {"python" for step in steps if isinstance(step, PythonCall)}
+        return frozenset(kinds)
 
     @property
     def final_output_schema(self) -> Schema:

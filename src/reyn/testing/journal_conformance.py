@@ -53,10 +53,12 @@ def phase_started(visit: int, phase: str = "draft") -> Body:
 _PRICE = kinds.Price("USD", 1_000_000_000, 2_000_000_000)
 
 
-def budget_reserved(call: str, tokens: int, *, cap: int | None = None, day: str = "2026-11-16") -> Body:
+def budget_reserved(
+    call: str, tokens: int, *, cap: int | None = None, day: str = "2026-11-16", model: str = "model"
+) -> Body:
     """Return the reservation of a call that draws on the account of a day."""
     draw = kinds.Draw(f"day:{day}", "day", cap)
-    return kinds.BudgetReserved(call, 1, "model", day, tokens - 1, 1, tokens * 1000, _PRICE, (draw,))
+    return kinds.BudgetReserved(call, 1, model, day, tokens - 1, 1, tokens * 1000, _PRICE, (draw,))
 
 
 def budget_settled(call: str, tokens: int) -> Body:
@@ -109,6 +111,7 @@ class JournalConformance:
             row = journal.find("a")
             assert row is not None
             assert row.reserved is not None
+            assert journal.reserving() == [row]
             more = chain_events("a", [budget_settled("1.1", 120), budget_reserved("1.2", 300)], after=events)
             journal.append("a", 2, more)
             assert journal.balance("day:2026-11-16") == Balance(120, 120_000, 300, 300_000)
@@ -154,6 +157,26 @@ class JournalConformance:
             journal.delete(["a"])
             assert journal.balance("day:2026-11-16") == Balance(500, 500_000)
             assert [(row.calls, row.assumed) for row in journal.charges()] == [(1, 1)]
+
+    def test_charges_of_many_days_and_models_add_up_and_outlive_the_run(self) -> None:
+        keys = [(f"2026-11-{day}", f"model-{model}") for day in (16, 17, 16) for model in range(6)]
+        with self.journal() as journal:
+            events = chain_events("a", [run_started("a")])
+            journal.append("a", 0, events, [CONTENT])
+            for number, (day, model) in enumerate(keys):
+                call = f"1.{number}"
+                bodies = [budget_reserved(call, 10, day=day, model=model), budget_settled(call, 3)]
+                more = chain_events("a", bodies, after=events)
+                journal.append("a", events[-1].seq, more)
+                events = more
+            expected = {key: 3 * keys.count(key) for key in keys}
+            for _ in range(2):
+                found = journal.charges()
+                assert {(row.day, row.model): row.input_tokens + row.output_tokens for row in found} == expected
+                assert [row.key for row in found] == sorted(row.key for row in found)
+                assert {row.day for row in journal.charges(since="2026-11-17")} == {"2026-11-17"}
+                journal.delete(["a"])
+            assert journal.balance("day:2026-11-17") == Balance(18, 18_000)
 
     # -- append and read ------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from reyn.journal import canonical, decode, digest, kinds
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.inbox import InboxPolling
 from reyn.kernel.limits import BUDGET_LIMITS
-from reyn.kernel.ports import Clock, SystemClock
+from reyn.kernel.runtime_types import Clock, SystemClock
 from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import (
@@ -153,7 +153,8 @@ class Scenario:
             ops=self.ops,
             **self.settings,
         )
-        runtime._executor.polling = InboxPolling(seconds=0)  # otherwise timing would change the number of points
+        # Otherwise timing would change the number of points.
+        runtime._executor.polling = InboxPolling(seconds=0, busy_seconds=3600)
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
             yield runtime
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -11,9 +12,11 @@ from reyn.errors import ConversationInvalid
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Event
+
+Role = Literal["user", "run", "agent"]
 
 
 class RecordedMessage(msgspec.Struct, frozen=True):
@@ -28,40 +31,98 @@ class RecordedMessage(msgspec.Struct, frozen=True):
     """
 
     number: int
-    role: Literal["user", "run", "agent"]
+    role: Role
     text: str
     seq: int
     at: int
 
 
+class Overview(msgspec.Struct, frozen=True):
+    """A conversation in a list.
+
+    Attributes:
+        title: What a user called it; empty if nobody did.
+        first: The first message.
+        messages: The number of messages that the agent has taken, reports of background runs included.
+    """
+
+    title: str
+    first: str
+    messages: int
+
+
 def read_messages(events: Iterable[Event], content: Callable[[str], bytes]) -> list[RecordedMessage]:
     """Return the messages of a conversation, in order."""
-    found: list[RecordedMessage] = []
-    reports: set[str] = set()
+    return [
+        RecordedMessage(number, role, _text(body, content), event.seq, event.ts)
+        for number, role, event, body in _taken(events)
+    ]
+
+
+def read_overview(events: Iterable[Event], content: Callable[[str], bytes]) -> Overview:
+    """Return the overview of a conversation. Only its first message is read."""
+    title, first, count = "", "", 0
+    for number, role, event, body in _taken(events, kinds.ConversationRenamed.kind):
+        if isinstance(body, kinds.ConversationRenamed):
+            title = body.title
+        elif role != "agent":
+            first = first if event.seq > 1 else _text(body, content)
+            count = number
+    return Overview(title, first, count)
+
+
+def _taken(events: Iterable[Event], *also: str) -> Iterator[tuple[int, Role, Event, Any]]:
+    """Yield number, role, event and data of each message, and events of further kinds."""
+    reports: deque[bool] = deque()
     number = 0
     for event in events:
+        if event.kind not in _MESSAGES and event.kind not in also:
+            continue
         body = decode(event)
-        role: Literal["user", "run", "agent"] = "user"
+        role: Role = "user"
         match body:
-            case kinds.MessageQueued(run=run) if run:
-                reports.add(body.text)
+            case kinds.MessageQueued(run=run):
+                reports.append(bool(run))
                 continue
-            case kinds.RunStarted():
-                text = msgspec.json.decode(content(body.input.hash))["data"].get("text", "")
-            case kinds.MessageTaken():
-                role = "run" if body.text in reports else "user"
-                text = content(body.text).decode()
-            case kinds.WaitAnswered(wait=wait) if wait.endswith(".message"):
-                text = msgspec.json.decode(content(body.value))
-            case kinds.ArtifactStored():
-                role, text = "agent", msgspec.json.decode(content(body.artifact.hash))["data"].get("text", "")
-            case kinds.PhaseAborted(code=code, reason=reason):
-                role, text = "agent", unanswered_text(reason) if code else ""
-            case _:
+            case kinds.RunForked():  # the inbox of the origin stays there
+                reports.clear()
                 continue
-        number += role != "agent"
-        found.append(RecordedMessage(number, role, str(text), event.seq, event.ts))
-    return found
+            case kinds.MessageTaken() if reports and reports.popleft():
+                role = "run"
+            case kinds.WaitAnswered(wait=wait) if not wait.endswith(".message"):
+                continue
+            case kinds.ArtifactStored() | kinds.PhaseAborted():
+                role = "agent"
+        if event.kind in _MESSAGES:
+            number += role != "agent"
+        yield number, role, event, body
+
+
+_MESSAGES = {
+    body.kind
+    for body in (
+        kinds.RunStarted,
+        kinds.RunForked,
+        kinds.MessageQueued,
+        kinds.MessageTaken,
+        kinds.WaitAnswered,
+        kinds.ArtifactStored,
+        kinds.PhaseAborted,
+    )
+}
+
+
+def _text(body: Any, content: Callable[[str], bytes]) -> str:
+    match body:
+        case kinds.RunStarted(input=artifact) | kinds.ArtifactStored(artifact=artifact):
+            return str(msgspec.json.decode(content(artifact.hash))["data"].get("text", ""))
+        case kinds.MessageTaken(text=text):
+            return content(text).decode()
+        case kinds.WaitAnswered(value=value):
+            return str(msgspec.json.decode(content(value)))
+        case kinds.PhaseAborted(code=code, reason=reason) if code:
+            return unanswered_text(reason)
+    return ""
 
 
 def fork_point(events: Iterable[Event], number: int) -> int:

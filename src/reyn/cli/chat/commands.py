@@ -22,6 +22,7 @@ COMMANDS = {
     "/skills": "list the skills that the agent can run",
     "/memory": "list what the agent remembers",
     "/usage": "show the tokens of the conversation",
+    "/rename": "TITLE: give the conversation a title",
     "/questions": "list the open questions",
     "/id": "show the id of the conversation",
     "/quit": "leave; the conversation can be continued",
@@ -91,6 +92,13 @@ class ChatCommands:
         spending = BudgetGateway(self._runtime, self._conversation.run_id).spending()
         limit = "" if spending.limit is None else f" of {spending.limit:,}"
         self._echo(f"  {spending.usage.total:,}{limit} tokens")
+
+    def _rename(self, title: str) -> None:
+        if not self._is_recorded:
+            self._echo("  ! the conversation begins with the first message; rename it after that")
+            return
+        self._conversation.rename(title)
+        self._echo("  renamed" if title else "  title removed")
 
     def _questions(self, _: str) -> None:
         for question in self._conversation.questions:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from reyn.cli.groups import CommandGroup
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_existing_project, project_root
 from reyn.errors import FileExists, ReynError
@@ -21,7 +22,7 @@ You are {name}. Write here the agent's instructions: who it is and how it answer
 """
 
 
-@click.group(epilog="Example: reyn agent new designer")
+@click.group(cls=CommandGroup, epilog="Example: reyn agent new designer")
 def command() -> None:
     """Create, list, show and remove agents.
 
@@ -67,7 +68,10 @@ def list_agents(as_json: bool) -> None:
         return
     width = max(len(row["name"]) for row in rows)
     for row in rows:
-        click.echo(clean(f"{row['name']:<{width}}  {row['description'] or row['error']}".rstrip()))
+        first, *others = (row["description"] or row["error"]).split("\n")
+        click.echo(clean(f"{row['name']:<{width}}  {first}".rstrip()))
+        for line in others:
+            click.echo(clean(f"{'':<{width}}  {line}"))
 
 
 @command.command("show", epilog="Example: reyn agent show designer")

@@ -2,97 +2,228 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import clean, json_option, print_json, print_table, short, time_of
-from reyn.cli.project import open_existing_project
-from reyn.errors import ConversationInvalid
+from reyn.cli.output import clean, json_option, print_json, print_table, reyn_command, short, time_of
+from reyn.cli.people import user_name
+from reyn.cli.project import open_existing_project, open_project
+from reyn.errors import ConversationInvalid, UsageError
 from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reyn.journal import RunRow
+    from reyn.runs.prune import PruneReport
     from reyn.runtime import SyncRuntime
 
+_HEADER = ("CONVERSATION", "UPDATED", "AGENT", "STATUS", "MESSAGES", "TITLE")
+_EXCERPT = 60
+_limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number to list."
+)
 
-@click.command(epilog="Example: reyn chats tea --json")
-@click.argument("words", nargs=-1)
-@click.option("--messages", metavar="RUN", help="Print the messages of one conversation.")
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number to list.")
+
+@click.group(invoke_without_command=True, epilog="Example: reyn chats search tea --json")
+@_limit_option
 @json_option
-def command(words: tuple[str, ...], messages: str | None, limit: int, as_json: bool) -> None:
-    """List conversations, the latest first. With WORDS, those whose messages contain all of them.
+@click.pass_context
+def command(context: click.Context, limit: int, as_json: bool) -> None:
+    """List, search, show, rename and delete conversations. Without a subcommand, list them.
 
-    A conversation is a run: delete old ones with `reyn prune`.
+    A conversation is a run: `reyn show`, `reyn verify`, `reyn replay`, `reyn fork` and `reyn export` take its id.
+    """
+    if context.invoked_subcommand is None:
+        _list(limit, as_json=as_json)
+    elif context.get_parameter_source("limit") != click.core.ParameterSource.DEFAULT or as_json:
+        raise click.UsageError("options of a subcommand follow its name", context)
+
+
+@command.command("list", epilog="Example: reyn chats list --limit 5")
+@_limit_option
+@json_option
+def list_(limit: int, as_json: bool) -> None:
+    """List conversations, the latest first."""
+    _list(limit, as_json=as_json)
+
+
+def _list(limit: int, *, as_json: bool) -> None:
+    with open_existing_project() as runtime:
+        found = [_entry(runtime, row) for row in _conversations(runtime)[:limit]]
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("no conversations; start one with `reyn chat`")
+        return
+    print_table(_HEADER, [_cells(entry) for entry in found])
+
+
+@command.command(epilog="Example: reyn chats search green tea")
+@click.argument("words", nargs=-1, required=True)
+@_limit_option
+@json_option
+def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """List the conversations whose title and messages contain all WORDS, with the latest message that has the first.
+
+    Upper and lower case do not matter.
     """
     with open_existing_project() as runtime:
-        if messages is not None:
-            _print_messages(runtime, messages, as_json=as_json)
-            return
-        rows = sorted(
-            (row for row in runtime.runs() if row.skill.startswith(PREFIX) and not row.parent),
-            key=lambda row: row.updated,
-            reverse=True,
-        )
-        found: list[dict[str, Any]] = []
-        for row in rows:
-            entry = _entry(runtime, row, words)
-            if entry is not None:
-                found.append(entry)
-            if len(found) == limit:
-                break
-        if as_json:
-            print_json(found)
-            return
-        if found:
-            print_table(
-                ("CONVERSATION", "UPDATED", "AGENT", "STATUS", "MESSAGES", "FIRST MESSAGE"),
-                [
-                    (
-                        entry["run_id"],
-                        time_of(entry["updated"]),
-                        clean(entry["agent"]),
-                        entry["status"],
-                        str(entry["messages"]),
-                        short(entry["title"], 60),
-                    )
-                    for entry in found
-                ],
-            )
-        if not found:
-            click.echo("no conversations" if not words else f"no conversation contains {clean(' '.join(words))}")
+        found = list(_matching(runtime, [word.casefold() for word in words], limit))
+    if as_json:
+        print_json(found)
+        return
+    for entry in found:
+        click.echo(f"{clean(entry['run_id'])}  {short(_label(entry), _EXCERPT)}")
+        if match := entry["match"]:
+            click.echo(f"    {match['number']}{'>' if match['role'] == 'user' else ':'} {clean(match['excerpt'])}")
+    if not found:
+        click.echo(f"no conversation contains {clean(' '.join(words))}")
 
 
-def _entry(runtime: SyncRuntime, row: RunRow, words: tuple[str, ...]) -> dict[str, Any] | None:
+@command.command(epilog="Example: reyn chats show tea")
+@click.argument("run")
+@json_option
+def show(run: str, as_json: bool) -> None:
+    """Print the messages of conversation RUN with their numbers, which `reyn chat --fork RUN@NUMBER` takes."""
     from reyn.chat.services.snapshot_journal import read_messages
+    from reyn.cli.chat.printing import printable
 
-    said = read_messages(runtime.events(row.run_id), runtime.content)
-    text = "\n".join(message.text for message in said).lower()
-    if not all(word.lower() in text for word in words):
-        return None
-    title = next((message.text for message in said if message.role == "user"), "")
+    with open_existing_project() as runtime:
+        row = _find(runtime, run)
+        messages = read_messages(runtime.events(row.run_id), runtime.content)
+    if as_json:
+        print_json(messages)
+        return
+    for message in messages:
+        mark = {"user": f"{message.number}>", "run": f"{message.number}*", "agent": "  "}[message.role]
+        click.echo(f"{mark} {printable(message.text) or '(aborted)'}")
+
+
+@command.command(epilog='Example: reyn chats rename tea "Which tea to buy"')
+@click.argument("run")
+@click.argument("title")
+def rename(run: str, title: str) -> None:
+    """Give conversation RUN a TITLE. An empty one removes the title.
+
+    The title is recorded as an event of the conversation. The id stays.
+    """
+    with open_project() as runtime:
+        row = _find(runtime, run)
+        runtime.rename(row.run_id, title, by=user_name())
+    click.echo(f"renamed {clean(row.run_id)}" if title.strip() else f"removed the title of {clean(row.run_id)}")
+
+
+@command.command(epilog="Example: reyn chats delete tea --yes")
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--dry-run", is_flag=True, help="Print the runs without deleting them.")
+@json_option
+def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool) -> int:
+    """Delete conversations with the runs that they started, also in the background, and workspace folders.
+
+    A conversation stays if a process executes it or one of its runs, or if another run needs it: a fork continues from
+    it, or an unfinished run uses it as its model. Deleted conversations cannot be restored; export those that you need
+    with `reyn export` first. Files that they changed stay; `reyn undo` restores them before.
+    """
+    with open_project() as runtime:
+        names = [_find(runtime, run).run_id for run in runs]
+        if not yes and not dry_run:
+            _confirm(runtime.delete(names, dry_run=True), as_json=as_json)
+        report = runtime.delete(names, dry_run=dry_run)
+    if as_json:
+        print_json(report)
+    else:
+        _print_deleted(report)
+    return 1 if report.left else 0
+
+
+def _confirm(report: PruneReport, *, as_json: bool) -> None:
+    if as_json or sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError("deleting conversations needs a confirmation", hint="Pass `--yes`, or `--dry-run` to look.")
+    for run in report.runs:
+        click.echo(f"will delete {clean(run)}", err=True)
+    click.confirm(f"Delete {len(report.runs)} run{'' if len(report.runs) == 1 else 's'}?", abort=True, err=True)
+
+
+def _print_deleted(report: PruneReport) -> None:
+    for run in report.runs:
+        click.echo(f"{'would delete' if report.is_dry else 'deleted'} {clean(run)}")
+    for folder in report.left:
+        click.echo(f"could not remove the workspace of {clean(folder)}; {reyn_command('prune')} tries again")
+
+
+def _conversations(runtime: SyncRuntime) -> list[RunRow]:
+    """Return the conversations, the latest first."""
+    rows = (row for row in runtime.runs() if row.skill.startswith(PREFIX) and not row.parent)
+    return sorted(rows, key=lambda row: row.updated, reverse=True)
+
+
+def _find(runtime: SyncRuntime, run: str) -> RunRow:
+    row = runtime.find(run)
+    if not row.skill.startswith(PREFIX):
+        raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
+    return row
+
+
+def _entry(runtime: SyncRuntime, row: RunRow) -> dict[str, Any]:
+    from reyn.chat.services.snapshot_journal import read_overview
+
+    overview = read_overview(runtime.events(row.run_id), runtime.content)
     return {
         "run_id": row.run_id,
         "agent": row.skill.removeprefix(PREFIX),
         "status": runtime.display_status(row),
         "updated": row.updated,
-        "messages": sum(message.role != "agent" for message in said),
-        "title": title,
+        "messages": overview.messages,
+        "title": overview.title,
+        "first_message": overview.first,
+        "fork_of": row.fork_of,
     }
 
 
-def _print_messages(runtime: SyncRuntime, run: str, *, as_json: bool) -> None:
+def _matching(runtime: SyncRuntime, words: list[str], limit: int) -> Iterator[dict[str, Any]]:
     from reyn.chat.services.snapshot_journal import read_messages
-    from reyn.cli.chat.printing import printable
 
-    row = runtime.find(run)
-    if not row.skill.startswith(PREFIX):
-        raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
-    said = read_messages(runtime.events(row.run_id), runtime.content)
-    if as_json:
-        print_json(said)
-        return
-    for message in said:
-        mark = {"user": f"{message.number}>", "run": f"{message.number}*", "agent": "  "}[message.role]
-        click.echo(f"{mark} {printable(message.text) or '(aborted)'}")
+    for row in _conversations(runtime):
+        entry = _entry(runtime, row)
+        messages = read_messages(runtime.events(row.run_id), runtime.content)
+        texts = [message.text.casefold() for message in messages]
+        if not all(word in entry["title"].casefold() or any(word in text for text in texts) for word in words):
+            continue
+        hits = [message for message, text in zip(messages, texts, strict=True) if words[0] in text]
+        match = hits[-1] if hits else None
+        entry["match"] = match and {
+            "number": match.number,
+            "role": match.role,
+            "excerpt": _excerpt(match.text, words[0]),
+        }
+        yield entry
+        limit -= 1
+        if not limit:
+            return
+
+
+def _excerpt(text: str, word: str) -> str:
+    """Return the part of a text around a word, in one line."""
+    line = " ".join(text.split())
+    at = max(0, line.casefold().find(word) - _EXCERPT // 2)
+    return f"{'…' if at else ''}{line[at : at + 2 * _EXCERPT]}{'…' if len(line) > at + 2 * _EXCERPT else ''}"
+
+
+def _label(entry: dict[str, Any]) -> str:
+    return str(entry["title"] or entry["first_message"])
+
+
+def _cells(entry: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        clean(entry["run_id"]),
+        time_of(entry["updated"]),
+        clean(entry["agent"]),
+        entry["status"],
+        str(entry["messages"]),
+        short(_label(entry), _EXCERPT),
+    )

@@ -7,13 +7,16 @@ from typing import Any
 import click
 import msgspec
 
+from reyn.cli.groups import CommandGroup
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import model_name, project_root
 from reyn.cli.settings import setting_options
 from reyn.errors import ModelUnknown
 
 
-@click.group(invoke_without_command=True, epilog="Example: reyn config explain limits")
+@click.group(
+    cls=CommandGroup, for_names="explain", invoke_without_command=True, epilog="Example: reyn config explain limits"
+)
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:

@@ -60,6 +60,6 @@ def command(
 
 
 def _new_id() -> str:
-    from reyn.kernel.ports import TimedIds
+    from reyn.kernel.runtime_types import TimedIds
 
     return TimedIds().new()

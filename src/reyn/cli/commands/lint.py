@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
@@ -11,34 +11,37 @@ from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import configured_project, project_root, skill_name
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reyn.errors import Finding
 
 
 @click.command(epilog="Example: reyn lint hello --json")
-@click.argument("skills", nargs=-1, metavar="[SKILL]...")
+@click.argument("skills", nargs=-1, metavar="[SKILL|agent:NAME]...")
 @click.option("--fix", is_flag=True, help="Rewrite skills of the older form; write edge texts. Comments are preserved.")
 @json_option
 def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
-    """Check SKILL, or every skill of the project; print errors and warnings with file, line, column, code and fix.
+    """Check skills and agents; print errors and warnings with file, line, column, code and fix.
 
-    SKILL is a name or a path. A file that cannot be parsed hides findings that depend on it. The exit code is 1 if
-    there are errors; warnings do not count. `reyn explain CODE` explains a finding.
+    Without an argument, every skill and every agent of the project is checked. SKILL is a name or a path. A file that
+    cannot be parsed hides findings that depend on it. The exit code is 1 if there are errors; warnings do not count.
+    `reyn explain CODE` explains a finding.
     """
     from reyn.cli.hints import full_hint
     from reyn.config import PythonSettings
     from reyn.errors import FixImpossible
-    from reyn.lint import fix_skill, lint_skill
+    from reyn.lint import fix_skill, lint_agent, lint_skill
     from reyn.ops import standard_ops
     from reyn.skills import Library
+    from reyn.skills.agents import PREFIX, Agents
     from reyn.skills.resolve import is_path
 
     project, library = configured_project(), Library(project_root())
     vocabulary = (standard_ops() if project is None else project.ops).vocabulary
     python = (PythonSettings() if project is None else project.config.python).sandbox
-    folders = [(library.find(skill_name(name)), is_path(name)) for name in skills]
+    agents = Agents(project_root())
+    names = [name.removeprefix(PREFIX) for name in skills if name.startswith(PREFIX)]
+    folders = [(library.find(skill_name(name)), is_path(name)) for name in skills if not name.startswith(PREFIX)]
     if not skills:
+        names = [name for name in agents if agents.path(name) is not None]
         folders = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
     # A skill at a path is resolved against the project that contains it.
     libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in folders}
@@ -53,27 +56,37 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             continue
         for file in files:
             click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)
-    found = {folder: lint_skill(folder, around, vocabulary, python) for folder, around in libraries.items()}
-    errors = sum(finding.severity == "error" for findings in found.values() for finding in findings)
+    known_skills = [name for name, _, _ in library]
+    reports = [
+        *(_Report(f.name, f.name, lint_skill(f, around, vocabulary, python)) for f, around in libraries.items()),
+        *(_Report(f"{PREFIX}{name}", "", lint_agent(agents, name, known_skills, vocabulary)) for name in names),
+    ]
+    errors = sum(finding.severity == "error" for report in reports for finding in report.findings)
     if as_json:
-        print_json(
-            [msgspec.to_builtins(f) | {"skill": folder.name} for folder, findings in found.items() for f in findings]
-        )
+        print_json([msgspec.to_builtins(f) | {"skill": report.name} for report in reports for f in report.findings])
         return 1 if errors or unfixed else 0
-    for folder, findings in found.items():
-        _print(folder, findings)
-    if not found:
+    for report in reports:
+        _print(report)
+    if not reports:
         click.echo("no skills in this project; `reyn lint PATH` checks one elsewhere")
     return 1 if errors or unfixed else 0
 
 
-def _print(folder: Path, findings: list[Finding]) -> None:
-    errors = sum(finding.severity == "error" for finding in findings)
-    warnings = sum(finding.severity == "warning" for finding in findings)
+class _Report(NamedTuple):
+    """The findings about a skill or an agent, and the folder that the files of the findings are relative to."""
+
+    name: str
+    folder: str
+    findings: list[Finding]
+
+
+def _print(report: _Report) -> None:
+    errors = sum(finding.severity == "error" for finding in report.findings)
+    warnings = sum(finding.severity == "warning" for finding in report.findings)
     counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "OK"
-    click.echo(f"{clean(folder.name)}: {counts}")
-    for finding in findings:
-        for line in f"{folder.name}/{finding}".split("\n"):
+    click.echo(f"{clean(report.name)}: {counts}")
+    for finding in report.findings:
+        for line in f"{report.folder}{'/' if report.folder else ''}{finding}".split("\n"):
             click.echo(clean(line))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reyn.cli.groups import CommandGroup
 from reyn.cli.output import clean, json_option, print_json, reyn_command
 from reyn.cli.people import is_attended
 from reyn.cli.project import open_project, project_root
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _LOCAL = "reyn.local.yaml"
 
 
-@click.group(epilog="Example: reyn mcp list")
+@click.group(cls=CommandGroup, epilog="Example: reyn mcp list")
 def command() -> None:
     """Add, list and test MCP servers. A phase uses their tools as ops: `allowed_ops: [mcp:SERVER/TOOL]`.
 

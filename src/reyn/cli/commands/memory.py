@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reyn.cli.groups import CommandGroup
 from reyn.cli.output import clean, json_option, print_json, short
 from reyn.cli.project import project_root
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from reyn.ops.memory_files import Memory
 
 
-@click.group(epilog="Example: reyn memory search tea")
+@click.group(cls=CommandGroup, epilog="Example: reyn memory search tea")
 def command() -> None:
     """List, show, edit, remove and search what agents remember in files.
 

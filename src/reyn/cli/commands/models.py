@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from reyn.cli.groups import CommandGroup
 from reyn.cli.hints import full_hint
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_project
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
 
 
-@click.group(invoke_without_command=True, epilog="Example: reyn models pull smollm2")
+@click.group(cls=CommandGroup, invoke_without_command=True, epilog="Example: reyn models pull smollm2")
 @json_option
 @click.pass_context
 def command(context: click.Context, as_json: bool) -> None:

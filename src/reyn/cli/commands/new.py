@@ -7,13 +7,14 @@ import keyword
 import click
 
 from reyn.cli.files import write_new_files
+from reyn.cli.groups import CommandGroup
 from reyn.cli.project import project_root
 from reyn.cli.templates import TEMPLATES, function_template
 from reyn.skills import Library
 from reyn.skills.names import is_valid_name
 
 
-@click.group(epilog="Example: reyn new skill menu_line --template loop")
+@click.group(cls=CommandGroup, for_names="skill", epilog="Example: reyn new skill menu_line --template loop")
 def command() -> None:
     """Create files from a template."""
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import msgspec
 
+from reyn.cli.groups import CommandGroup
 from reyn.cli.output import clean, json_option, print_json, print_table, short, time_of
 from reyn.cli.project import open_existing_project, skill_name
+from reyn.documents import JsonError, decode_json
 from reyn.errors import InputInvalid
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 _COLOURS = {"allow": "green", "ask": "magenta", "partly": "yellow", "deny": "red"}
 
 
-@click.group(epilog="Example: reyn permissions explain triage")
+@click.group(cls=CommandGroup, for_names="explain", epilog="Example: reyn permissions explain triage")
 def command() -> None:
     """Explain what a skill may do; list and revoke standing approvals."""
 
@@ -97,10 +98,11 @@ def _parse_op(text: str) -> str | dict[str, Any]:
     if not text.lstrip().startswith("{"):
         return text
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, RecursionError) as error:
+        op: dict[str, Any] = decode_json(text)
+    except JsonError as error:
         hint = 'Pass a kind, or a JSON object such as {"kind": "file", "op": "read", "path": "notes.md"}.'
-        raise InputInvalid(f"--op is not JSON: {error}", hint=hint) from error
+        raise InputInvalid(f"--op is not valid JSON: {error}", hint=hint) from error
+    return op
 
 
 def _print_report(report: PermissionReport) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reyn.cli.groups import CommandGroup
 from reyn.cli.output import clean, json_option, print_json
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ _MAX_BYTES = 1_000_000
 """Larger than any valid secret; bounds the read of an endless input."""
 
 
-@click.group(epilog="Example: reyn secret set OPENAI_API_KEY")
+@click.group(cls=CommandGroup, epilog="Example: reyn secret set OPENAI_API_KEY")
 def command() -> None:
     """Store, list and remove secrets, and bind them to origins. Configuration refers to a secret as `secret://NAME`.
 

@@ -53,7 +53,8 @@ def command(run: str, as_json: bool) -> None:
         click.echo(f"imported from {clean(row.imported)}")
     for step in steps:
         click.echo(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
-    print_result(result, took=_took(active, row.updated - start), files=files, action=action)
+    took = _took(active, row.updated - start)
+    print_result(result, took=took, unreported=timeline.unreported, files=files, action=action)
 
 
 def _took(active: int, total: int) -> str:

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from reyn.cli.ages import Age
-from reyn.cli.output import clean, json_option, print_json, print_table
+from reyn.cli.output import clean, json_option, print_json, print_table, reyn_command
 from reyn.cli.project import open_existing_project
 from reyn.cli.usage_plot import cost_text, to_svg, to_text
 from reyn.config.budgets import amount_text, money_text
 from reyn.runs.usage import GROUPINGS
 
 if TYPE_CHECKING:
-    from reyn.runs.usage import BudgetStatus, Grouping, UsageRow
+    from reyn.runs.usage import BudgetStatus, Grouping, ReservedRow, UsageRow
+
+_MAX_RESERVED = 10
+_LOST = " (its process ended during a call, which is charged in full)"
 
 
 @click.command(epilog="Example: reyn usage --by skill --since 7d --format svg")
@@ -45,6 +48,7 @@ def command(by: str, since: int | None, form: str, as_json: bool) -> None:
                 "total": _row_json(report.total),
                 "today": report.today,
                 "budgets": [_budget_json(status) for status in report.budgets],
+                "reserved": [_reserved_json(row) for row in report.reserved],
             }
         )
         return
@@ -64,6 +68,7 @@ def command(by: str, since: int | None, form: str, as_json: bool) -> None:
             click.echo(f"{report.total.assumed:,} {calls} without a reported usage, charged in full")
     for status in report.budgets:
         click.echo(f"today: {_budget_text(status)}")
+    _print_reserved(report.reserved)
 
 
 def _cells(row: UsageRow) -> tuple[str, ...]:
@@ -96,6 +101,30 @@ def _budget_json(status: BudgetStatus) -> dict[str, Any]:
         "reserved": amount(status.reserved),
         "currency": status.currency or None,
     }
+
+
+def _reserved_json(row: ReservedRow) -> dict[str, Any]:
+    return {
+        "run": row.run,
+        "skill": row.skill,
+        "model": row.model,
+        "day": row.day,
+        "tokens": row.tokens,
+        "cost": None if row.cost is None else amount_text(row.cost),
+        "currency": row.currency or None,
+        "is_executing": row.is_executing,
+    }
+
+
+def _print_reserved(rows: tuple[ReservedRow, ...]) -> None:
+    for row in rows[:_MAX_RESERVED]:
+        cost = f", {money_text(row.cost, row.currency)}" if row.cost is not None else ""
+        click.echo(f"reserved: run {clean(row.run)}: {row.tokens:,} tokens{cost}{'' if row.is_executing else _LOST}")
+        if not row.is_executing:
+            resume, cancel = reyn_command("resume", row.run), reyn_command("cancel", row.run)
+            click.echo(f"    next: {resume}, or {cancel}")
+    if len(rows) > _MAX_RESERVED:
+        click.echo(f"reserved: {len(rows) - _MAX_RESERVED:,} more runs; --json lists all")
 
 
 def _budget_text(status: BudgetStatus) -> str:

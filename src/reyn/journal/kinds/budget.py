@@ -80,7 +80,12 @@ class BudgetReserved(Body, frozen=True):
     @property
     def is_capped(self) -> bool:
         """Whether one of the accounts has a cap."""
-        return any(draw.tokens is not None or draw.cost is not None for draw in self.draws)
+        return self.caps_tokens or any(draw.cost is not None for draw in self.draws)
+
+    @property
+    def caps_tokens(self) -> bool:
+        """Whether one of the accounts has a cap on tokens."""
+        return any(draw.tokens is not None for draw in self.draws)
 
 
 @event("budget_settled", v=1, origin="outside")
@@ -101,12 +106,21 @@ class BudgetSettled(Body, frozen=True):
     over: Count = 0
 
 
+class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A run that has reserved a part of an account. `interrupted` if no process executed it any more."""
+
+    run: str
+    amount: Count
+    interrupted: bool = False
+
+
 @event("budget_refused", v=1, origin="outcome")
 class BudgetRefused(Body, frozen=True):
     """A model call was not made, because a budget does not cover the most that it can use.
 
     `limit` is the limit to raise and `cap` its value. `used` is what was charged to `account` so far, `reserved` what
     other calls in progress may still use, and `needed` what this call could use: tokens, or billionths of the currency.
+    `holders` are the runs with the largest parts of `reserved`, first those that were interrupted during a call.
     """
 
     call: str
@@ -119,3 +133,4 @@ class BudgetRefused(Body, frozen=True):
     reserved: Count
     needed: Count
     currency: Annotated[str, msgspec.Meta(max_length=3)] = ""
+    holders: tuple[Holder, ...] = ()

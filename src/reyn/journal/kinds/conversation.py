@@ -178,6 +178,15 @@ class MessageTaken(Body, frozen=True):
     text: ContentName
 
 
+@event("conversation_renamed", v=1, origin="outside")
+class ConversationRenamed(Body, frozen=True):
+    """A user gave the conversation a title; an empty one removes the title. `message` is the request in the inbox."""
+
+    title: str
+    message: Count
+    by: str = ""
+
+
 @event("overviews_read", v=1, origin="outcome")
 class OverviewsRead(Body, frozen=True):
     """What the ops of a conversation can act on was read, such as the skills that it can run.

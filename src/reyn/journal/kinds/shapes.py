@@ -169,7 +169,7 @@ class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
     def __add__(self, other: Charge) -> Charge:
         # Amounts of two currencies do not add up.
-        is_foreign = bool(self.currency and other.currency and self.currency != other.currency)
+        is_foreign = self.currency != other.currency and bool(self.currency and other.currency)
         return Charge(
             self.tokens + other.tokens,
             self.cost + (0 if is_foreign else other.cost),

@@ -1,0 +1,73 @@
+"""Groups of commands that suggest a command for an unknown one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+SYNONYMS = {
+    "add": "new",
+    "cat": "show",
+    "check": "lint",
+    "continue": "resume",
+    "create": "new",
+    "del": "rm",
+    "delete": "rm",
+    "describe": "show",
+    "find": "search",
+    "forget": "rm",
+    "get": "show",
+    "history": "runs",
+    "info": "show",
+    "init": "new",
+    "log": "show",
+    "logs": "show",
+    "ls": "list",
+    "ps": "runs",
+    "remove": "rm",
+    "reply": "answer",
+    "retry": "resume",
+    "start": "run",
+    "status": "runs",
+    "stop": "cancel",
+    "talk": "chat",
+    "unset": "rm",
+    "validate": "lint",
+    "view": "show",
+}
+"""Words that other programs use for commands of Reyn."""
+_MAX_LISTED = 10
+"""The number of commands up to which an error lists them all."""
+
+
+class CommandGroup(click.Group):
+    """A group of commands.
+
+    Args:
+        for_names: The command that a name without a command is probably meant for: `reyn permissions hello`.
+    """
+
+    def __init__(self, *args: Any, for_names: str = "", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._for_names = for_names
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"no such command `{name}`. {self._suggest(ctx, name)}".rstrip(". "))
+        return super().resolve_command(ctx, args)
+
+    def _suggest(self, ctx: click.Context, name: str) -> str:
+        from reyn.documents import nearest
+
+        known = self.list_commands(ctx)
+        synonym = SYNONYMS.get(name)
+        near = f"did you mean `{synonym}`?" if synonym in known else nearest(name, known)
+        if not near and self._for_names:
+            near = f"did you mean `{ctx.command_path} {self._for_names} {name}`?"
+        if near or len(known) > _MAX_LISTED:
+            return near
+        return f"the commands are {', '.join(f'`{one}`' for one in known)}"

@@ -1,0 +1,248 @@
+"""Check the values of a document against a struct: unknown and missing keys, wrong types, values out of range.
+
+Every finding has the position of the value and names the key, the accepted values and the value itself. Skills, agents
+and the configuration are checked by the same rules, under their own codes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reyn.documents.document import Document, KeyPath
+    from reyn.errors import Finding
+
+_MAX_QUOTED_LENGTH = 40
+_MAX_SUGGESTIONS = 100
+_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "`true` or `false`", type(None): "`null`"}
+
+
+class Codes(NamedTuple):
+    """The codes of findings.
+
+    Attributes:
+        unknown: An unknown key.
+        wrong: A value of the wrong type or out of range.
+        missing: A missing required key; if empty, no key is required.
+    """
+
+    unknown: str
+    wrong: str
+    missing: str = ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``did you mean `…`?`` with the closest known word, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+def key_path(path: KeyPath) -> str:
+    """Write a path as users write it: `models.standard.fallback[0]`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+@cache
+def fields_of(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    """Return the fields of a struct. msgspec evaluates the annotations anew with every call, which takes long."""
+    return msgspec.structs.fields(shape)
+
+
+def check_keys(
+    document: Document, shape: type[msgspec.Struct], codes: Codes, *, ignore: Iterable[str] = ()
+) -> list[Finding]:
+    """Check a mapping, and everything in it, against a struct.
+
+    Args:
+        document: The mapping.
+        shape: The struct whose fields are the known keys.
+        codes: The codes of the findings.
+        ignore: Keys that are not checked.
+    """
+    if not isinstance(document.value, dict):
+        return [document.finding(codes.wrong, "expected a mapping of keys to values")]
+    return list(_Checker(document, codes).check_struct(shape, (), document.value, frozenset(ignore)))
+
+
+def usable_keys(document: Document, shape: type[msgspec.Struct]) -> dict[str, Any] | None:
+    """Return the valid keys of a mapping; `None` if a required key is missing or invalid."""
+    if not isinstance(document.value, dict):
+        return None
+    usable = {}
+    for field in fields_of(shape):
+        try:
+            usable[field.name] = msgspec.convert(document.value[field.name], field.type)
+        except (KeyError, msgspec.ValidationError):
+            if field.required:
+                return None
+    return usable
+
+
+class _Checker:
+    """Checks the values of one document."""
+
+    def __init__(self, document: Document, codes: Codes) -> None:
+        self._document = document
+        self._codes = codes
+        self._suggestions = 0
+
+    def check_struct(
+        self, shape: type[msgspec.Struct], path: KeyPath, value: dict[str, Any], ignore: frozenset[str] = frozenset()
+    ) -> Iterator[Finding]:
+        fields = {field.name: field for field in fields_of(shape)}
+        for name, field in fields.items():
+            if self._codes.missing and field.required and name not in value:
+                message = f"missing key `{key_path((*path, name))}`"
+                yield self._document.finding(self._codes.missing, message, *path, fix=f"add `{name}:`")
+        for key in value:
+            if key in ignore:
+                continue
+            if key in fields:
+                yield from self._check(fields[key].type, (*path, key), value[key])
+            else:
+                message = f"unknown key `{key_path((*path, key))}`"
+                yield self._document.finding(self._codes.unknown, message, *path, key, fix=self._suggest(key, fields))
+
+    def _check(self, kind: Any, path: KeyPath, value: Any) -> Iterator[Finding]:
+        """Check a value; report the parts of a mapping or a list that are wrong, each at its own position."""
+        if _fits(kind, value):
+            return
+        findings = list(self._check_parts(kind, path, value))
+        if findings:
+            yield from findings
+        elif self._codes.missing or not _has_parts(kind, value):
+            # Otherwise a mapping only lacks a key, which another source of the configuration may set.
+            message = f"`{key_path(path)}` must be {describe_type(kind)}{_quote(kind, value)}"
+            yield self._document.finding(self._codes.wrong, message, *path, fix=_near_choice(kind, value))
+
+    def _check_parts(self, kind: Any, path: KeyPath, value: Any) -> Iterator[Finding]:
+        if isinstance(value, dict):
+            if (shape := _struct(kind)) is not None:
+                yield from self.check_struct(shape, path, value)
+            elif (mapping := _container(kind, dict)) is not None:
+                for key in value:
+                    yield from self._check_key(mapping[0], (*path, key))
+                    yield from self._check(mapping[1], (*path, key), value[key])
+        elif isinstance(value, list) and (items := _container(kind, tuple)) is not None:
+            for index, item in enumerate(value):
+                yield from self._check(items[0], (*path, index), item)
+
+    def _check_key(self, kind: Any, path: KeyPath) -> Iterator[Finding]:
+        if not _fits(kind, path[-1]):
+            message = f"a key of `{key_path(path[:-1])}` must be {describe_type(kind)}{_quote(kind, path[-1])}"
+            yield self._document.finding(self._codes.wrong, message, *path)
+
+    def _suggest(self, key: str, known: Iterable[str]) -> str:
+        """Return the closest known key, or all. A file of nonsense has thousands of unknown keys: limit the search."""
+        self._suggestions += 1
+        if self._suggestions > _MAX_SUGGESTIONS:
+            return ""
+        return nearest(key, known) or f"the keys are {', '.join(f'`{name}`' for name in known)}"
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def describe_type(kind: Any) -> str:
+    """Describe the values that a type accepts, in the words of YAML."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _describe_annotated(args[0], args[1:])
+    if origin is Literal:
+        return _join_alternatives([f"`{choice}`" for choice in args])
+    if origin in (Union, types.UnionType):
+        return _join_alternatives([describe_type(part) for part in args])
+    if origin is dict:
+        return "a mapping of keys to values" if args[1] is Any else f"a mapping of keys to {describe_type(args[1])}"
+    if origin is tuple:
+        if args[0] in (Any, str):
+            return "a list" if args[0] is Any else "a list of strings"
+        return f"a list in which each item is {describe_type(args[0])}"
+    return _NAMES.get(kind, "a mapping of keys to values")
+
+
+def _describe_annotated(base: Any, metadata: tuple[Any, ...]) -> str:
+    metas = [meta for meta in metadata if isinstance(meta, msgspec.Meta)]
+    description = next((meta.description for meta in metas if meta.description), None)
+    if description is not None:
+        return description
+    return " ".join([describe_type(base), *filter(None, map(_describe_bounds, metas))])
+
+
+def _describe_bounds(meta: msgspec.Meta) -> str:
+    if meta.ge is not None and meta.le is not None:
+        return f"from {meta.ge} to {meta.le}"
+    if meta.ge is not None:
+        return f"of at least {meta.ge}"
+    return f"greater than {meta.gt}" if meta.gt is not None else ""
+
+
+def _join_alternatives(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} or {parts[-1]}"
+
+
+def _quote(kind: Any, value: Any) -> str:
+    """Quote the rejected value, except where a user may have pasted a secret."""
+    metas = [meta for part in (kind, *get_args(kind)) for meta in getattr(part, "__metadata__", ())]
+    if any(isinstance(meta, msgspec.Meta) and (meta.extra or {}).get("may_be_secret") for meta in metas):
+        return ""
+    if isinstance(value, dict | list):
+        return f", not a {'mapping' if isinstance(value, dict) else 'list'}"
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    return f", not {text if len(text) <= _MAX_QUOTED_LENGTH else f'{text[:_MAX_QUOTED_LENGTH]}…'}"
+
+
+def _near_choice(kind: Any, value: Any) -> str:
+    """Return the closest of the words that a type accepts, as a fix."""
+    return (
+        nearest(value, filter(lambda choice: isinstance(choice, str), _choices(kind))) if isinstance(value, str) else ""
+    )
+
+
+def _choices(kind: Any) -> Iterator[Any]:
+    if get_origin(kind) is Literal:
+        yield from get_args(kind)
+    elif get_origin(kind) in (Annotated, Union, types.UnionType):
+        for part in get_args(kind):
+            yield from _choices(part)
+
+
+def _alternatives(kind: Any) -> Iterator[Any]:
+    """Yield the members of a union, without their metadata; of another type, the type."""
+    if get_origin(kind) is Annotated:
+        yield from _alternatives(get_args(kind)[0])
+    elif get_origin(kind) in (Union, types.UnionType):
+        for part in get_args(kind):
+            yield from _alternatives(part)
+    else:
+        yield kind
+
+
+def _struct(kind: Any) -> type[msgspec.Struct] | None:
+    """Return the struct that a mapping of this type is converted to, if any."""
+    alternatives = (part for part in _alternatives(kind) if isinstance(part, type) and issubclass(part, msgspec.Struct))
+    return next(alternatives, None)
+
+
+def _has_parts(kind: Any, value: Any) -> bool:
+    """Return whether a value is a mapping or a list whose parts have types of their own."""
+    if isinstance(value, dict):
+        return _struct(kind) is not None or _container(kind, dict) is not None
+    return isinstance(value, list) and _container(kind, tuple) is not None
+
+
+def _container(kind: Any, origin: type) -> tuple[Any, ...] | None:
+    """Return the type arguments of the `dict` or `tuple` that a type accepts, if any."""
+    return next((get_args(part) for part in _alternatives(kind) if get_origin(part) is origin), None)
