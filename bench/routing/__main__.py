@@ -45,14 +45,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.routing")
     parser.add_argument("--model", default="local", help="a model as in `reyn chat --model`")
     parser.add_argument("--set", choices=SETS, default="held-back", dest="item_set")
-    parser.add_argument("--items", type=int, metavar="N", help="maximum number of messages")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="take every Nth message")
     parser.add_argument("--choices", action="store_true", help="ask a local model for the choice alone")
     parser.add_argument("--project", type=Path, default=PROJECT, help="folder for the skills and conversations")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.project.mkdir(parents=True, exist_ok=True)
     make_project(options.project, options.item_set)
-    items = items_of(options.item_set)[: options.items]
+    items = items_of(options.item_set)[:: options.every]
     if options.choices:
         source = options.model.partition(":")[2]
         model = LocalModel.locate(options.model, source, ModelSettings(options.model), options.project)

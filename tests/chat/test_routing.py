@@ -204,7 +204,10 @@ def test_a_model_that_chooses_first_chooses_between_a_reply_and_each_skill(tmp_p
     assert prompt.topic_texts == ("run_skill:converse: Make a converse", "poster: Make a poster")
     assert len(prompt.replies) == 1
     assert prompt.text == "hello"
-    assert asked.requests[0].decided_messages == asked.requests[0].messages
+    reply_prompt, act_prompt = asked.requests[0].decided_messages(), asked.requests[0].decided_messages(prompt.ops[1])
+    assert "run_skill" not in reply_prompt[0].text
+    assert reply_prompt[1:] == asked.requests[0].messages[1:]
+    assert [message.text for message in act_prompt] == [prompt.ops[1].prompt, "hello"]
 
 
 def test_a_model_that_chooses_first_replies_after_an_op(tmp_path: Path):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from reyn.context.render import message_text
-from reyn.context.words import one_line
+from reyn.context.words import describe_fields, one_line
 from reyn.contract.forms import ABORT
 from reyn.journal.kinds import FrameMessage, Part
 from reyn.models import OpChoice
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from reyn.context.frame import StableFrame
     from reyn.journal.kinds import ChoicePrompt
-    from reyn.vocabulary import OpSpec
+    from reyn.vocabulary import OpSpec, OpTarget
 
 TOPIC = "First say in one word what the message is about."
 
@@ -46,6 +46,7 @@ class StaticChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         ops: The choices that are ops; they come after the candidates.
         replies: In a conversation, example messages for each candidate. `texts` then has the ops alone.
         is_conversation: Whether the input is the last message of a conversation.
+        field: In a conversation whose reply is a single text, the field of the text.
     """
 
     examples: tuple[ChoiceMessage, ...]
@@ -54,6 +55,7 @@ class StaticChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     ops: tuple[OpChoice, ...] = ()
     replies: tuple[tuple[str, ...], ...] = ()
     is_conversation: bool = False
+    field: str = ""
 
 
 def static_choice(frame: StableFrame) -> StaticChoice | None:
@@ -70,7 +72,9 @@ def static_choice(frame: StableFrame) -> StaticChoice | None:
     return _static(frame, choices)
 
 
-def conversation_choice(frame: StableFrame, ops: Sequence[OpSpec], best: Sequence[str]) -> StaticChoice:
+def conversation_choice(
+    frame: StableFrame, ops: Sequence[OpSpec], best: Sequence[str], field: str | None
+) -> StaticChoice:
     """Return the static part of the prompts of a turn in a conversation: reply, or an op with one of its targets.
 
     The text of a candidate lists messages to which the model replies, separated by semicolons. A small model is not
@@ -80,6 +84,7 @@ def conversation_choice(frame: StableFrame, ops: Sequence[OpSpec], best: Sequenc
         frame: The frame of the phase.
         ops: The ops on offer; none if the model has to reply.
         best: The names of the targets to choose from, if there are many.
+        field: The field of a reply that is a single text.
     """
     choices = [(candidate.label, one_line(candidate.description)) for candidate in frame.candidate_outputs]
     taken = {label for label, _ in choices} | {ABORT}
@@ -98,18 +103,19 @@ def conversation_choice(frame: StableFrame, ops: Sequence[OpSpec], best: Sequenc
             taken.add(label)
             texts.add(text.casefold())
             choices.append((label, text))
-            found.append(OpChoice(label, spec.kind, spec.target_field, target.name))
-    if not found:
-        return (
-            StaticChoice((), "", (), is_conversation=True)
-            if len(choices) == 1
-            else msgspec.structs.replace(_static(frame, choices), is_conversation=True)
-        )
-    static = _static(frame, choices)
-    replies = tuple(_parts(text) for _, text in choices[: -len(found)])
-    return msgspec.structs.replace(
-        static, texts=static.texts[-len(found) :], ops=tuple(found), replies=replies, is_conversation=True
-    )
+            found.append(OpChoice(label, spec.kind, spec.target_field, target.name, _op_prompt(label, text, target)))
+    static = _static(frame, choices) if len(choices) > 1 else StaticChoice((), "", ())
+    if found:
+        replies = tuple(_parts(text) for _, text in choices[: -len(found)])
+        static = msgspec.structs.replace(static, texts=static.texts[-len(found) :], ops=tuple(found), replies=replies)
+    return msgspec.structs.replace(static, is_conversation=True, field=field or "")
+
+
+def _op_prompt(label: str, text: str, target: OpTarget) -> str:
+    """Return the system message for an answer that calls an op with this target."""
+    described = ((name, describe_fields(schema)) for name, schema in target.arguments.items())
+    fields = "".join(f"{name}: {fields}.\n" for name, fields in described if fields)
+    return f"{text}.\n\nTake the input of {label} from the message.\n{fields}"
 
 
 def _parts(text: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from reyn.contract.handoff import HANDOFF_SCHEMA
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import answer_schema, short_schema
-from reyn.contract.tools import ToolsForm, to_content_path, to_tool_path
+from reyn.contract.tools import ToolsForm, reply_field, to_content_path, to_tool_path
 from reyn.contract.verdicts import Accepted, Acting, Rejected, short
 from reyn.jsonschema import Validator, compile_schema, lenient
 from reyn.models.protocol import PLAIN_TEXT
@@ -109,6 +109,7 @@ class Contract:
         tools: In the form `tools`, the offered ops as native tools.
         is_plain_text: Whether the answer is the text of a reply instead of JSON.
         ops: The rules for the offered ops.
+        reply_field: The only field of the only candidate, if it is a text that the model may write freely.
     """
 
     def __init__(
@@ -131,6 +132,7 @@ class Contract:
         self._sizes = sizes or Sizes()
         self._tools = ToolsForm(candidates, ops, self._sizes, asks_handoff=asks_handoff) if form == "tools" else None
         self.tools = self._tools.definitions if self._tools else ()
+        self.reply_field = reply_field(candidates)
         self.is_plain_text = self._tools is not None and self._tools.reply_field is not None
         self.schema: dict[str, Any] = PLAIN_TEXT
         if not self.is_plain_text:

@@ -153,12 +153,19 @@ class TurnSpec:
             self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain, allows_abort=not stays_open
         )
         self.stable = Blob.of(text.encode())
+        self.reply = self._reply_text(asks_handoff) if stays_open and form == "short" else None
+        """The static text of a reply, which offers no ops."""
         choice = static_choice(self.frame) if form == "short" else None
         self.choice = Blob.of(canonical(choice)) if choice is not None else None
         self.schema = Blob.of(ordered(self.contract.schema))
         self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
         self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
+
+    def _reply_text(self, asks_handoff: bool) -> Blob:
+        frame = msgspec.structs.replace(self.frame, available_control_ops=())
+        is_plain = self.contract.reply_field is not None
+        return Blob.of(static_text(frame, self.form, asks_handoff=asks_handoff, is_plain_text=is_plain).encode())
 
     def conversation_choice(self, best: tuple[str, ...], *, must_reply: bool) -> Blob | None:
         """Return the prompts with which a small model chooses between a reply and an op; `None` if it need not.
@@ -169,7 +176,8 @@ class TurnSpec:
         """
         if not self._stays_open or self.form != "short":
             return None
-        return Blob.of(canonical(conversation_choice(self.frame, () if must_reply else self._ops, best)))
+        ops = () if must_reply else self._ops
+        return Blob.of(canonical(conversation_choice(self.frame, ops, best, self.contract.reply_field)))
 
     @property
     def answer_schema(self) -> dict[str, Any]:

@@ -221,9 +221,16 @@ class LlmCallRecorder:
         static, text = recorded_choice(call.choice, tape.content, call.results)
         examples = tuple(Message(one.role, scrub(one.text)) for one in static.examples)
         texts = tuple(map(scrub, static.texts))
-        replies = tuple(tuple(map(scrub, parts)) for parts in static.replies)
         return ChoicePrompt(
-            examples, scrub(static.topic), texts, scrub(text), static.ops, replies, static.is_conversation
+            examples,
+            scrub(static.topic),
+            texts,
+            scrub(text),
+            tuple(msgspec.structs.replace(op, prompt=scrub(op.prompt)) for op in static.ops),
+            tuple(tuple(map(scrub, parts)) for parts in static.replies),
+            static.is_conversation,
+            scrub(message_text(call.choice.system, tape.content)) if call.choice.system is not None else "",
+            static.field,
         )
 
     async def _try(

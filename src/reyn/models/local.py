@@ -169,8 +169,12 @@ class LocalModel:
         choice = None
         if is_measured and request.choice_prompt and self._has_two_steps(engine):
             choice = engine.choose(request.choice_prompt, self._choices(request), cancelled)
+        op = choice.op(request) if choice else None
+        if choice and request.choice_prompt and request.choice_prompt.field and op is None:
+            return self._reply(request, choice, request.choice_prompt.field, engine, cancelled)
+        messages = request.decided_messages(op) if choice else request.messages
         body: dict[str, Any] = {
-            "messages": _rendered(to_plain_text(request.decided_messages if choice else request.messages, self.name)),
+            "messages": _rendered(to_plain_text(messages, self.name)),
             "max_tokens": self._settings.max_tokens,
         } | _STREAM
         if self._settings.temperature is not None:
@@ -186,7 +190,7 @@ class LocalModel:
                     asks_confidence=not is_measured,
                     reason_begins=REASON,
                     choice=choice.label if choice else None,
-                    op=choice.op(request) if choice else None,
+                    op=op,
                 )
                 body["grammar"] = _grammar(schema)
                 if request.answer_form == "short" and body["grammar"].startswith(_LLGUIDANCE):
@@ -199,6 +203,27 @@ class LocalModel:
                 self._rejected_contracts.add(contract)
                 error.instead = "free"
             raise
+
+    def _reply(
+        self, request: ModelRequest, choice: Choice, field: str, engine: _Engine, cancelled: threading.Event
+    ) -> ModelAnswer:
+        """Generate the text of a reply in a conversation, and return it as a short answer.
+
+        A small model writes better without a JSON object around its text, in the prompt and in the answer.
+        """
+        spoken = [_spoken(message, field) for message in request.decided_messages()]
+        body: dict[str, Any] = {
+            "messages": _rendered(to_plain_text(spoken, self.name)),
+            "max_tokens": min(self._settings.max_tokens, _SMALL_REPLY if self._is_small else _REPLY),
+            "repeat_penalty": _REPEAT_PENALTY,
+        } | _STREAM
+        if self._settings.temperature is not None:
+            body["temperature"] = self._settings.temperature
+        reply = engine.generate(body, cancelled, "free", None)
+        text = _whole_sentences(reply.text.strip()) if reply.is_truncated else reply.text.strip()
+        answer = {"reason": _REPLY_REASON, "choice": choice.label, "data": {field: text or _NO_TEXT}}
+        answered = msgspec.structs.replace(reply, text=json.dumps(answer, ensure_ascii=False), is_truncated=False)
+        return choice.added_to(answered)
 
     def _labels(self, request: ModelRequest) -> tuple[str, ...]:
         """Return the decisions on offer. A small model cannot judge that a task is impossible, and aborts at random."""
@@ -215,6 +240,32 @@ class LocalModel:
         if self._settings.two_step == "auto":
             return engine.parameters < TWO_STEP_PARAMETERS
         return self._settings.two_step == "always"
+
+
+_REPLY = 400
+_SMALL_REPLY = 100
+"""Maximum number of tokens of a reply in a conversation. Small models do not find an end by themselves."""
+_REPEAT_PENALTY = 1.15
+"""Keeps small models from repeating a sentence without end."""
+_REPLY_REASON = "a reply"
+_NO_TEXT = "…"
+
+
+def _spoken(message: Message, field: str) -> Message:
+    """Return an earlier reply of the model as the text that the user saw."""
+    if message.role != "assistant":
+        return message
+    try:
+        said = msgspec.json.decode(message.text)["data"][field]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return message
+    return Message("assistant", said) if isinstance(said, str) else message
+
+
+def _whole_sentences(text: str) -> str:
+    """Return a text that was cut off up to the end of its last sentence."""
+    ends = [found.end() for found in re.finditer(r"[.!?](?=\s)", text)]
+    return f"{text[: ends[-1]] if ends else text} …"
 
 
 class Choice(NamedTuple):

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 WEIGHT = 40.0
 """The weight of a similarity beside the logarithm of a probability, measured on small models (`bench/decisions`)."""
 
+REPLY_MARGIN = 0.02
+"""How much more similar than a reply an op has to be, measured on small models (`bench/routing`)."""
+
 Topic = dict[str, float]
 """The likeliest words, with their log probabilities above that of the least likely of them."""
 
@@ -57,6 +60,7 @@ def weighed_acts(probabilities: Sequence[float], similarities: Sequence[float], 
         similarities: The similarity of each choice with the input.
         replies: The number of choices, at the beginning, that are replies.
     """
+    similarities = [one + REPLY_MARGIN for one in similarities[:replies]] + [*similarities[replies:]]
     highest = max(similarities)
     scores = [one * math.exp(WEIGHT * (own - highest)) for one, own in zip(probabilities, similarities, strict=True)]
     best = max(range(replies, len(scores)), key=scores.__getitem__)
