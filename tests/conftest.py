@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import signal
 import socket
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,6 +15,13 @@ from tests.support import two_phases
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.register_profile("quick", settings.get_profile("ci"), max_examples=15)
 settings.load_profile("ci")
+
+for _name in [name for name in os.environ if name.startswith("REYN_")]:
+    del os.environ[_name]  # settings of the user's own projects
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> str:

@@ -17,7 +17,8 @@ from reyn.contract import candidates_of
 from reyn.journal.kinds import Usage
 from reyn.lint import lint_skill
 from reyn.models import ModelRequest
-from reyn.models.local import Choice, LocalModel
+from reyn.models.local import LocalModel
+from reyn.models.local_engine import Choice
 from reyn.models.scripted import ScriptedModel
 from tests.models.small_model import real
 from tests.test_programs import call

@@ -17,6 +17,7 @@ import click
 import msgspec
 
 from reyn.cli.app import COMMANDS, app
+from reyn.cli.examples import EXAMPLES
 from reyn.cli.hints import full_hint
 from reyn.config import Config, UserConfig
 from reyn.errors import FINDINGS, all_errors
@@ -46,8 +47,10 @@ def errors() -> Iterator[str]:
         yield from (["\n", *table(("attribute", "meaning"), _rows(attributes))] if attributes else [])
         if cls.hint:
             yield f"\nFix: {full_hint(cls.code, cls.hint)}\n"
+        if cls.code in EXAMPLES:
+            yield "\n```text\n" + "".join(f"{line}\n" for line in EXAMPLES[cls.code]) + "```\n"
     yield "\n## Findings\n\n`RYN102` and `RYN701` list findings, each with its code and `file:line:column`.\n\n"
-    yield from table(("code", "meaning"), [(code, meaning) for code, meaning in FINDINGS.items()])
+    yield from table(("code", "meaning", "fix"), [(code, kind.meaning, kind.fix) for code, kind in FINDINGS.items()])
 
 
 def events() -> Iterator[str]:

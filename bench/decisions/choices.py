@@ -23,7 +23,8 @@ from reyn.config import ModelSettings
 from reyn.errors import ModelBroken
 from reyn.journal import MemoryJournal
 from reyn.models import ModelAnswer, ModelRequest
-from reyn.models.local import Choice, LocalModel
+from reyn.models.local import LocalModel
+from reyn.models.local_engine import Choice
 
 
 class _Catcher:

@@ -11,12 +11,13 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.chaos.conversations import conversation
 from tests.chaos.figures import Figures, Tally, write_into
 from tests.chaos.random_kills import kill_at_random
 from tests.kernel.kill.scenario import Scenario
 from tests.kernel.kill.scenarios import ACTING, rejected_and_looping
 
-SCENARIOS = (rejected_and_looping, *ACTING)
+SCENARIOS = (rejected_and_looping, *ACTING, conversation)
 
 
 def rehearsed_scenarios(folder: Path) -> list[tuple[Scenario, Tally]]:

@@ -23,10 +23,11 @@ class KilledRun(NamedTuple):
 
 def kill_at_random(scenario: Scenario, chance: random.Random) -> KilledRun:
     """Execute a rehearsed scenario to its end, killing each execution at a random moment before it can finish."""
+    seconds = scenario.seconds
     scenario.reset()
     kills = 0
     for attempt in range(ATTEMPTS):
-        after = chance.uniform(0, scenario.seconds) if attempt < MAX_KILLS else None
+        after = chance.uniform(0, seconds) if attempt < MAX_KILLS else None
         status = scenario.execute_in_child(kill_after=after)
         if status == 0:
             return KilledRun(kills, is_stuck=False, wrong=scenario.check(kills, by_chance=True))

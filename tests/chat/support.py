@@ -50,6 +50,10 @@ def start_skill(skill: str, **input: Any) -> dict[str, Any]:
     return act({"kind": "start_skill", "skill": skill, "input": input or {"text": "x"}})
 
 
+def ask_agent(agent: str, message: str) -> dict[str, Any]:
+    return act({"kind": "ask_agent", "agent": agent, "message": message})
+
+
 Answer = dict[str, Any] | Callable[[ModelRequest], dict[str, Any] | Awaitable[dict[str, Any]]]
 
 

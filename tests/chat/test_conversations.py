@@ -284,7 +284,7 @@ def test_an_agent_has_a_role_and_the_skills_that_its_file_allows(tmp_path: Path)
     [
         ("skill: [a]\n", "unknown key `skill`"),
         ("memory: everything\n", "`memory`"),
-        ("budget: {tokens: 0}\n", "`budget`"),
+        ("budget: {tokens: 0}\n", "`budget.tokens`"),
         ("allowed_ops: [fly]\n", "unknown op `fly`"),
         ("permissions: {file.write: 5}\n", "permissions"),
     ],
@@ -371,5 +371,25 @@ def test_a_user_who_quotes_the_report_of_a_run_is_a_user(tmp_path: Path):
 
     def read(rt: OSRuntime, run_id: str):
         return read_messages(rt.events(run_id), rt.content)
+
+    run(talk())
+
+
+def test_an_abort_before_the_turn_has_begun_stops_it_when_it_begins(tmp_path: Path):
+    async def never(_) -> dict:
+        return await asyncio.get_running_loop().create_future()
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(two=never)) as rt, rt.chat() as chat:
+            await chat.say("one")
+            reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+            chat.post("two", reply)
+            assert chat.is_busy
+            chat.abort("too slow")
+            assert (await reply).status == "aborted"
+            assert not chat.is_busy
+            assert (await chat.say("three")).text == "You said: three"
+            assert [one.role for one in read_messages(rt.events(chat.run_id), rt.content)] == ["user", "agent"] * 3
+            await rt.replay(chat.run_id)
 
     run(talk())

@@ -25,6 +25,7 @@ OPS = {
     "a skill by path": {"kind": "run_skill", "skill": "./reyn/project/wipe", "input": {"text": "x"}},
     "a skill by the path of a parent": {"kind": "run_skill", "skill": "../wipe", "input": {"text": "x"}},
     "another agent": {"kind": "run_skill", "skill": "agent:admin", "input": {"text": "x"}},
+    "an agent that it may not ask": {"kind": "ask_agent", "agent": "admin", "message": "x"},
     "a file outside": file("read", "../outside.txt"),
     "an absolute path": file("read", "/etc/passwd"),
     "a link that leads out": file("read", "link.txt"),

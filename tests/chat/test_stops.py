@@ -242,3 +242,38 @@ def test_a_conversation_and_its_background_run_are_exported_each_alone(tmp_path:
             await rt.replay(exported)
 
     run(talk())
+
+
+def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path):
+    """The run is cancelled just when it has noticed a message and closes the question."""
+    closing, again = asyncio.Event(), asyncio.Event()
+
+    class Slow:
+        asked = 0
+
+        async def ask(self, run_id, question):
+            self.asked += 1
+            if self.asked > 1:
+                again.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                closing.set()
+                await asyncio.Event().wait()
+
+    async def talk():
+        people = Slow()
+        async with OSRuntime.open(tmp_path, model=Agent(), people=people) as rt:
+            skill = rt.agent_skill("default")
+            task = asyncio.ensure_future(rt.run(skill, {"text": "one"}, run_id="c"))
+            await reach(lambda: people.asked)
+            rt.say("c", "two")
+            await closing.wait()
+            task.cancel()
+            waits = [task, asyncio.ensure_future(again.wait())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            assert task.done()
+            assert not again.is_set()
+            waits[1].cancel()
+
+    run(talk())

@@ -43,6 +43,7 @@ def test_a_new_skill_lints_clean_and_runs_with_its_scripted_answers(reyn, templa
     output = reyn("new", "skill", "menu_line", "--template", template)
     assert output.code == 0
     assert reyn("lint", "menu_line").out == "menu_line: OK\n"
+    assert reyn("test", "menu_line").out == "menu_line: 1 of 1 case passed\n"
     script = "scripted:reyn/project/menu_line/cases/first/answers.jsonl"
     ran = reyn("run", "menu_line", "Please greet me.", "--model", script, "--json")
     assert ran.json["status"] == "finished"

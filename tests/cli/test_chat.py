@@ -14,9 +14,10 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.testing import ScriptedModel
+from tests.building import plan, planned, summed_up
 from tests.chat.support import bye, reply
 from tests.cli.support import Terminal, write_answers
-from tests.support import act, question
+from tests.support import act, finish, question
 
 
 @pytest.fixture
@@ -59,6 +60,22 @@ def test_json_is_one_object_a_line(here: Path, chat):
     assert items[3]["result"]["answer"] == "plain"
 
 
+def test_a_skill_is_built_approved_and_run_in_a_conversation(here: Path, chat, reyn):
+    build = act({"kind": "run_skill", "skill": "skill_builder", "input": {"text": "Greet me"}})
+    use = act({"kind": "run_skill", "skill": "greeter", "input": {"text": "hello"}})
+    greeting = finish("x", "greeting") | {"artifact": {"type": "greeting", "data": {"line": "Hello!"}}}
+    answers = [build, planned(plan()), summed_up(), reply("I built it."), use, greeting, reply("Hello!")]
+    write_answers(here, *answers)
+    output = chat("build a greeter\napprove\ngreet me\n", "--run-id", "c")
+    assert output.out == "I built it.\nHello!\n"
+    # The diff is shown line by line, and labelled so that no question can pass for it.
+    assert "  ? approval: Approve `skill_install`?" in output.err
+    assert "\n    | lint: OK\n    | 1 of 1 case passed\n" in output.err
+    assert "\n    | +Do what greet does.\n" in output.err
+    assert reyn("test", "greeter").code == 0
+    assert reyn("replay", "c").code == 0
+
+
 def test_a_text_that_does_not_answer_a_question_goes_to_the_agent(here: Path, chat, reyn):
     steps = "preprocessor:\n  - ask_user: {question: How many?, schema: {type: integer}, into: data.count}\n"
     folder = here / "reyn/project/counting"
@@ -70,8 +87,6 @@ def test_a_text_that_does_not_answer_a_question_goes_to_the_agent(here: Path, ch
     (folder / "phases/a.md").write_text(f"---\ntype: phase\nname: a\ninput: user_message\n{steps}---\nCount.\n")
     (folder / "artifacts/note.yaml").write_text('{"type": "object"}')
     run = act({"kind": "run_skill", "skill": "counting", "input": {"text": "x"}})
-    from tests.support import finish
-
     write_answers(here, run, finish("counted"), reply("Counted."), reply("You asked why."))
     output = chat("count\nwhy do you ask?\n7\n", "--run-id", "c")
     assert output.out == "Counted.\nYou asked why.\n"

@@ -51,6 +51,8 @@ def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
     ("arguments", "suggestion"),
     [
         (("status",), "did you mean `runs`?"),
+        (("help",), "did you mean `reyn --help`?"),
+        (("version",), "did you mean `reyn --version`?"),
         (("memory", "forget", "tea"), "did you mean `rm`?"),
         (("memory", "serch"), "did you mean `search`?"),
         (("permissions", "pair"), "did you mean `reyn permissions explain pair`?"),
@@ -112,7 +114,7 @@ def test_explain_prints_meaning_exit_code_and_fix(reyn):
 
 
 def test_explain_covers_a_code_that_is_an_error_and_a_finding(reyn):
-    assert f"  as a finding: {FINDINGS['RYN701']}" in reyn("explain", "RYN701").out.splitlines()
+    assert f"  as a finding: {FINDINGS['RYN701'].meaning}" in reyn("explain", "RYN701").out.splitlines()
 
 
 @pytest.mark.parametrize("spelling", ["RYN201", "ryn201", "201"])

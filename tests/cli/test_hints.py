@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 import reyn
 from reyn.cli.app import COMMANDS as COMMAND_NAMES
+from reyn.cli.app import app
+from reyn.cli.examples import EXAMPLES
 from reyn.cli.hints import COMMANDS, full_hint
 from reyn.errors import FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors
 
@@ -61,3 +65,31 @@ def test_a_specific_hint_stays_as_it_is():
     assert full_hint("RYN101", "did you mean `hello`?") == "did you mean `hello`?"
     assert full_hint("RYN511", "pip install 'reyn[openai]'") == "pip install 'reyn[openai]'"
     assert full_hint("RYN410", "Answer the question first.") == "Answer the question first."
+
+
+@pytest.mark.parametrize("code", sorted(EXAMPLES))
+def test_the_examples_of_a_code_are_valid_command_lines(code: str):
+    assert code in {cls.code for cls in all_errors()} | FINDINGS.keys()
+    for line in EXAMPLES[code]:
+        program, *arguments = shlex.split(line)
+        if program == "reyn":
+            parse(app, arguments)
+        else:
+            assert line.startswith("pip install 'reyn["), line
+
+
+def parse(command: click.Command, arguments: list[str]) -> None:
+    """Parse a command line without running it; `--help` ends the parsing, and counts as valid."""
+    try:
+        context = command.make_context(command.name, list(arguments), obj={})
+    except click.exceptions.Exit:
+        return
+    rest = [*context._protected_args, *context.args] if isinstance(command, click.Group) else []
+    if isinstance(command, click.Group) and rest:
+        _, child, rest = command.resolve_command(context, rest)
+        assert child is not None
+        parse(child, rest)
+
+
+def test_every_finding_says_how_to_fix_it():
+    assert [code for code, kind in FINDINGS.items() if not kind.fix or kind.fix == kind.meaning] == []

@@ -52,6 +52,18 @@ def test_without_a_terminal_the_run_waits_and_prints_the_answer_command(asks: Pa
     assert listed["question"]["suggestions"] == ["formal", "plain"]
 
 
+def test_a_question_of_several_lines_is_printed_line_by_line_below_its_first(here: Path, reyn):
+    write_answers(here, act(question("Send it?\nDear Ada,\nthe rice is here.")), finish("sent"))
+    output = reyn("run", "asking", IN, "--run-id", "r")
+    assert "    asks: Send it? …\nwaiting for input: Send it?\n    Dear Ada,\n    the rice is here.\n" in output.out
+
+
+def test_a_command_says_that_usage_was_not_reported_also_after_an_earlier_command_called_the_model(asks: Path, reyn):
+    assert "used: tokens not reported, " in reyn("run", "asking", IN, "--run-id", "r").out
+    reyn("answer", "r", "plain", "--no-resume")
+    assert "used: tokens not reported, " in reyn("cancel", "r").out + reyn("show", "r").out
+
+
 def test_the_events_of_a_run_are_not_read_to_find_and_answer_its_question(asks: Path, reyn, monkeypatch):
     reads: list[str] = []
     original = SqliteJournal.read
@@ -380,7 +392,7 @@ def test_the_live_line_shows_the_current_activity(asks: Path):
     terminal.wait_for("  > ")
     terminal.type("x\n")
     assert re.search(
-        r"work · visit 1 · turn 2 · calling scripted:answers.jsonl · \d+ s · total \d+ s", terminal.end().out
+        r"work · visit 1 · turn 2( · calling scripted:answers.jsonl)? · \d+ s · total \d+ s", terminal.end().out
     )
 
 

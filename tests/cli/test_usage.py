@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from reyn import ModelAnswer, SyncRuntime, Usage
+from reyn.cli.usage_plot import to_text
 from reyn.config.budgets import PriceSettings, amount_text, money_text
 from reyn.testing import ScriptedModel
 from tests.support import finish, go, write_skill
@@ -173,3 +174,21 @@ def test_interrupted_calls_are_listed_with_the_commands_that_settle_them(here: P
     assert reyn("cancel", "dead").code == 0
     assert "reserved" not in reyn("usage").out
     assert "1 call without a reported usage, charged in full" in reyn("usage").out
+
+
+def test_the_limit_leaves_out_groups_but_not_the_total(spent: Path, reyn):
+    full, limited = reyn("usage", "--json").json, reyn("usage", "--limit", "1", "--json").json
+    assert limited["rows"] == full["rows"][-1:], "the last day"
+    assert limited["total"] == full["total"]
+    assert reyn("usage", "--limit", "1").out.splitlines()[2].split()[0] == "total"
+    assert reyn("usage", "--by", "run", "--limit", "1", "--json").json["rows"][0]["name"].startswith("day-")
+
+
+@pytest.mark.parametrize("columns", [0, 20, 45, 200])
+def test_a_plot_fits_the_terminal_if_its_bars_can_be_short_enough(spent: Path, columns: int):
+    with SyncRuntime.open(spent) as rt:
+        report = rt.usage("run")
+    lines = to_text(report, columns).splitlines()[1:-1]
+    assert all("█" in line for line in lines if "unknown" not in line and "0.00 USD" not in line)
+    if columns >= 45:
+        assert max(map(len, lines)) <= columns

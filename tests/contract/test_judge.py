@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reyn.config import Sizes
 from reyn.contract import Accepted, Candidate, Contract, Rejected, offered_ops
+from reyn.journal import canonical
 from reyn.jsonschema import lenient
 from tests.support import VOCABULARY, abort, finish, go
 
@@ -338,3 +339,22 @@ def test_the_staged_verdict_and_the_combined_schema_agree(answer, changes):
 @given(st.text())
 def test_arbitrary_text_is_rejected_without_an_exception(text: str):
     assert isinstance(CONTRACT.judge(text), Rejected)
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5),
+        st.recursive(
+            st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+            max_leaves=6,
+        ),
+        max_size=4,
+    )
+)
+def test_an_accepted_artifact_comes_with_its_canonical_json(data: dict[str, Any]):
+    contract = Contract((Candidate("end", "finish", "any", {"type": "object"}, "done"),))
+    verdict = contract.judge(json.dumps(changed(finish(), "artifact", {"type": "any", "data": data})))
+    assert isinstance(verdict, Accepted)
+    assert verdict.artifact_json == canonical(verdict.artifact)
+    assert json.loads(verdict.artifact_json) == {"type": "any", "data": data}

@@ -136,7 +136,8 @@ def test_a_lint_rule(copy: Copy):
         "lint/check.py", r"^    instructions.literals,$", "    instructions.literals,\n    instructions.shouting,"
     )
     copy.change("skills/codes.py", r'^UNKNOWN_KEY = "RYN112"$', 'UNKNOWN_KEY = "RYN112"\nSHOUTING = "RYN199"')
-    copy.change("errors.py", r'^    "RYN112": ', '    "RYN199": "Instructions in capitals.",\n    "RYN112": ')
+    added = '    "RYN199": FindingKind("Instructions in capitals.", "Write them in small letters."),\n    "RYN112": '
+    copy.change("errors.py", r'^    "RYN112": ', added)
     folder = write_skill(copy.project, "try", {"a": ["end"]})
     phase = folder / "phases" / "a.md"
     phase.write_text(phase.read_text().replace("Do what a does.", "DO IT."))

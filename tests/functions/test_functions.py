@@ -184,6 +184,21 @@ def test_a_call_without_a_value_names_the_run_and_its_status(tmp_path: Path, sta
         assert caught.value.as_json()["run_id"] == row.run_id
 
 
+def test_arguments_are_recorded_in_the_order_of_the_parameters_however_they_are_passed():
+    @llm_function
+    def ordered(first: str, second: int = 2, *, third: str = "c") -> str:
+        """Repeat."""
+
+    signature = ordered.definition.signature
+    whole = {"first": "a", "second": 2, "third": "c"}
+    assert signature.bind(("a",), {}) == whole
+    assert list(signature.bind((), {"third": "c", "first": "a"}).items()) == list(whole.items())
+    assert signature.bind(("a", 2), {}) == whole
+    with pytest.raises(TypeError, match="too many positional"):
+        signature.bind(("a", 2, "c"), {})
+    assert describe.definition.signature.bind(("Oslo", "long"), {}) == {"name": "Oslo", "detail": "long"}
+
+
 def test_arguments_that_do_not_fit_start_no_run(tmp_path: Path):
     with sync_runtime(tmp_path, value(1)) as rt, use_runtime(rt):
         with pytest.raises(TypeError):

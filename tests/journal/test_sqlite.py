@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from reyn.errors import AppendConflict, BlobMissing, StoreDamaged, StoreUnavailable
-from reyn.journal import Blob
+from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, StoreDamaged, StoreUnavailable
+from reyn.journal import Batch, Blob
 from reyn.journal import sqlite as module
 from reyn.journal.sqlite import SqliteJournal
-from reyn.testing.journal_conformance import CONTENT, chain_events, phase_started, run_started
+from reyn.testing.journal_conformance import (
+    CONTENT,
+    budget_reserved,
+    budget_settled,
+    chain_events,
+    phase_started,
+    run_started,
+)
 
 
 def test_the_database_is_configured_for_durability(tmp_path: Path):
@@ -149,6 +156,18 @@ def test_an_append_by_another_connection_is_a_conflict(tmp_path: Path):
     second.close()
 
 
+def test_a_second_first_batch_of_a_run_is_a_conflict_and_other_batches_are_stored(tmp_path: Path):
+    first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
+    first.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
+    batches = [Batch(name, 0, chain_events(name, [run_started(name)]), [CONTENT]) for name in ("a", "b")]
+    refused, stored = second.append_many(batches)
+    assert isinstance(refused, AppendConflict)
+    assert stored == 1
+    assert [len(list(first.read(name))) for name in ("a", "b")] == [1, 1]
+    first.close()
+    second.close()
+
+
 def test_read_only_mode_refuses_an_unmerged_wal(tmp_path: Path):
     journal = SqliteJournal(tmp_path)
     journal.append("a", 0, chain_events("a", [run_started("a")]), [CONTENT])
@@ -188,3 +207,58 @@ def test_a_planted_link_in_place_of_the_folder_of_locks_is_not_followed(tmp_path
         pass
     journal.close()
     assert list(outside.iterdir()) == []
+
+
+def test_the_sub_runs_of_a_run_are_found_without_reading_all_runs(tmp_path: Path):
+    journal = SqliteJournal(tmp_path)
+    names = ["a", "a.1", "a.1.1", "a-1", "a.z", *(f"r{number}" for number in range(300))]
+    journal.append_many([Batch(name, 0, chain_events(name, [run_started(name)]), [CONTENT]) for name in names])
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    journal._reader.set_progress_handler(count, 10)
+    assert {row.run_id for row in journal.runs("a.")} == {"a.1", "a.1.1", "a.z"}
+    journal._reader.set_progress_handler(None, 10)
+    assert steps < 100, "it reads every run"
+    journal.close()
+
+
+def test_a_cap_holds_when_another_connection_has_reserved_meanwhile(tmp_path: Path):
+    first, second = SqliteJournal(tmp_path), SqliteJournal(tmp_path)
+    heads = {}
+    for number, (name, journal) in enumerate((("a", first), ("b", second), ("c", first), ("d", second))):
+        events = chain_events(name, [run_started(name), budget_reserved("1.1", 200, cap=1000)])
+        assert journal.append(name, 0, events, [CONTENT]) == 2
+        assert journal.balance("day:2026-11-16").reserved_tokens == 200 * (number + 1)
+        heads[name] = events
+    for journal in (first, second):
+        with pytest.raises(BudgetExceeded) as refused:
+            journal.append("e", 0, chain_events("e", [run_started("e"), budget_reserved("1.1", 201, cap=1000)]))
+        assert (refused.value.reserved, refused.value.needed) == (800, 201)
+    second.append("b", 2, chain_events("b", [budget_settled("1.1", 50)], after=heads["b"]))
+    fits = chain_events("e", [run_started("e"), budget_reserved("1.1", 350, cap=1000)])
+    assert first.append("e", 0, fits) == 2
+    with pytest.raises(BudgetExceeded):
+        second.append("f", 0, chain_events("f", [run_started("f"), budget_reserved("1.1", 1, cap=1000)]))
+    first.close()
+    second.close()
+
+
+def test_a_reservation_whose_commit_fails_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    journal = SqliteJournal(tmp_path)
+    journal.append("a", 0, chain_events("a", [run_started("a"), budget_reserved("1.1", 100, cap=1000)]), [CONTENT])
+
+    def fail(*_: object) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "_store_blobs", fail)
+        with pytest.raises(StoreUnavailable):
+            journal.append("b", 0, chain_events("b", [run_started("b"), budget_reserved("1.1", 900, cap=1000)]))
+    assert journal.balance("day:2026-11-16").reserved_tokens == 100
+    assert journal.append("b", 0, chain_events("b", [run_started("b"), budget_reserved("1.1", 900, cap=1000)])) == 2
+    journal.close()

@@ -63,6 +63,15 @@ class Provider(Unpriced):
     price = PriceSettings(2.0, 8.0, 0.5)
 
 
+class Jumping(SteppingClock):
+    """A clock that jumps."""
+
+    jump = 0
+
+    def now(self) -> int:
+        return super().now() + self.jump
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     write_skill(tmp_path, "s", {"a": ["b"], "b": ["end"]})
@@ -371,6 +380,76 @@ def test_cancelling_a_run_whose_process_died_releases_its_reservation(project: P
     assert project.is_sound()
 
 
+@pytest.mark.parametrize(
+    "price",
+    [
+        PriceSettings(float("nan"), 1.0),
+        PriceSettings(1.0, float("inf")),
+        PriceSettings(-1.0, -1.0),
+        PriceSettings(1.0, 1.0, cached_input=-5.0),
+        PriceSettings(1e300, 1.0),
+        PriceSettings(9e6, 9e6),
+        PriceSettings("1", 1.0),  # type: ignore[arg-type]
+        "free",
+        None,
+    ],
+    ids=str,
+)
+def test_an_invalid_price_of_a_class_is_no_reason_to_spend(project: Project, price: Any):
+    class Declared(Unpriced):
+        pass
+
+    Declared.price = price  # type: ignore[attr-defined]
+    if price == PriceSettings(9e6, 9e6):
+
+        def usage_bound(_: Any, request: ModelRequest) -> Usage:
+            return Usage(10**11, 10**11)
+
+        Declared.usage_bound = usage_bound  # type: ignore[attr-defined]
+    model = Declared([go("b"), finish()])
+    result = project.run("s", [], model=model, budgets={"run": {"cost": 1000}})
+    assert (result.status, result.code, len(model.requests)) == ("failed", "RYN525", 0)
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize("bound", [Usage(-(10**5), -5), None, "many", Usage(0, 0), Usage(10**30, 1), Usage(1.5, 2)])  # type: ignore[arg-type]
+def test_an_invalid_bound_of_a_class_is_no_reason_to_spend(project: Project, bound: Any):
+    class Bounding(Provider):
+        def usage_bound(self, request: ModelRequest) -> Usage:
+            return bound
+
+    model = Bounding([go("b"), finish()])
+    result = project.run("s", [], model=model, budgets={"run": {"tokens": 10**6}})
+    assert (result.status, result.code, len(model.requests)) == ("failed", "RYN525", 0)
+    assert project.is_sound()
+
+
+def test_a_price_of_zero_is_within_a_budget_of_zero(project: Project):
+    class Free(Unpriced):
+        price = PriceSettings(0.0, 0.0)
+
+    assert project.run("s", [], model=Free([go("b"), finish()]), budgets={"run": {"cost": 0}}).ok
+    charged = project.run("s", [], model=Provider([go("b"), finish()]), run_id="k2", budgets={"run": {"cost": 0}})
+    assert charged.status == "limited"
+
+
+def test_a_clock_that_jumps_back_over_midnight_opens_no_second_budget(project: Project):
+    clock = project.clock = Jumping()
+    bound = bound_of(project)
+    budgets = {"day": {"tokens": bound + 119}}
+
+    class Back(Provider):
+        async def complete(self, request: ModelRequest) -> ModelAnswer:
+            clock.jump = -86_400_000_000
+            return await super().complete(request)
+
+    model = Back([go("b"), finish()])
+    result = project.run("s", [], model=model, budgets=budgets)
+    assert (result.status, len(model.requests)) == ("limited", 1), "the next call counts toward the same day"
+    assert {row.day for row in project.journal.charges()} == {TODAY}
+    assert project.is_sound()
+
+
 class Dying(Provider):
     """Ends the process during the call."""
 
@@ -391,7 +470,7 @@ def test_a_call_does_not_wait_for_a_run_that_no_process_executes(project: Projec
     result = project.run("s", [], model=model, run_id="second", budgets=budgets)
     assert (result.status, len(model.requests)) == ("limited", 0)
     assert "run `dead` was interrupted during a call, which is charged in full" in result.reason
-    assert "`reyn resume dead` continues it, `reyn cancel dead` ends it" in result.reason
+    assert "(resuming or cancelling the run settles the call)" in result.reason
     [refused] = project.events("budget_refused", run_id="second")
     assert refused["holders"] == [{"run": "dead", "amount": bound, "interrupted": True}]
     with project.open([]) as rt:
@@ -501,15 +580,6 @@ def test_the_budget_of_a_day_holds_for_all_runs_of_a_project_in_all_processes(tm
     with project.open([], model=Provider([go("b"), finish()])) as rt:
         assert rt.resume("r1", raise_limits={"day_tokens": 50_000}).ok
         assert rt.replay("r1").status == "finished"
-
-
-class Jumping(SteppingClock):
-    """A clock that jumps."""
-
-    jump = 0
-
-    def now(self) -> int:
-        return super().now() + self.jump
 
 
 def test_a_call_over_midnight_is_charged_to_the_day_when_it_was_made(project: Project):

@@ -551,3 +551,14 @@ def test_the_sandbox_of_a_python_step_is_reported(tmp_path: Path, source: str, w
     assert finding.message.startswith("`tally` of `./tally.py` in the preprocessor of `a` runs in")
     assert where in finding.message
     assert " info: " in str(finding)
+
+
+def test_a_model_class_that_is_not_configured_is_reported_where_it_is_written(tmp_path: Path):
+    folder = make(tmp_path, phase="model_class: strnog\n", skill="model_class: light\n")
+    found = lint_skill(folder, Library(tmp_path), classes=["standard", "strong"])
+    reported = {(one.file.rpartition("/")[2], one.code, one.severity, one.fix) for one in found}
+    add = "add `light` to `models` in reyn.yaml, such as `light: openai:NAME`"
+    assert ("skill.md", "RYN524", "warning", add) in reported
+    assert any(code == "RYN524" and "strong" in fix for _, code, _, fix in reported)
+    assert all(one.code != "RYN524" for one in lint_skill(folder, Library(tmp_path))), "no configuration is known"
+    assert all(one.code != "RYN524" for one in lint_skill(folder, Library(tmp_path), classes=["light", "strnog"]))

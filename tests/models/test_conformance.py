@@ -227,7 +227,7 @@ def test_the_local_model_satisfies_a_contract_with_branches_and_ops():
 @real
 def test_the_tokenizer_of_the_local_model_counts_what_its_usage_reports():
     model = LocalModel.locate("local", "", ModelSettings("local", max_tokens=4, context_tokens=2048), Path.cwd())
-    prompt = "漢字 😀 <|im_end|> and plain words. " * 20
+    prompt = "漢字 😀 <|im_end|> and plain words. " * 4
     request = ModelRequest((Message("user", prompt),), {}, "k", "1.1", "0" * 64)
 
     async def count_and_ask() -> tuple[int, int]:

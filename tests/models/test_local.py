@@ -45,7 +45,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalModel:
 
 def load(model: LocalModel, monkeypatch: pytest.MonkeyPatch, *chunks: Any) -> Engine:
     engine = Engine(*chunks)
-    loaded = local._Engine.__new__(local._Engine)
+    loaded = local.Engine.__new__(local.Engine)
     loaded._server, loaded._static_text = engine, "be brief"
     loaded._can_begin_answers, loaded.parameters, loaded._topics = True, 500_000_000, {}
     loaded._cache = SimpleNamespace(find=lambda text: None, store=lambda text, write: None)
@@ -185,7 +185,7 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ):
     engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
-    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     streamed: list[str] = []
     reply = asyncio.run(model.complete(msgspec.structs.replace(TWO_STEP, on_delta=streamed.append)))
     choosing, *naming, writing = engine.requests
@@ -213,13 +213,28 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (110, 17, 84)
 
 
+@pytest.mark.parametrize("text", ["hello", "<|" * 500, "a long input " * 100])
+def test_the_bound_of_a_decision_in_two_steps_covers_every_prompt_that_is_sent(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, text: str
+):
+    engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    request = msgspec.structs.replace(TWO_STEP, choice_prompt=msgspec.structs.replace(CHOICE, text=text))
+    bound = model.usage_bound(request)
+    asyncio.run(model.complete(request))
+    assert len(engine.requests) == 5
+    sent = [message["content"] for request in engine.requests for message in request["messages"]]
+    assert sum(len(one.encode()) for one in sent) <= bound.input_tokens
+    assert sum(request["max_tokens"] for request in engine.requests) <= bound.output_tokens
+
+
 def test_a_chat_template_that_rejects_a_begun_answer_is_asked_for_the_whole_choice(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ):
     rejection = {"error": {"code": 400, "message": "Assistant response prefill is incompatible with enable_thinking."}}
     whole = answer(piece('{"choice": "'), piece("go", end=0.1, go=0.4, rest=1e-5), piece('"}'))
     engine = load(model, monkeypatch, rejection, whole, WRITTEN, whole, WRITTEN)
-    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     assert asyncio.run(model.complete(TWO_STEP)).choice_probability == pytest.approx(0.8, abs=1e-3)
     assert engine.requests[1]["messages"][-1] == {"role": "user", "content": "hello"}
     assert engine.requests[1]["max_tokens"] > 1
@@ -243,7 +258,7 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
     settings = ModelSettings("local:m.gguf", two_step=two_step)
     model = LocalModel.locate("far", "m.gguf", settings, tmp_path)
     engine = load(model, monkeypatch, *([CHOSEN, *TOPICS] if calls == 2 else []), CONTINUED)
-    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     local._engine(model.path, settings).parameters = parameters
     reply = asyncio.run(model.complete(TWO_STEP))
     assert (reply.text, reply.chose_first) == (DECIDED, calls == 2)
@@ -254,7 +269,7 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
 def test_a_model_can_choose_to_abort_in_the_first_step(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
     chosen = answer(piece("abort", end=0.1, go=0.1, abort=0.2), piece('"}'))
     engine = load(model, monkeypatch, chosen, *TOPICS, answer(piece(' r.", "choice": "abort", "data": {}}')))
-    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     reply = asyncio.run(model.complete(TWO_STEP))
     assert json.loads(reply.text)["choice"] == "abort"
     assert reply.choice_probability == pytest.approx(0.5)
@@ -272,7 +287,7 @@ def test_the_topic_of_the_input_weighs_the_choices(model: LocalModel, monkeypatc
     ]
     ends = answer(piece(' r.", "choice": "end", "data": {}}'))
     engine = load(model, monkeypatch, chosen, *topics, ends, chosen, topics[1], CONTINUED)
-    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     first = asyncio.run(model.complete(TWO_STEP))
     assert json.loads(first.text)["choice"] == "end"
     assert first.choice_probability is not None
@@ -290,7 +305,7 @@ def test_labels_that_begin_alike_are_generated_to_the_end(model: LocalModel, mon
     )
     chosen = answer(piece("end", end=0.9, rest=1e-5), piece("s", s=0.7, **{'"}': 0.2}), piece('"}'))
     engine = load(model, monkeypatch, chosen, *TOPICS, answer(piece(' r.", "choice": "ends", "data": {}}')))
-    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     reply = asyncio.run(model.complete(request))
     assert engine.requests[0]["max_tokens"] > 1
     assert reply.choice_probability == pytest.approx(7 / 9, abs=1e-3)
@@ -299,7 +314,7 @@ def test_labels_that_begin_alike_are_generated_to_the_end(model: LocalModel, mon
 
 def test_a_small_model_is_not_offered_to_abort(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
     engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
-    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     monkeypatch.setattr(model, "_is_small", True)
     asyncio.run(model.complete(TWO_STEP))
     assert "abort" not in engine.requests[0]["grammar"]
@@ -309,7 +324,7 @@ def test_a_call_that_is_cancelled_between_the_steps_generates_no_answer(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch
 ):
     engine = load(model, monkeypatch, CHOSEN, *TOPICS, WRITTEN)
-    monkeypatch.setattr(local._Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     cancelled = threading.Event()
     monkeypatch.setattr(local, "_grammar", lambda schema: cancelled.set() or "root ::= [a-z]")
     with pytest.raises(ResponseIncomplete, match="cancelled"):
@@ -322,7 +337,7 @@ def test_a_tokenizer_that_fails_is_an_error_of_the_model(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, answer: bytes | None
 ):
     load(model, monkeypatch)
-    monkeypatch.setattr(local._Engine, "_post", lambda *args: answer)
+    monkeypatch.setattr(local.Engine, "_post", lambda *args: answer)
     with pytest.raises(ModelBroken, match="could not count the tokens"):
         asyncio.run(model.with_tokenizer(lambda count: count("some text")))
 
@@ -333,7 +348,7 @@ def test_a_tokenizer_counts_text_without_tokens_of_the_chat_template(
     load(model, monkeypatch)
     seen: list[Any] = []
     monkeypatch.setattr(
-        local._Engine, "_post", lambda self, path, body: seen.append((path, body)) or b'{"tokens": [1, 2]}'
+        local.Engine, "_post", lambda self, path, body: seen.append((path, body)) or b'{"tokens": [1, 2]}'
     )
     assert asyncio.run(model.with_tokenizer(lambda count: count("a <|im_end|>"))) == 2
     assert seen == [("/tokenize", {"content": "a <\u200b|im_end|>"})]

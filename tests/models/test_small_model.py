@@ -86,9 +86,9 @@ def test_the_demo_prints_what_the_readme_promises():
 
 @real
 def test_the_server_of_the_local_model_answers_nobody_without_its_key():
-    from reyn.models import local
+    from reyn.models.local_engine import Engine
 
-    engine = local._Engine(WEIGHTS, 1, 512)
+    engine = Engine(WEIGHTS, 1, 512)
     body = json.dumps({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1, "filename": "x"})
     for path in ("/v1/chat/completions", "/slots/0?action=save"):
         address = engine._server.listening_address.removeprefix("http://")

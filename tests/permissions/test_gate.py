@@ -20,7 +20,7 @@ from reyn.permissions import (
 from reyn.permissions.rules import PlacedRule, Requests, Rule
 from reyn.workspace import Roots, locate
 
-KEYS = ("file.read", "file.write", "tool")
+KEYS = ("file.read", "file.write", "skill.write", "tool")
 
 
 def gate(roots, rules: dict | None = None, *requests: dict) -> Gate:
@@ -242,3 +242,56 @@ def test_values_cannot_be_changed_after_a_decision(value):
     for name in value.__struct_fields__:
         with pytest.raises(AttributeError):
             setattr(value, name, None)
+
+
+# -- local skills -------------------------------------------------------------------------------------------
+
+WRITES = {"skill.write": True}
+
+
+@pytest.mark.parametrize("text", ["reyn/local/a/skill.md", "reyn/local/a/phases/b.md", "reyn/local/a/files/run.py"])
+def test_a_person_decides_about_the_files_of_a_local_skill(roots, text):
+    verdict = write(roots, text, None, WRITES)
+    assert isinstance(verdict, NeedsApproval)
+    assert verdict.rule == "default: ask for skill.write a"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "reyn/local/a",
+        "reyn/local/skill.md",
+        "reyn/project/a/skill.md",
+        "reyn/agents/a.md",
+        "reyn/local/.git/hooks/pre-commit",
+        "reyn/local/a/.env",
+        "reyn/__init__.py",
+        "local/a/skill.md",
+        "../reyn/local/a/skill.md",
+    ],
+)
+def test_the_request_covers_nothing_but_local_skills(roots, text):
+    assert isinstance(write(roots, text, None, WRITES), Denied)
+
+
+def test_every_skill_above_must_request_it(roots):
+    assert isinstance(write(roots, "reyn/local/a/skill.md", None, WRITES, {}), Denied)
+    assert isinstance(write(roots, "reyn/local/a/skill.md", None, WRITES, WRITES), NeedsApproval)
+    assert isinstance(write(roots, "reyn/local/a/skill.md", None, {"skill.write": ["b*"]}), Denied)
+
+
+def test_rules_decide_about_local_skills(roots):
+    path, program = "reyn/local/a/skill.md", "reyn/local/a/files/run.py"
+    assert isinstance(write(roots, path, {"skill.write": "deny"}, WRITES), Denied)
+    assert isinstance(write(roots, path, {"file.write": [{"deny": "reyn/"}]}, WRITES), Denied)
+    allowed = {"skill.write": [{"allow": "a*"}]}
+    assert isinstance(write(roots, path, allowed, WRITES), Allowed)
+    assert isinstance(write(roots, "reyn/local/b/skill.md", allowed, WRITES), NeedsApproval)
+    assert isinstance(write(roots, program, allowed, WRITES), NeedsApproval)  # a program has to be seen
+
+
+def test_a_link_in_the_place_of_a_local_skill_leads_nowhere(roots):
+    folder = roots.project / "reyn" / "local"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "linked").symlink_to(roots.project / "src")
+    assert isinstance(write(roots, "reyn/local/linked/skill.md", None, WRITES), Denied)

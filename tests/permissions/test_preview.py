@@ -11,6 +11,7 @@ from reyn.ops import Call, Plan
 from reyn.ops.preview import MAX_COMPARED_LINES, preview
 from reyn.workspace import Change
 from tests.cost import LINEAR, growth
+from tests.properties import examples
 
 CALL = Call("k", {"kind": "file", "op": "write", "path": "a.md"})
 
@@ -57,6 +58,7 @@ def test_the_diff_turns_the_old_text_into_the_new_one(before: str, after: str):
         assert applied(before, text) == after
 
 
+@examples(20)
 @given(st.integers(0, 5), st.integers(0, 5), st.booleans())
 def test_a_large_change_is_shown_as_a_whole(first: int, last: int, ends: bool):
     lines = [f"{number % 7}" for number in range(20_000)]

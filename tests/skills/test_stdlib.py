@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 import reyn
-from reyn import RunResult, SyncRuntime
+from reyn import LATER, RunResult, SyncRuntime
 from reyn.journal import Event
 from reyn.skills import USER_MESSAGE, Skill
 from reyn.testing import MemoryJournal, ScriptedModel
@@ -22,10 +23,32 @@ from tests.support import VOCABULARY, load_skill
 STDLIB = Path(reyn.__file__).parent / "stdlib" / "skills"
 FOLDERS = sorted(path.parent for path in STDLIB.glob("*/skill.md"))
 CASES = [case for folder in FOLDERS for case in sorted((folder / "cases").iterdir()) if case.is_dir()]
-EXPECTED = ("chat", "direct_llm", "draft_review", "extract_fields", "headline", "judge_output", "summarize", "triage")
+EXPECTED = (
+    "chat",
+    "direct_llm",
+    "draft_review",
+    "extract_fields",
+    "headline",
+    "judge_output",
+    "skill_builder",
+    "skill_importer",
+    "summarize",
+    "triage",
+)
 
 each_skill = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.parents[1].name}-{case.name}")
+
+
+class Replies:
+    """Replies to questions from a file, in order."""
+
+    def __init__(self, file: Path) -> None:
+        self._lines = iter(file.read_text(encoding="utf-8").splitlines() if file.exists() else ())
+
+    async def ask(self, run_id: str, question: Any) -> Any:
+        line = next(self._lines, None)
+        return LATER if line is None else json.loads(line)
 
 
 def read(path: Path) -> Any:
@@ -39,7 +62,12 @@ def cases_of(folder: Path) -> list[Path]:
 def run(root: Path, case: Path, *, strict: bool = False) -> tuple[RunResult, list[Event], str]:
     """Run a case; return its result, its events and the status of its replay."""
     model = ScriptedModel.from_file(case / "answers.jsonl", case.name)
-    with SyncRuntime.open(root, model=model, journal=MemoryJournal(), strict=strict) as rt:
+    folder = root / case.name
+    if (case / "files").is_dir():
+        shutil.copytree(case / "files", folder)
+    folder.mkdir(exist_ok=True)
+    people = Replies(case / "replies.jsonl")
+    with SyncRuntime.open(folder, model=model, journal=MemoryJournal(), people=people, strict=strict) as rt:
         result = rt.run(str(case.parents[1].resolve()), read(case / "input.json"))
         return result, list(rt.events(result.run_id)), rt.replay(result.run_id).status
 

@@ -89,6 +89,14 @@ def test_symlinks_are_resolved_before_the_zone_is_decided(roots, tmp_path):
     assert locate("to_reyn/new/a.md", roots).display_path == "reyn/new/a.md"
 
 
+def test_a_path_is_resolved_again_after_a_symlink_replaced_its_file(roots, tmp_path):
+    (roots.project / "a.md").write_text("here")
+    assert locate("a.md", roots).zone == "project"
+    (roots.project / "a.md").unlink()
+    (roots.project / "a.md").symlink_to(tmp_path / "beside" / "secret.md")
+    assert locate("a.md", roots).zone == "outside"
+
+
 def test_a_symlink_in_the_workspace_cannot_leave_it(roots):
     (roots.workspace / "up").symlink_to(roots.project)
     (roots.workspace / "state").symlink_to(roots.state)

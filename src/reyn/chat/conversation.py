@@ -23,11 +23,13 @@ from reyn.chat.items import (
     QuestionAsked,
     Reply,
     Restarted,
+    RunProgressed,
     RunReported,
     RunStarted,
     Stopped,
     unanswered_text,
 )
+from reyn.chat.partial_reply import PartialReply
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
 from reyn.context import NormalizedMessageList
@@ -107,23 +109,42 @@ class Conversation:
         self._driving: asyncio.Task[None] | None = None
         self._usage = kinds.Usage()
         self._partial: list[str] = []
-        self._is_plain = False
+        self._partial_reply = PartialReply()
+        self._is_answering = False
+        self._received = 0
         self._names: dict[str, str] = {}
+        self._skills: dict[str, str] = {}
         self._is_busy = False
+        self._posted = 0
+        """The messages of this process that the conversation has not taken yet."""
+        self._abort_reason: str | None = None
+        """Why the next turn is to be aborted as soon as it begins."""
         self._is_ready = asyncio.Event()
         self._stopped: Stopped | None = None
         self.questions = InterventionRegistry()
         self.runs = SkillRunner(self._runtime, run_id, self._put, self.questions)
+        self._progress: dict[str, RunProgressed] = {}
 
     @property
     def is_busy(self) -> bool:
-        """Whether the agent works on a reply."""
-        return self._is_busy and self._driving is not None and not self._driving.done()
+        """Whether the agent works on a reply, or is about to."""
+        is_driving = self._driving is not None and not self._driving.done()
+        return is_driving and (self._is_busy or self._posted > 0)
 
     @property
     def usage(self) -> kinds.Usage:
         """The tokens of the conversation so far."""
         return self._usage
+
+    @property
+    def received(self) -> int:
+        """The characters of the model's answer that have arrived, while the agent works on a reply."""
+        return self._received
+
+    @property
+    def progress(self) -> list[RunProgressed]:
+        """Where the skills are that the agent waits for, the outermost first, then those in the background."""
+        return [*self._progress.values(), *self.runs.progress]
 
     # -- opening and leaving --------------------------------------------------------------------------
 
@@ -159,8 +180,7 @@ class Conversation:
         await self.runs.close()
         if self._driving is not None:
             self._driving.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._driving
+            await asyncio.wait([self._driving])
         self._items.put_nowait(None)
 
     # -- talking --------------------------------------------------------------------------------------
@@ -199,6 +219,7 @@ class Conversation:
         message = 0 if is_new else self._runtime.say(self.run_id, text, by=self._by).message_id
         if reply is not None:
             self._waiting[message] = reply
+        self._posted += 1
         if not is_driving:
             self._start_task(is_new=is_new, text=text)
 
@@ -213,7 +234,13 @@ class Conversation:
             yield item
 
     def abort(self, reason: str = "") -> None:
-        """Stop the reply in progress; the conversation goes on. Completed ops stay."""
+        """Stop the reply in progress, or the next one if it is about to begin; the conversation goes on.
+
+        Completed ops stay.
+        """
+        if not self._is_busy and self._posted:
+            self._abort_reason = reason
+            return
         with suppress(RunNotResumable):
             self._runtime.abort_turn(self.run_id, reason, partial="".join(self._partial))
 
@@ -237,6 +264,7 @@ class Conversation:
 
     def _start_task(self, *, is_new: bool, text: str = "") -> None:
         self._stopped = None
+        self._is_busy = True  # perhaps it continues a turn
         self._is_ready.clear()
         self._driving = asyncio.ensure_future(self._execute(is_new=is_new, text=text))
 
@@ -292,6 +320,8 @@ class Conversation:
 
     def _fail(self, error: Exception, stopped: Stopped, *, is_shown: bool = True) -> None:
         self._stopped = stopped
+        self._posted, self._abort_reason = 0, None
+        self._progress.clear()
         self._is_ready.set()
         waiting = [*self._waiting.values(), *(reply for _, reply in self._early)]
         self._waiting, self._early = {}, []
@@ -328,27 +358,36 @@ class Conversation:
     # -- events ---------------------------------------------------------------------------------------
 
     def _on_delta(self, delta: ModelDelta) -> None:
-        if self._is_plain and delta.run_id == self.run_id:
-            self._partial.append(delta.text)
-            self._put(Delta(delta.text))
+        self._received += len(delta.text)
+        # The summary of a compaction is no reply: no frame precedes it.
+        if self._is_answering and delta.run_id == self.run_id and (text := self._partial_reply.feed(delta.text)):
+            self._partial.append(text)
+            self._put(Delta(text))
 
     def _on_event(self, event: Event) -> None:
         body = decode(event)
+        if isinstance(body, kinds.SubRunStarted) and body.background and not body.problem:
+            self._put(RunStarted(body.run, body.skill, background=True))
+            self.runs.start(body.run, event.run_id)
         if isinstance(body, kinds.SubRunStarted) and not body.background:
+            self._skills[body.run] = body.skill
             self._put(RunStarted(body.run, body.skill))
         if isinstance(body, kinds.SubRunCompleted):
+            self._progress.pop(body.run, None)
+            self._skills.pop(body.run, None)
             self._put(RunReported(body.run, "failed" if body.artifact is None else "finished", body.error))
+        if isinstance(body, kinds.PhaseStarted) and event.run_id in self._skills:
+            item = RunProgressed(event.run_id, self._skills[event.run_id], body.phase, body.visit)
+            self._progress[event.run_id] = item
+            self._put(item)
         if event.run_id == self.run_id:
             self._on_own_event(body)
 
     def _on_own_event(self, body: Any) -> None:
         content = self._runtime.content
         match body:
-            case kinds.SubRunStarted(background=True, problem=""):
-                self._put(RunStarted(body.run, body.skill, background=True))
-                self.runs.start(body.run, body.skill)
             case kinds.RunStarted():
-                self._put(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
+                self._take(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))
                 early, self._early = self._early, []
                 for text, reply in early:
                     self.post(text, reply)
@@ -357,16 +396,20 @@ class Conversation:
             case kinds.MessageTaken():
                 taken = self._queued.popleft()
                 self._answering = (taken.message, taken.run)
-                self._put(MessageReceived(content(body.text).decode(), taken.by, taken.run))
+                self._take(MessageReceived(content(body.text).decode(), taken.by, taken.run))
             case kinds.WaitAnswered(wait=wait) if wait.endswith(".message"):
                 self._answering = (body.message, "")
-                self._put(MessageReceived(msgspec.json.decode(content(body.value)), body.by))
+                self._take(MessageReceived(msgspec.json.decode(content(body.value)), body.by))
+            case kinds.TranscriptExtended() if self._abort_reason is not None:  # the turn has begun
+                reason, self._abort_reason = self._abort_reason, None
+                self.abort(reason)
             case kinds.PhaseStarted():
-                self._is_busy = True
-            case kinds.FrameBuilt(form=form):
-                self._is_plain, self._partial = form == "tools", []
-            case kinds.LlmResponded(usage=usage) if usage:
-                self._usage += usage
+                self._progress.clear()
+            case kinds.FrameBuilt():
+                self._begin_answer()
+            case kinds.LlmResponded(usage=usage):
+                self._is_answering = False
+                self._usage += usage or kinds.Usage()
             case kinds.ModelRetried(message=reason) | kinds.ModelSwitched(message=reason):
                 self._restart(reason)
             case kinds.ValidationError(path=path, message=reason):
@@ -388,15 +431,26 @@ class Conversation:
             case kinds.PhaseAborted():
                 self._reply(Reply("", "aborted", self._usage))
 
+    def _take(self, message: MessageReceived) -> None:
+        """A turn begins with a message, and ends with its reply."""
+        self._is_busy = True
+        if not message.run:
+            self._posted = max(0, self._posted - 1)
+        self._put(message)
+
+    def _begin_answer(self) -> None:
+        self._is_answering = True
+        self._partial, self._partial_reply, self._received = [], PartialReply(), 0
+
     def _restart(self, reason: str) -> None:
         if self._partial:
-            self._partial = []
             self._put(Restarted(reason))
+        self._begin_answer()
 
     def _reply(self, reply: Reply) -> None:
         message, run = self._answering
         reply = msgspec.structs.replace(reply, run=run)
-        self._partial = []
+        self._is_busy, self._partial = False, []
         self._put(reply)
         waiting = self._waiting.pop(message, None)
         if waiting is not None and not waiting.done():

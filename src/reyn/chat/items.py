@@ -58,6 +58,15 @@ class RunStarted(Item, frozen=True, tag="run_started"):
     background: bool = False
 
 
+class RunProgressed(Item, frozen=True, tag="run_progress"):
+    """A skill that runs for the conversation enters a phase."""
+
+    run: str
+    skill: str
+    phase: str
+    visit: int
+
+
 class RunReported(Item, frozen=True, tag="run_ended"):
     """A skill ended or stopped."""
 
@@ -117,6 +126,7 @@ ChatItem = (
     | OpRequested
     | OpFinished
     | RunStarted
+    | RunProgressed
     | RunReported
     | QuestionAsked
     | Reply

@@ -28,6 +28,9 @@ COMMANDS = {
     "skills": "List skills, or describe one.",
     "ops": "List the ops that skills can use, or document one.",
     "lint": "Check skills for errors.",
+    "test": "Run the cases of skills with their scripted answers.",
+    "import-skill": "Import an Agent Skill, a folder with a SKILL.md.",
+    "export-skill": "Write a skill as an Agent Skill.",
     "graph": "Draw the graph of a skill.",
     "frame": "Show the exact prompt of a skill or of a run.",
     "context": "Show where the tokens of a run's prompts went.",
@@ -62,8 +65,8 @@ COMMANDS = {
     "explain": "Explain an error code.",
     "completion": "Print a shell completion script.",
 }
-_MODULES = {"import": "import_"}
-"""Modules whose name differs from their command: `import` is a keyword."""
+_MODULES = {"import": "import_", "import-skill": "import_skill", "export-skill": "export_skill"}
+"""Modules whose name differs from their command: `import` is a keyword, and a module has no hyphen."""
 
 BROKEN_PIPE = 141
 

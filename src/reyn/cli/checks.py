@@ -187,7 +187,7 @@ def _one_line(finding: Finding) -> str:
 
 
 def check_budgets(root: Path) -> Check:
-    """Check that no run was interrupted during a model call: its reservation counts until it is settled."""
+    """Check that no run was interrupted during a model call: its reservation counts against budgets in full."""
     path = root / STATE / "journal.db"
     if not path.is_file() or not path.stat().st_size:
         return Check("budgets", "ok", "nothing is reserved")

@@ -108,8 +108,8 @@ def _report(runtime: SyncRuntime, result: RunResult, progress: Progress, *, as_j
         took, action = duration(progress.took), runtime.next_action(runtime.find(result.run_id))
         new = tuple(warning for warning in result.warnings if warning not in progress.warned)
         result = msgspec.structs.replace(result, warnings=new)
-        files = runtime.changed_files(result.run_id)
-        print_result(result, took=took, unreported=progress.unreported, files=files, action=action)
+        files, is_complete = runtime.changed_files(result.run_id), progress.is_usage_complete(result)
+        print_result(result, took=took, is_complete=is_complete, files=files, action=action)
     return result.exit_code
 
 

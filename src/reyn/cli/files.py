@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str, str] = {}) -> None:
+def write_new_files(root: Path, files: Mapping[str, str | bytes], optional: Mapping[str, str] = {}) -> None:
     """Write new files below a folder: all of them or none.
 
     Args:
         root: The folder; created if it does not exist.
-        files: Text by path.
+        files: Content by path.
         optional: Further files, which are skipped if they exist.
 
     Raises:
@@ -33,8 +33,8 @@ def write_new_files(root: Path, files: Mapping[str, str], optional: Mapping[str,
     written: list[Path] = []
     try:
         root.mkdir(parents=True, exist_ok=True)
-        for name, text in {**files, **missing}.items():
-            create_file(root, name, text.encode())
+        for name, content in {**files, **missing}.items():
+            create_file(root, name, content.encode() if isinstance(content, str) else content)
             written.append(root / name)
     except OSError as error:
         for path in written:

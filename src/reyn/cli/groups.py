@@ -65,9 +65,11 @@ class CommandGroup(click.Group):
 
         known = self.list_commands(ctx)
         synonym = SYNONYMS.get(name)
+        if f"--{name}" in {option for parameter in self.get_params(ctx) for option in parameter.opts}:
+            return f"did you mean `{ctx.command_path} --{name}`?"
         near = f"did you mean `{synonym}`?" if synonym in known else nearest(name, known)
         if not near and self._for_names:
             near = f"did you mean `{ctx.command_path} {self._for_names} {name}`?"
         if near or len(known) > _MAX_LISTED:
             return near
-        return f"the commands are {', '.join(f'`{one}`' for one in known)}"
+        return f"the commands are {', '.join(f'`{command}`' for command in known)}"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from reyn.errors import NextAction
     from reyn.journal.kinds import Charge, Usage
+    from reyn.runs.usage import BudgetStatus
     from reyn.runtime import RunResult
 
 COLOURS = {
@@ -103,12 +104,16 @@ def limit_text(limit: str, value: int) -> str:
     return amount_text(value) if limit.endswith("_cost") else str(value)
 
 
-def used_text(result: RunResult, unreported: int) -> str:
-    """Format the tokens of a run, the number of model calls without a reported usage, and the cost if it is known."""
+def used_text(result: RunResult, *, is_complete: bool) -> str:
+    """Format the tokens of a run, and their cost if a price is known.
+
+    Args:
+        result: The result of the run.
+        is_complete: Whether the model reported the usage of every call.
+    """
     tokens, cost = tokens_text(result.usage), result.cost
-    if unreported:
-        calls = "1 model call" if unreported == 1 else f"{unreported} model calls"
-        tokens = f"{tokens} + {calls} without a reported usage" if result.usage.total else "tokens not reported"
+    if not is_complete:
+        tokens = f"at least {tokens}" if result.usage.total else "tokens not reported"
     if cost is None or not cost.currency:
         return tokens
     amount = money_text(int(cost.amount.scaleb(9)), cost.currency)
@@ -122,6 +127,17 @@ def charge_text(charge: Charge) -> str:
     if not charge.currency:
         return "unknown"
     return f"{charge.cost / 1e9:.4f} {charge.currency}{' + ?' if charge.unpriced else ''}"
+
+
+def budget_text(status: BudgetStatus) -> str:
+    """Format a budget: what is used of it, and what calls in progress have reserved."""
+
+    def amount(value: int) -> str:
+        return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
+
+    skill = f" of skill {clean(status.skill)}" if status.skill else ""
+    held = f", {amount(status.reserved)} reserved" if status.reserved else ""
+    return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
 
 
 def coloured(status: str) -> str:
@@ -161,14 +177,14 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
 
 
 def print_result(
-    result: RunResult, *, took: str, unreported: int, files: Mapping[str, str], action: NextAction | None
+    result: RunResult, *, took: str, is_complete: bool, files: Mapping[str, str], action: NextAction | None
 ) -> None:
     """Print the result of a run: status, artifact, usage, changed files, warnings and the next action.
 
     Args:
         result: The result.
         took: The duration of the run.
-        unreported: The number of model calls without a reported usage.
+        is_complete: Whether the model reported the usage of every call.
         files: The files that the run changed.
         action: The next action.
     """
@@ -177,7 +193,7 @@ def print_result(
     line = coloured(result.status) + awaited
     code = f" ({result.code})" if result.code else ""
     reason, preview = result.reason, ""
-    if is_approval:
+    if result.question is not None:
         reason, _, preview = reason.partition("\n")
     click.echo(f"{line}: {clean(reason)}{code}" if reason else line)
     # Indented, so that no line of a file looks like a line of this command.
@@ -193,7 +209,7 @@ def print_result(
         echo_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     if result.path:
         click.echo(f"path: {clean(' → '.join(result.path))}")
-    click.echo(f"used: {used_text(result, unreported)}, {took}")
+    click.echo(f"used: {used_text(result, is_complete=is_complete)}, {took}")
     if files:
         click.echo(f"files: {_file_list(files)}")
     for warning in result.warnings:

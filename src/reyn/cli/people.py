@@ -89,13 +89,20 @@ class TerminalPeople:
             click.echo(f"    {clean(fault)}", err=True)
 
 
+def question_lines(question: Question) -> list[str]:
+    """Return the lines of a question, labelled and escaped, so that no text of a model looks like an approval."""
+    first, *others = question.message.removesuffix("\n").split("\n")
+    label = _LABELS.get(question.reason, question.reason)
+    return [f"{label}: {clean(first)}", *(f"| {clean(line)}" for line in others)]
+
+
 def _print_question(question: Question) -> None:
     """Print a question. Every line of it is indented and escaped, so that none can look like output of Reyn."""
     mark = click.style("?", fg="magenta", bold=True)
-    first, *others = question.message.removesuffix("\n").split("\n")
-    click.echo(f"  {mark} {_LABELS.get(question.reason, question.reason)}: {clean(first)}", err=True)
+    first, *others = question_lines(question)
+    click.echo(f"  {mark} {first}", err=True)
     for line in others:
-        click.echo(f"    | {clean(line)}", err=True)
+        click.echo(f"    {line}", err=True)
     for number, suggestion in enumerate(question.suggestions, start=1):
         click.echo(f"      {number}. {short(suggestion)}", err=True)
     empty = "to skip" if _is_optional(question) else "to reply later"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reyn.cli.people import TerminalPeople
     from reyn.cli.timeline import Entry
     from reyn.journal import Event
-    from reyn.runtime import SyncRuntime
+    from reyn.runtime import RunResult, SyncRuntime
 
 _BEGINNINGS = {"started", "forked", "resumed"}
 _HIDDEN = {"sub_run", "sub_run_question"}
@@ -61,10 +61,13 @@ class Progress:
         self._started = time.monotonic()
         self._received = 0
 
-    @property
-    def unreported(self) -> int:
-        """The number of model calls without a reported usage."""
-        return self._timeline.unreported
+    def is_usage_complete(self, result: RunResult) -> bool:
+        """Return whether the model reported the usage of every call, as far as this command knows."""
+        if self._timeline.unreported:
+            return False
+        # An earlier command may have called the model.
+        has_answer = (event.kind == kinds.LlmResponded.kind for event in self._runtime.events(result.run_id))
+        return bool(result.usage.total) or not any(has_answer)
 
     @property
     def took(self) -> int:

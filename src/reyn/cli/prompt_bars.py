@@ -83,9 +83,9 @@ def to_text(visits: Sequence[VisitContext]) -> str:
         bar = "".join(_GROUPS[group][0] * length for group, length in _lengths(groups, most).items())
         lines.append(f"{visit.seq:>6}  {name:<{width}}  {visit.tokens:>9,}  {bar}")
         lines += [
-            f"{'':>8}  {clean(one.name)} truncated: {one.original_tokens:,} to {one.tokens:,} tokens"
-            for one in visit.sections
-            if one.was_truncated
+            f"{'':>8}  {clean(section.name)} truncated: {section.original_tokens:,} to {section.tokens:,} tokens"
+            for section in visit.sections
+            if section.was_truncated
         ]
         if visit.budget is not None:
             budget = visit.budget

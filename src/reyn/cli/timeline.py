@@ -158,8 +158,9 @@ class Timeline:
                 verb = "needs approval" if wait.is_approval else "asks"
                 who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
-                # What is to be approved is part of the result, not of the timeline.
-                text = wait.message.partition("\n")[0] if wait.is_approval else wait.message
+                # The result has all lines of the question, and what is to be approved.
+                text, _, rest = wait.message.partition("\n")
+                text = f"{text} …" if rest and not wait.is_approval else text
                 return _Line(2, "sub_run_question" if wait.run else "question", f"{who}: {text}", data)
             case kinds.WaitAnswered(wait=question_id, value=name):
                 self.activity = "resuming"
@@ -261,6 +262,14 @@ class Timeline:
                 run.sub_runs[call] = child
                 self.activity = f"sub-run {child}"
                 return _Line(2, "sub_run", f"{skill} → {child}", {"skill": skill, "run": child})
+            case kinds.AgentAsked(problem=""):
+                self.activity = f"asking {body.agent}"
+                text = f"ask {body.agent} → {body.run}: {short(self._text(body.text), 80)}"
+                return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
+            case kinds.AgentReplied():
+                answer = body.error if body.text is None else self._text(body.text)
+                data = {"agent": body.agent, "state": body.state}
+                return _Line(2, "agent_replied", f"{body.agent} · {body.state}: {short(answer, 80)}", data)
             case kinds.SubRunCompleted(call=call, run=child, error=error) if call not in run.ops:
                 status, child = "error" if error else "ok", child or run.sub_runs.get(call, "")
                 text = f"sub-run {child} · {status}{f': {error}' if error else ''}"
@@ -287,6 +296,12 @@ class Timeline:
             words = [value for value in args.values() if isinstance(value, list) and value]
             subjects = [" ".join(map(str, words[0]))] if words else []
         return subjects[0] if subjects else ""
+
+    def _text(self, name: str) -> str:
+        try:
+            return self._content(name).decode(errors="replace")
+        except JournalError:
+            return "(missing)"
 
     def _read(self, name: str) -> Any:
         try:
@@ -369,8 +384,8 @@ def _answer_line(body: Body) -> _Line | None:
             text = f"context truncated: {before:,} to {after:,} tokens; the budget is {body.budget_tokens:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
         case kinds.FrameBuilt(budget=kinds.PromptBudget(sections=sections, tokens=after, limit=limit)) if sections:
-            before = sum(one.original_tokens for one in sections)
-            names = " and ".join(one.name for one in sections if one.tokens < one.original_tokens)
+            before = sum(section.original_tokens for section in sections)
+            names = " and ".join(section.name for section in sections if section.tokens < section.original_tokens)
             text = f"prompt truncated ({names}): {before:,} to {after:,} tokens; the budget is {limit:,}"
             return _Line(2, "truncated", text, {"original_tokens": before, "tokens": after})
         case kinds.ContextCompacted(dropped=dropped, tokens_before=before, tokens_after=after):

@@ -11,8 +11,8 @@ from reyn.config.budgets import money_text
 if TYPE_CHECKING:
     from reyn.runs.usage import UsageReport, UsageRow
 
-_WIDTH = 40
-"""The number of characters of the longest bar."""
+_WIDTH, _MIN_WIDTH = 40, 8
+"""The number of characters of the longest bar, and on a narrow terminal."""
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _LEFT, _BAR, _RIGHT, _ROW, _TOP = 130, 420, 190, 26, 46
 _STYLE = """\
@@ -60,15 +60,17 @@ class _Bars:
         return money_text(_rounded(value), self.currency) if self.currency else f"{value:,}"
 
 
-def to_text(report: UsageReport) -> str:
-    """Return one line per group with a bar."""
+def to_text(report: UsageReport, columns: int | None = None) -> str:
+    """Return one line per group with a bar, which is shorter on a terminal with few columns."""
     bars = _Bars(report)
     width = max((len(clean(row.name)) for row in report.rows), default=0)
+    amounts = max((len(bars.text(bars.value(row))) for row in report.rows), default=0)
+    room = _WIDTH if columns is None else max(_MIN_WIDTH, min(_WIDTH, columns - width - amounts - 4))
     lines = [f"{bars.unit} by {report.by}"]
     for row in report.rows:
-        full, rest = divmod(bars.value(row) * _WIDTH * 8 // bars.most, 8)
+        full, rest = divmod(bars.value(row) * room * 8 // bars.most, 8)
         bar = "█" * full + (_EIGHTHS[rest] if rest else "")
-        lines.append(f"{clean(row.name):<{width}}  {bar:<{_WIDTH}}  {bars.text(bars.value(row))}".rstrip())
+        lines.append(f"{clean(row.name):<{width}}  {bar:<{room}}  {bars.text(bars.value(row))}".rstrip())
     if bars.cap is not None:
         lines.append(f"budget of a day: {bars.text(bars.cap)}")
     return "\n".join(lines) + "\n"

@@ -246,7 +246,9 @@ def merge_rules(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     for capability, rules in above.items():
         if capability in merged:
             sources = (merged[capability], rules)
-            merged[capability] = [rule for one in sources for rule in (one if isinstance(one, list) else [one])]
+            merged[capability] = [
+                rule for source in sources for rule in (source if isinstance(source, list) else [source])
+            ]
         else:
             merged[capability] = rules
     return merged

@@ -96,6 +96,13 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     approval_seconds: Positive = 86_400
 
 
+class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The limits of messages between agents."""
+
+    max_depth: Positive = 3
+    reply_seconds: Positive = 600
+
+
 MODES = {
     "local": ("auto", "grammar", "free"),
     "openai": ("auto", "json_schema", "json_object", "free"),
@@ -373,6 +380,9 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     artifact for the same input, or call a failing op with the same arguments, before the run stops; `null` means no
     limit. `on_limit` applies when a visit has used its act turns:
     `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
+    agents: AgentsSettings = AgentsSettings()
+    """Messages between agents: `max_depth` is how many agents may ask one another in a chain, `reply_seconds` is how
+    long an agent may take to reply before the one that asks goes on without the reply."""
     budgets: BudgetsSettings = BudgetsSettings()
     """What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all processes
     of the project. `skill: {NAME: {run: …, day: …}}` limits one skill. A call that could exceed a budget is not made;

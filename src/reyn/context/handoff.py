@@ -111,7 +111,10 @@ def assemble_handoff_context(
     if not handoffs and not warnings:
         return HandoffContext("", apply_context_budget("", manifest.max_tokens, counter)[1])
     sections = [("header", _head(handoffs, manifest, omitted))]
-    sections += [(f"phase {one.phase}: {fold_lines(one.phase_name)}", _phase_text(one, manifest)) for one in handoffs]
+    sections += [
+        (f"phase {handoff.phase}: {fold_lines(handoff.phase_name)}", _phase_text(handoff, manifest))
+        for handoff in handoffs
+    ]
     whole_body = SEPARATOR.join(text for _, text in sections)
     whole = _join_parts(whole_body, warnings)
     tokens = counter.count(whole)

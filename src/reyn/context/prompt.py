@@ -72,14 +72,15 @@ def closing_text(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool = 
     candidates = frame.candidate_outputs
     if form == "full":
         choices = "".join(
-            f"- {one.next_phase} (type {one.schema_name}): {_shortened(one.description)}\n" for one in candidates
+            f"- {candidate.next_phase} (type {candidate.schema_name}): {_shortened(candidate.description)}\n"
+            for candidate in candidates
         )
         return f"\n\n# Answer\nThe reason first, then one choice:\n{choices}"
     call = "Or call tools." if form == "tools" else "Or: reason, ops."
     act = f" {call}" if frame.available_control_ops else ""
     if len(candidates) == 1:
         return f"\n\n# Answer\nreason, choice ({candidates[0].label}), data.{act}\n"
-    choices = "".join(f"{one.label}: {_shortened(one.description)}\n" for one in candidates)
+    choices = "".join(f"{candidate.label}: {_shortened(candidate.description)}\n" for candidate in candidates)
     return f"\n\n# Answer\nreason, choice, data.{act}\n{choices}"
 
 
@@ -111,8 +112,9 @@ def _fields(candidate: Candidate) -> str:
 
 def _full_format(frame: StableFrame, allows_abort: bool) -> str:
     choices = "".join(
-        f"- {one.next_phase}: {one_line(one.description)}\n  artifact type {one.schema_name}, data: {_fields(one)}\n"
-        for one in frame.candidate_outputs
+        f"- {output.next_phase}: {one_line(output.description)}\n"
+        f"  artifact type {output.schema_name}, data: {_fields(output)}\n"
+        for output in frame.candidate_outputs
     )
     carries = ' A decision may carry "control_ir", too; it holds only if all ops succeed.' * bool(
         frame.available_control_ops

@@ -132,7 +132,7 @@ def _notes(turn: TurnFrame) -> str:
     ]
     if turn.remaining_act_turns is not None:
         notes.append(f"{_TURNS_LEFT}{turn.remaining_act_turns}.")
-    notes += [_repetition(one) for one in turn.repetitions]
+    notes += [_repetition(repetition) for repetition in turn.repetitions]
     return "\n".join(notes)
 
 
@@ -300,7 +300,7 @@ def result_images(
     for raw in map(content, names):
         if b'"images":[{' in raw:
             with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key
-                found += [_to_image(one, content) for one in msgspec.json.decode(raw, type=_WithImages).images]
+                found += [_to_image(image, content) for image in msgspec.json.decode(raw, type=_WithImages).images]
     return tuple(found)
 
 

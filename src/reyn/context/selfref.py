@@ -75,7 +75,7 @@ def memory_text(entries: tuple[MemoryEntry, ...]) -> str:
     """Return the memory as text; empty without entries. Each entry is one line, so no text can imitate an entry."""
     if not entries:
         return ""
-    lines = "".join(f"- [{one.id}] {one_line(one.text)}\n" for one in entries)
+    lines = "".join(f"- [{entry.id}] {one_line(entry.text)}\n" for entry in entries)
     return f"\n{MEMORY_HEADING}\n{lines}"
 
 
@@ -88,7 +88,7 @@ def remember(memory: Memory, text: str) -> tuple[Memory, MemoryEntry]:
     text = one_line(text)
     if not text:
         raise MutationInvalid("there is nothing to remember: the text is blank")
-    known = next((one for one in memory.entries if one.text == text), None)
+    known = next((entry for entry in memory.entries if entry.text == text), None)
     if known is not None:
         return memory, known
     added = MemoryEntry(f"exp_{memory.next_id}", text)
@@ -101,7 +101,7 @@ def forget(memory: Memory, entry_id: str) -> Memory:
     Raises:
         MutationInvalid: The memory has no entry with this id.
     """
-    rest = tuple(one for one in memory.entries if one.id != entry_id)
+    rest = tuple(entry for entry in memory.entries if entry.id != entry_id)
     if len(rest) == len(memory.entries):
         raise MutationInvalid(f"the memory has no entry `{entry_id}`")
     return replace(memory, entries=rest)

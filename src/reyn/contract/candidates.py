@@ -84,8 +84,10 @@ def _into(skill: Skill, name: str, text: str) -> list[Candidate]:
         description = text or only.description.strip() or f"Go on to {name}."
         return [Candidate(name, "transition", only.name, only.schema, description)]
     return [
-        UnionCandidate(name, "transition", one.name, one.schema, _union_text(text, one.description.strip(), name))
-        for one in members
+        UnionCandidate(
+            name, "transition", member.name, member.schema, _union_text(text, member.description.strip(), name)
+        )
+        for member in members
     ]
 
 

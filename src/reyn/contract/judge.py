@@ -175,11 +175,14 @@ class Contract:
         parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
             return Rejected("size", "$", _TRUNCATED) if is_truncated else parsed
-        value, dropped = parsed
-        value, handoff = self._split_handoff(value)
+        dropped = parsed.dropped
+        value, handoff = self._split_handoff(parsed.value)
         if isinstance(handoff, Rejected):
             return handoff
-        verdict = self._judge_object(value) if self._short is None else self._judge_short(value, probability)
+        if self._short is None:
+            verdict = self._judge_object(value, parsed.artifact_json)
+        else:
+            verdict = self._judge_short(value, probability, parsed.artifact_json)
         if handoff is not None and isinstance(verdict, Accepted):
             verdict = msgspec.structs.replace(verdict, handoff=handoff)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
@@ -198,7 +201,7 @@ class Contract:
         error = _HANDOFF.first_error(handoff) if handoff is not None else None
         return rest, Rejected("shape", short(error.path("$.handoff")), short(error.message)) if error else handoff
 
-    def _judge_short(self, value: dict[str, Any], probability: float | None) -> Verdict:
+    def _judge_short(self, value: dict[str, Any], probability: float | None, artifact_json: bytes | None) -> Verdict:
         assert self._short is not None
         expanded = self._short.expand(value, probability)
         if isinstance(expanded, Rejected):
@@ -206,7 +209,7 @@ class Contract:
         if self._tools is not None and expanded.get("control_ir"):
             path = "$.control_ir" if "control_ir" in value else "$.ops"
             return Rejected("ops", path, "call the tools instead of writing ops into the text")
-        verdict = self._judge_object(expanded)
+        verdict = self._judge_object(expanded, artifact_json if expanded is value else None)
         if isinstance(verdict, Rejected) and expanded is not value:
             return msgspec.structs.replace(verdict, path=to_short_path(verdict.path))
         return verdict
@@ -230,14 +233,14 @@ class Contract:
             return msgspec.structs.replace(verdict, path=to_content_path(verdict.path))
         return verdict
 
-    def _judge_object(self, value: dict[str, Any]) -> Verdict:
+    def _judge_object(self, value: dict[str, Any], artifact_json: bytes | None = None) -> Verdict:
         if value.get("control_ir") and "control" not in value and "artifact" not in value:
             return self._act(value)
         try:
             answer = msgspec.convert(value, _Answer)
         except msgspec.ValidationError:
             return _shape_error(value, _DECISION)
-        return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer)
+        return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer, artifact_json)
 
     def _act(self, value: dict[str, Any]) -> Verdict:
         try:
@@ -272,7 +275,7 @@ class Contract:
             return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None
 
-    def _decide(self, answer: _Answer) -> Verdict:
+    def _decide(self, answer: _Answer, artifact_json: bytes | None) -> Verdict:
         control = answer.control
         artifact = None
         if control.type != "abort":
@@ -289,6 +292,7 @@ class Contract:
             control.reason.summary,
             artifact,
             tuple(answer.control_ir),
+            artifact_json=None if artifact is None else artifact_json,
         )
 
     def _check_artifact(self, answer: _Answer) -> _Artifact | Rejected:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.contract.verdicts import Rejected, short
+from reyn.journal import canonical
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,31 +30,50 @@ _END_OF_REASONING = "</think>"
 _JSON_PUNCTUATION = ("[", "]", ",", '"', "{", "}", '":')
 
 
-def parse(text: str, sizes: Sizes) -> tuple[dict[str, Any], int] | Rejected:
-    """Return the object and the number of dropped characters around it, or a rejection."""
+class Parsed(NamedTuple):
+    """The object of an answer.
+
+    Attributes:
+        value: The object.
+        dropped: The number of characters around it.
+        artifact_json: The canonical JSON of its artifact, if it has one.
+    """
+
+    value: dict[str, Any]
+    dropped: int = 0
+    artifact_json: bytes | None = None
+
+
+def parse(text: str, sizes: Sizes) -> Parsed | Rejected:
+    """Return the object of an answer, or a rejection."""
     if not text or text.isspace():
         return Rejected("empty", "$", "the answer is empty")
     if _MAX_CHARACTER * len(text) > sizes.answer_bytes and len(text.encode()) > sizes.answer_bytes:
         return Rejected("size", "$", f"the answer is larger than {sizes.answer_bytes} bytes")
-    value, dropped = _load(text, sizes.answer_depth)
-    if isinstance(value, Rejected):
-        return value
+    decoded, dropped = _load(text, sizes.answer_depth)
+    if isinstance(decoded, Rejected):
+        return decoded
+    value, artifact_json = decoded
     if not isinstance(value, dict):
         return Rejected("not_object", "$", f"the answer is a JSON {_json_name(value)}, not an object", dropped)
-    return value, dropped
+    return Parsed(value, dropped, artifact_json)
 
 
-def _load(text: str, depth: int) -> tuple[Any, int]:
-    value = _decode(text, depth)
-    if not isinstance(value, Rejected) or value.rule == "duplicate_key":
-        return value, 0
-    if value.rule == "depth" and _END_OF_REASONING not in text:
-        return value, 0
+_Decoded = tuple[Any, bytes | None]
+"""A value, and the canonical JSON of its `artifact`, if it has one."""
+
+
+def _load(text: str, depth: int) -> tuple[_Decoded | Rejected, int]:
+    decoded = _decode(text, depth)
+    if not isinstance(decoded, Rejected) or decoded.rule == "duplicate_key":
+        return decoded, 0
+    if decoded.rule == "depth" and _END_OF_REASONING not in text:
+        return decoded, 0
     for inner in _candidates(text):
         found = _decode(inner, depth)
         if not isinstance(found, Rejected) or found.rule in ("depth", "duplicate_key"):
             return found, len(text) - len(inner)
-    return value, 0
+    return decoded, 0
 
 
 def _candidates(text: str) -> Iterator[str]:
@@ -72,28 +92,44 @@ def _candidates(text: str) -> Iterator[str]:
         yield inner
 
 
-def _decode(text: str, depth: int) -> Any:
+def _decode(text: str, depth: int) -> _Decoded | Rejected:
     """Decode JSON. Check the depth first: the depth that the parser accepts depends on its stack."""
     if _depth(text, depth) > depth:
         return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
     try:
         value = msgspec.json.decode(text)
-        path = _duplicate_key(text) if _may_have_duplicates(text, value) else None
+        artifact_json, colons = _encode(value)
+        path = _duplicate_key(text) if _may_have_duplicates(text, colons) else None
     except msgspec.MsgspecError:
         return Rejected("not_json", "$", f"the answer is not one JSON object{_error_position(text)}")
     except RecursionError:  # the configured depth is more than Python supports
         return Rejected("depth", "$", "the answer is nested too deep")
-    return value if path is None else Rejected("duplicate_key", short(path), "the key is there twice; give it once")
+    if path is not None:
+        return Rejected("duplicate_key", short(path), "the key is there twice; give it once")
+    return value, artifact_json
 
 
 _Place = tuple[Any, str | int] | None
 """The last step of a path, after the place before it: joined paths of many values could be large."""
 
 
-def _may_have_duplicates(text: str, value: Any) -> bool:
+def _encode(value: Any) -> tuple[bytes | None, int]:
+    """Return the canonical JSON of an answer's artifact, if it has one, and the colons in the JSON of the answer.
+
+    The artifact is most of an answer and is recorded in this form, so it is encoded once for both.
+    """
+    artifact = value.get("artifact") if isinstance(value, dict) else None
+    if not isinstance(artifact, dict):
+        return None, msgspec.json.encode(value).count(b":")
+    artifact_json = canonical(artifact)
+    rest = msgspec.json.encode({**value, "artifact": None})
+    return artifact_json, artifact_json.count(b":") + rest.count(b":")
+
+
+def _may_have_duplicates(text: str, colons: int) -> bool:
     """Return whether the text has more colons than its value, which has each key once; escapes can hide a colon."""
     has_escapes = "\\" in text and "\\u" in text  # a search for one character is much cheaper
-    return has_escapes or text.count(":") != msgspec.json.encode(value).count(b":")
+    return has_escapes or text.count(":") != colons
 
 
 class _Pairs(list[Any]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.contract.parsing import parse
+from reyn.contract.parsing import Parsed, parse
 from reyn.contract.verdicts import Rejected, short
 from reyn.models import ToolDefinition
 from reyn.models.native_reply import NativeReply, decode_reply
@@ -94,12 +94,12 @@ class ToolsForm:
             instead = f"use {names}" if names else "no tools are offered here; decide instead"
             return Rejected("ops", f"{path}.name", short(f"{call.name!r} is not a tool; {instead}"))
         # Models send an empty text for a tool without arguments.
-        parsed = parse(call.arguments, self._sizes) if call.arguments.strip() else ({}, 0)
+        parsed = parse(call.arguments, self._sizes) if call.arguments.strip() else Parsed({})
         if isinstance(parsed, Rejected):
             message = parsed.message.replace("the answer", "the value", 1)
             return Rejected(parsed.rule, short(parsed.path.replace("$", f"{path}.arguments", 1)), message)
-        arguments, dropped = parsed
-        if dropped:
+        arguments = parsed.value
+        if parsed.dropped:
             return Rejected("not_json", f"{path}.arguments", "the value is not one JSON object")
         for name, value in tool.fixed.items():  # the same value is no contradiction: results quote ops with it
             if arguments.get(name, value) != value:

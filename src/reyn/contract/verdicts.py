@@ -10,7 +10,8 @@ import msgspec
 class Accepted(msgspec.Struct, frozen=True):
     """A valid decision. `artifact` is `None` only for an abort; `dropped` counts characters around the object.
 
-    `handoff` is the handoff object of the answer, if the phase asks for one.
+    `handoff` is the handoff object of the answer, if the phase asks for one. `artifact_json` is the canonical JSON of
+    the artifact, if parsing the answer produced it.
     """
 
     type: Literal["transition", "finish", "abort"]
@@ -22,6 +23,7 @@ class Accepted(msgspec.Struct, frozen=True):
     ops: tuple[dict[str, Any], ...] = ()
     dropped: int = 0
     handoff: dict[str, Any] | None = None
+    artifact_json: bytes | None = None
 
 
 class Acting(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from reyn.documents.checking import Codes, check_keys, describe_type, fields_of,
 from reyn.documents.document import Document, DocumentError, KeyPath, Mark, Severity
 from reyn.documents.json_text import JsonError, decode_json
 from reyn.documents.reading import LINK_OUTSIDE, MAX_BYTES, read_error, read_raw, read_text
-from reyn.documents.yaml_text import parse_front_matter, parse_yaml, plain_scalar
+from reyn.documents.yaml_text import is_plain_text, parse_front_matter, parse_yaml, plain_scalar
 
 __all__ = [
     "LINK_OUTSIDE",
@@ -20,6 +20,7 @@ __all__ = [
     "decode_json",
     "describe_type",
     "fields_of",
+    "is_plain_text",
     "key_path",
     "nearest",
     "parse_front_matter",

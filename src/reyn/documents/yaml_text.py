@@ -217,3 +217,8 @@ def plain_scalar(text: str, constants: dict[str, Any]) -> Any:
     if _FLOAT.fullmatch(text):
         return float(text)
     return text
+
+
+def is_plain_text(text: str) -> bool:
+    """Return whether an unquoted scalar is this text in every dialect, and not another value."""
+    return bool(plain_scalar(text, _YAML_1_1_CONSTANTS) == text)

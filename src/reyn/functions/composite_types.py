@@ -262,7 +262,7 @@ def _substituted(annotation: Any, variables: dict[Any, Any]) -> Any:
     parameters = getattr(annotation, "__parameters__", ())
     if not parameters or not variables:
         return annotation
-    return annotation[tuple(variables.get(one, Any) for one in parameters)]
+    return annotation[tuple(variables.get(parameter, Any) for parameter in parameters)]
 
 
 def _tag_of(cls: Any) -> tuple[str | None, Any]:

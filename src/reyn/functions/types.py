@@ -148,7 +148,7 @@ def _features(annotation: Any, seen: set[int]) -> set[str]:
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *metadata = get_args(annotation)
-        if any(is_pydantic_metadata(one) for one in metadata):
+        if any(is_pydantic_metadata(meta) for meta in metadata):
             found.add("pydantic")
         return found | _features(inner, seen)
     if origin is Literal:
@@ -182,11 +182,11 @@ def _described(annotation: Any) -> Any:
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         inner, *metadata = arguments
-        changed = [msgspec.Meta(description=one) if isinstance(one, str) else one for one in metadata]
-        if any(is_pydantic_metadata(one) for one in metadata) and any(isinstance(one, str) for one in metadata):
+        changed = [msgspec.Meta(description=meta) if isinstance(meta, str) else meta for meta in metadata]
+        if any(is_pydantic_metadata(meta) for meta in metadata) and any(isinstance(meta, str) for meta in metadata):
             import pydantic
 
-            changed = [pydantic.Field(description=one) if isinstance(one, str) else one for one in metadata]
+            changed = [pydantic.Field(description=meta) if isinstance(meta, str) else meta for meta in metadata]
         return annotated(_described(inner), *changed)
     return annotation
 

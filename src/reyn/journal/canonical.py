@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _ordered = msgspec.json.Encoder()
 
 
-class Blob(msgspec.Struct, frozen=True):
+class Blob(msgspec.Struct, frozen=True, gc=False):
     """Content and its SHA-256 hash. Create one with `Blob.of`."""
 
     hash: str
@@ -53,6 +53,41 @@ def check_json(value: Any, path: str = "$", depth: int = 0) -> None:
     Raises:
         ValueError: The value is not JSON; the message names the path.
     """
+    if not _is_plain(value, depth):
+        _check_parts(value, path, depth)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Return whether a value is JSON at first sight. If not, `_check_parts` decides and finds the path."""
+    kind = type(value)
+    if kind is str:
+        return _is_encodable(value)
+    if kind is dict and depth < MAX_DEPTH:
+        for key, item in value.items():
+            if type(key) is not str or not _is_encodable(key) or not _is_plain(item, depth + 1):
+                return False
+        return True
+    if kind is list and depth < MAX_DEPTH:
+        return all(_is_plain(item, depth + 1) for item in value)
+    if kind is float:
+        return math.isfinite(value)
+    return value is None or kind is bool or (kind is int and bool(-_LARGE < value < _LARGE))
+
+
+_LARGE = 2**64
+
+
+def _is_encodable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_parts(value: Any, path: str, depth: int) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"the value is nested more than {MAX_DEPTH} levels deep")
     match value:
@@ -71,12 +106,12 @@ def check_json(value: Any, path: str = "$", depth: int = 0) -> None:
                 raise ValueError(f"{path}: {value!r} is not JSON")
         case list() | tuple():
             for index, item in enumerate(value):
-                check_json(item, f"{path}[{index}]", depth + 1)
+                _check_parts(item, f"{path}[{index}]", depth + 1)
         case dict():
             for key, item in value.items():
                 if not isinstance(key, str):
                     raise ValueError(f"{path}: the key {key!r} is not a string")
-                check_json(key, f"{path} key", depth)
-                check_json(item, f"{path}.{key}", depth + 1)
+                _check_parts(key, f"{path} key", depth)
+                _check_parts(item, f"{path}.{key}", depth + 1)
         case _:
             raise ValueError(f"{path}: a {type(value).__name__} is not JSON")

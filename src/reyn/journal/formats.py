@@ -131,6 +131,19 @@ def column_value(row: RunRow, name: str) -> Any:
     return value
 
 
+def to_columns(row: RunRow) -> list[Any]:
+    """Return a row as it is stored, in the order of `FIELDS`."""
+    columns = [getattr(row, name) for name in FIELDS]
+    columns[_HASH] = bytes.fromhex(row.hash)
+    for at, name in _JSON_COLUMNS:
+        columns[at] = column_value(row, name)
+    return columns
+
+
+_HASH = FIELDS.index("hash")
+_JSON_COLUMNS = tuple((FIELDS.index(name), name) for name in _JSON)
+
+
 def to_row(columns: tuple[Any, ...]) -> RunRow:
     fields = dict(zip(FIELDS, columns, strict=True))
     if not isinstance(fields["hash"], bytes):

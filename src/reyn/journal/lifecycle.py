@@ -23,7 +23,7 @@ ENDED: tuple[Status, ...] = ("finished", "aborted", "cancelled")
 """Terminal statuses: a run never leaves them. A fork can continue from it as a new run."""
 
 
-class Lifecycle(msgspec.Struct, frozen=True):
+class Lifecycle(msgspec.Struct, frozen=True, gc=False):
     """The lifecycle of one run.
 
     Attributes:
@@ -150,7 +150,7 @@ def _settle(life: L, body: kinds.BudgetSettled) -> L:
     return replace(life, charge=life.charge + charge, reserved=None)
 
 
-def _add_charge(life: L, body: kinds.SubRunCompleted | kinds.NestedRunEnded) -> L:
+def _add_charge(life: L, body: kinds.SubRunCompleted | kinds.NestedRunEnded | kinds.AgentReplied) -> L:
     return life if body.charge is None else replace(life, charge=life.charge + body.charge)
 
 
@@ -176,4 +176,5 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.BudgetSettled: _settle,
     kinds.SubRunCompleted: _add_charge,
     kinds.NestedRunEnded: _add_charge,
+    kinds.AgentReplied: _add_charge,
 }

@@ -81,10 +81,14 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy."""
+    """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy.
+
+    `ask` is set if another agent says it.
+    """
 
     text: str
     by: str = ""
+    ask: kinds.AskRef | None = None
 
 
 class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -28,7 +28,7 @@ computes it again. All but derived events are inputs and have their own time."""
 Status = Literal["running", "finished", "failed", "limited", "waiting", "aborted", "cancelled", "blocked"]
 
 
-class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """The data of one event kind. Fields may be added with a default; any other change needs a new version."""
 
     kind: ClassVar[str]

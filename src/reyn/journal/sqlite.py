@@ -35,7 +35,6 @@ from reyn.journal.event import GENESIS, Event
 from reyn.journal.formats import (
     APPROVALS,
     COLUMNS,
-    FIELDS,
     FORMAT,
     INSERT,
     OWNERS,
@@ -45,6 +44,7 @@ from reyn.journal.formats import (
     UPDATE,
     UPGRADES,
     column_value,
+    to_columns,
     to_row,
 )
 from reyn.journal.port import (
@@ -257,7 +257,7 @@ class SqliteJournal:
         raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
 
     def _insert_row(self, row: RunRow, spent: tuple[SpendRow, ...]) -> int:
-        cursor = self._writer.execute(INSERT, [*(column_value(row, name) for name in FIELDS), encode_spent(spent)])
+        cursor = self._writer.execute(INSERT, [*to_columns(row), encode_spent(spent)])
         assert cursor.lastrowid is not None
         return cursor.lastrowid
 
@@ -452,11 +452,11 @@ class SqliteJournal:
         return self._current(head.row) if head else None
 
     def runs(self, prefix: str = "") -> list[RunRow]:
+        # By the range, the index finds the runs with a prefix; the list of all runs is read from the table.
+        where = "WHERE run_id >= ?1 AND run_id < ?2" if prefix else ""
+        query = f"SELECT {self._columns} FROM runs {where} ORDER BY started DESC, run_id DESC"  # noqa: S608 - constants
         with self._read_lock, self._errors:
-            rows = self._reader.execute(
-                f"SELECT {self._columns} FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY started DESC, run_id DESC",  # noqa: S608 - a constant
-                (len(prefix), prefix),
-            ).fetchall()
+            rows = self._reader.execute(query, (prefix, f"{prefix}\U0010ffff") if prefix else ()).fetchall()
             current = [to_row(columns) for columns in rows]
             known = {name for (name,) in self._reader.execute(_IDS)} if not prefix else None
             if known is not None and known != (listed := {row.run_id for row in current}):

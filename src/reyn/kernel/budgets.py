@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.config.budgets import Caps, skill_caps
-from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceUnknown
+from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceInvalid, PriceUnknown
 from reyn.journal import kinds
+from reyn.journal.kinds.shapes import MAX_INTEGER
 from reyn.journal.reservations import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
 from reyn.kernel.run_state import fold
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 MAX_USAGE = 100_000_000
 """Token counts above this are not plausible: no model reads or writes as much in one call."""
+_MAX_BOUND = 10**12
+"""A larger bound of a call's usage is a mistake of the model's class."""
 _FIRST_POLL, _MAX_POLL = 0.02, 0.5
 """Seconds between attempts to reserve what other calls may release."""
 _WAIT_SECONDS = 120
@@ -200,6 +203,14 @@ class Budgets:
         return self._prices.currency
 
 
+def _is_plausible(usage: object) -> bool:
+    """Return whether the bound that a model declares consists of numbers of tokens that can be counted."""
+    if not isinstance(usage, kinds.Usage):
+        return False
+    tokens = (usage.input_tokens, usage.output_tokens)
+    return all(type(one) is int and 0 <= one <= _MAX_BOUND for one in tokens) and sum(tokens) > 0
+
+
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
         return UTC
@@ -287,7 +298,7 @@ class CallBudget:
             if error is None or body is None:
                 return None
             if waited >= next_look:  # looking at all runs costs more than another attempt
-                interrupted = sum(one.amount for one in self._holders(error) if one.interrupted)
+                interrupted = sum(holder.amount for holder in self._holders(error) if holder.interrupted)
                 next_look = 2 * waited
             if error.used + interrupted + error.needed > error.cap or waited >= longest:
                 return self._refusal(body, error)
@@ -333,10 +344,14 @@ class CallBudget:
             raise
         except Exception as error:
             raise ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}") from error
+        if not _is_plausible(bound):
+            raise PriceInvalid(f"the bound that model `{name}` declares for its usage is invalid: {bound!r:.100}")
         most = bound.output_tokens + (tape.state.raised.get("overrun") or 0)
         if price is None and draws.limits_cost:
             raise PriceUnknown(f"the price of model `{name}` is unknown, and a budget limits the cost of the run")
         cost = None if price is None else highest_cost(price, bound.input_tokens, most)
+        if cost is not None and cost > MAX_INTEGER:
+            raise PriceInvalid(f"a call of model `{name}` could cost more than can be counted: {price}")
         attempt = tape.state.models.next_attempt(self._call)
         return kinds.BudgetReserved(
             self._call, attempt, name, day, bound.input_tokens, most, cost, price, draws.accounts, waited
@@ -346,9 +361,13 @@ class CallBudget:
         """Return the runs that have reserved a part of an account, first those that were interrupted."""
         is_cost = error.limit.endswith("_cost")
         found = [
-            kinds.Holder(one.run_id, (one.reserved.cost or 0) if is_cost else one.reserved.tokens, not one.is_executing)
-            for one in open_reservations(self._journal)
-            if any(draw.account == error.account for draw in one.reserved.draws)
+            kinds.Holder(
+                reservation.run_id,
+                (reservation.reserved.cost or 0) if is_cost else reservation.reserved.tokens,
+                not reservation.is_executing,
+            )
+            for reservation in open_reservations(self._journal)
+            if any(draw.account == error.account for draw in reservation.reserved.draws)
         ]
         return sorted(found, key=lambda one: (not one.interrupted, -one.amount))
 
@@ -377,7 +396,7 @@ class CallBudget:
         if reserved is None or self._is_abandoned:
             return
         if isinstance(outcome, kinds.Usage) and 0 < outcome.total <= MAX_USAGE:
-            cost = None if reserved.price is None else cost_of(reserved.price, outcome)
+            cost = None if reserved.price is None else min(cost_of(reserved.price, outcome), MAX_INTEGER)
             over = max(0, outcome.input_tokens - reserved.input_tokens)
             over += max(0, outcome.output_tokens - reserved.output_tokens)
             settled = kinds.BudgetSettled(reserved.call, reserved.attempt, outcome, "usage", cost, over)

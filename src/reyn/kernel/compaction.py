@@ -1,7 +1,8 @@
 """Compact a conversation: a recorded model call summarises the older messages, and the summary replaces them.
 
 A conversation is compacted when its transcript exceeds the phase's `max_tokens`, or when the model or the program asks
-for it. A recent tail and the last message of the user stay as they are.
+for it. A recent tail and the last message of the user stay as they are. The memory of the conversation is no message:
+it is pinned, and every prompt contains it as it is.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class SummaryRequest:
 
 def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> CompactionPlan | None:
     """Return what to compact before the next turn; `None` if the conversation fits, or has nothing to summarise."""
-    max_tokens, conversation = _max_tokens(phase, tape), context.transcript
+    max_tokens, conversation = phase.transcript_tokens(tape.state), context.transcript
     is_asked, context.wants_compaction = context.wants_compaction or conversation.wants_compaction, False
     if conversation.tokens <= max_tokens and not is_asked:
         return None
@@ -112,14 +113,6 @@ def plan_compaction(phase: CompiledPhase, context: TurnContext, tape: Tape) -> C
     kept_tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
     most = max(400, max_tokens * _CHARS_PER_TOKEN // TAIL_SHARE)
     return CompactionPlan(NormalizedMessageList(older), kept, kept_tokens, size, conversation.tokens, most)
-
-
-def _max_tokens(phase: CompiledPhase, tape: Tape) -> int:
-    """Return the maximum size of a transcript: the setting of the phase, capped by the prompt limit of the model."""
-    settings, limit = phase.definition.conversation, phase.estimated_tokens(tape.state)
-    assert settings is not None
-    # The rest is for the instructions, the choices and what the conversation remembers.
-    return settings.max_tokens if limit is None else min(settings.max_tokens, limit * 3 // 4)
 
 
 async def compact(plan: CompactionPlan, phase: CompiledPhase, before: str, tape: Tape) -> Compaction:
@@ -169,7 +162,7 @@ def _summary(text: str, sizes: Sizes, validator: Any) -> str | Rejected:
     parsed = parse(text, sizes)
     if isinstance(parsed, Rejected):
         return parsed
-    value, _ = parsed
+    value = parsed.value
     error = validator.first_error(value)
     if error is not None:
         return Rejected("schema", error.path("$"), error.message)

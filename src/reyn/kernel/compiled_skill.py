@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 _UNKNOWN = PromptLimit()
 _MAX_TURN_SPECS = 32
 """The number of turn specifications that a phase keeps: the skills that a conversation can run may change."""
+MEMORY_SHARE = 2
+"""The memory of a conversation takes at most this fraction of the size of its transcript."""
 UNCALIBRATED = 1250
 """The factor of an estimate against the window of a model, before the model has reported a usage. Prose has about one
 token in four bytes, code and other scripts often one in three."""
@@ -90,6 +92,10 @@ class RunContext:
     def conversation(self) -> str | None:
         """The name of the phase whose conversation ops may change, if there is one."""
         return None
+
+    def memory_tokens(self, state: RunState) -> int:
+        """Return how many tokens the memory of the conversation may have; 0 if there is none."""
+        return 0
 
     @cached_property
     def uses_handoffs(self) -> bool:
@@ -234,6 +240,16 @@ class CompiledPhase(RunContext):
     def conversation(self) -> str | None:
         return self.name if self.definition.conversation is not None else None
 
+    def transcript_tokens(self, state: RunState) -> int:
+        """Return the maximum size of a transcript: the setting of the phase, capped by the model's prompt limit."""
+        settings, limit = self.definition.conversation, self.estimated_tokens(state)
+        assert settings is not None
+        # The rest is for the instructions, the choices and what the conversation remembers.
+        return settings.max_tokens if limit is None else min(settings.max_tokens, limit * 3 // 4)
+
+    def memory_tokens(self, state: RunState) -> int:
+        return self.transcript_tokens(state) // MEMORY_SHARE if self.conversation is not None else 0
+
     def context(self, ordinal: int) -> PhaseContext:
         """Return the manifest of the phase for its rank in the run."""
         if ordinal not in self._contexts:
@@ -273,7 +289,11 @@ class CompiledPhase(RunContext):
     def _own_prompt_tokens(self) -> int | None:
         """The prompt limit of the phase, its skill or the project."""
         levels = (self.definition.context, self.skill.context)
-        own = [one.max_prompt_tokens for one in levels if isinstance(one, HandoffSettings) and one.max_prompt_tokens]
+        own = [
+            level.max_prompt_tokens
+            for level in levels
+            if isinstance(level, HandoffSettings) and level.max_prompt_tokens
+        ]
         return own[0] if own else self.settings.limits.max_prompt_tokens
 
     def prompt_limit(self, state: RunState) -> PromptLimit:

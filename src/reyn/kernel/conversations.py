@@ -24,7 +24,8 @@ from reyn.context import (
 )
 from reyn.context.histories import HISTORIES
 from reyn.context.records import mutation_of
-from reyn.context.selfref import forget, remember
+from reyn.context.selfref import forget, memory_text, remember
+from reyn.context.tokens import estimate_tokens
 from reyn.errors import MutationInvalid
 from reyn.journal import kinds
 from reyn.journal.kinds import Part
@@ -91,6 +92,24 @@ class Conversation(msgspec.Struct, frozen=True):
             return self.messages
         before = HISTORIES.load(self.history, content).with_system(self.messages.system)
         return before.append(*self.messages.tail(self.messages.length))
+
+
+class ConversationSize(msgspec.Struct, frozen=True):
+    """How large a conversation is, in estimated tokens.
+
+    Attributes:
+        tokens: The size of the transcript.
+        max_tokens: The size above which older messages are replaced by a summary; 0 if it is no conversation.
+        pinned: The size of the memory, which a compaction never changes.
+        max_pinned: The size of the memory, at most.
+        wants_compaction: Whether a user or a program asked for a compaction, which happens before the next model call.
+    """
+
+    tokens: int
+    max_tokens: int
+    pinned: int
+    max_pinned: int
+    wants_compaction: bool = False
 
 
 class Inbox(msgspec.Struct, frozen=True):
@@ -199,7 +218,7 @@ def change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, 
     if request.action == "compact":
         return MemoryOutcome()
     memory = memory_of(tape.state, phase)
-    if error := memory_error(memory, request.action, request.text):
+    if error := memory_error(memory, request.action, request.text, context.memory_tokens(tape.state)):
         return MemoryOutcome(error=error)
     if request.action == "forget":
         tape.emit(kinds.ExperienceForgotten(phase, call, request.text))
@@ -216,19 +235,35 @@ def memory_of(state: RunState, phase: str) -> Memory:
     return selfref.marker if selfref is not None else Memory()
 
 
-def memory_error(memory: Memory, action: str, text: str) -> str:
-    """Return why a memory cannot be changed; empty if it can."""
+def memory_error(memory: Memory, action: str, text: str, max_tokens: int | None = None) -> str:
+    """Return why a memory cannot be changed; empty if it can.
+
+    Args:
+        memory: The memory.
+        action: `remember`, `forget` or `compact`.
+        text: The text to remember, or the id of the entry to forget.
+        max_tokens: The size of the memory, at most; `None` if the caller does not know it.
+    """
     if action == "compact":
         return ""
     try:
         if action == "forget":
             forget(memory, text)
-        else:
-            remember(memory, text)
+            return ""
+        after, _ = remember(memory, text)
     except MutationInvalid as error:
         return error.message
-    is_full = action == "remember" and len(memory.entries) >= MAX_MEMORY_ENTRIES
-    return f"{MAX_MEMORY_ENTRIES} texts are remembered already; forget one first" if is_full else ""
+    if after is memory:
+        return ""
+    if len(memory.entries) >= MAX_MEMORY_ENTRIES:
+        return f"{MAX_MEMORY_ENTRIES} texts are remembered already; forget one first"
+    tokens = estimate_tokens(memory_text(after.entries))
+    if max_tokens is not None and tokens > max_tokens:
+        return (
+            f"what the conversation remembers would have {tokens} tokens, and at most {max_tokens} fit beside its "
+            "messages; forget something first, or remember it in a file (`name`)"
+        )
+    return ""
 
 
 MAX_MEMORY_ENTRIES = 200

@@ -307,6 +307,28 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
     failures = (kinds.SubRunStopped,)
 
 
+@dataclass
+class PlanMessage(Effect[kinds.AgentAsked]):
+    """Find the agent that a message goes to, and the conversation with it. `text` is the hash of the message."""
+
+    key: str
+    agent: str
+    text: str
+
+    outcomes = (kinds.AgentAsked,)
+    needs_intent = False
+
+
+@dataclass
+class DeliverMessage(Effect[kinds.AgentReplied]):
+    """Deliver a message to another agent and await its reply. A message that was delivered is not delivered again."""
+
+    key: str
+    asked: kinds.AgentAsked
+
+    outcomes = (kinds.AgentReplied,)
+
+
 @dataclass(frozen=True)
 class StartSubRuns(Effect[None]):
     """Start sub-runs that the visit will await later, and continue at once. Nothing is recorded."""

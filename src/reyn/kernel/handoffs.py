@@ -29,7 +29,7 @@ from reyn.context.words import plain_text
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.effects import FitTokens
-from reyn.kernel.prompt_budget import recall_fitted
+from reyn.kernel.turn_budget import recall_fitted
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ async def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
         built.result.budget_tokens,
         built.result.truncated_tokens,
         built.result.was_truncated,
-        tuple(kinds.SectionTokens(one.name, one.original_tokens, one.tokens) for one in built.sections),
+        tuple(kinds.SectionTokens(section.name, section.original_tokens, section.tokens) for section in built.sections),
         built.warnings_truncated,
         counter,
     )
@@ -123,7 +123,7 @@ async def _count_exactly(
         raise RunBlocked(f"the recorded context `{key}` exceeds its budget")
     was_truncated = 0 < manifest.max_tokens < fitted.original_tokens
     result = ContextBudgetResult(fitted.original_tokens, manifest.max_tokens, fitted.tokens, was_truncated)
-    warnings_truncated = any(one.was_truncated for one in fitted.sections if one.name == "warnings")
+    warnings_truncated = any(section.was_truncated for section in fitted.sections if section.name == "warnings")
     return HandoffContext(text, result, fitted.sections, warnings_truncated)
 
 
@@ -183,7 +183,7 @@ def _derive(
 ) -> PhaseHandoff:
     state = tape.state
     before = [_read(name, tape) for name in list(state.history.handoffs.values())[-1:]]
-    below = [_read(one.handoff, tape) for one in state.visit.sub_runs if one.handoff]
+    below = [_read(run.handoff, tape) for run in state.visit.sub_runs if run.handoff]
     data = artifact["data"] if isinstance(artifact["data"], dict) else {}
     own = data | extra
     input_data = _data(entry.input.hash, tape)
@@ -191,7 +191,7 @@ def _derive(
     decisions = named or [reason]
     words = _words(artifact)
     narrative = _text(own.get("narrative")) or " ".join(part for part in (reason if named else "", words) if part)
-    decisions += [one.summary for one in state.visit.sub_runs if one.summary and not one.handoff]
+    decisions += [run.summary for run in state.visit.sub_runs if run.summary and not run.handoff]
     verdicts = [verdicts for one in (*before, *below) if (verdicts := one.verdicts)]
     reviewed = (
         {entry.phase: "approved"} if not is_skill_node(entry.phase) and phase.definition.requires_approval else {}
@@ -296,7 +296,7 @@ def _items(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def _all(handoffs: list[PhaseHandoff], field: str) -> list[str]:
-    return [text for one in handoffs for text in getattr(one, field)]
+    return [text for handoff in handoffs for text in getattr(handoff, field)]
 
 
 def _verdicts(sources: Iterable[Any]) -> dict[str, str]:

@@ -117,9 +117,9 @@ def to_event(
             if reason:
                 return kinds.MessageRefused(message.id, "change_memory", reason), ()
             return kinds.MemoryChanged(state.phase, action, text, message.id), ()
-        case Say(text, by):
+        case Say(text, by, ask):
             content = Blob.of(text.encode())
-            return kinds.MessageQueued(content.hash, message.id, by), (content,)
+            return kinds.MessageQueued(content.hash, message.id, by, ask=ask), (content,)
         case Rename(title, by):
             return kinds.ConversationRenamed(title, message.id, by), ()
         case ReportRun(run, status, text, usage, answers):

@@ -108,7 +108,7 @@ def refusal_reason(refused: kinds.BudgetRefused, phase: str) -> str:
     for holder in interrupted:
         others += (
             f"; run `{holder.run}` was interrupted during a call, which is charged in full: {amount(holder.amount)} "
-            f"{unit} (`reyn resume {holder.run}` continues it, `reyn cancel {holder.run}` ends it)"
+            f"{unit} (resuming or cancelling the run settles the call)"
         )
     return (
         f"phase `{phase}`: the next call of `{refused.model}` needs up to {amount(refused.needed)} {unit}, "

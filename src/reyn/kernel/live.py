@@ -6,7 +6,6 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -30,9 +29,11 @@ from reyn.kernel.effects import (
     CallHooks,
     CallModel,
     CheckOutput,
+    DeliverMessage,
     ExecuteSubRun,
     FitTokens,
     PerformOp,
+    PlanMessage,
     PlanOp,
     PlanSubRun,
     ReadOverviews,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from reyn.context.budget_log import BudgetLog
     from reyn.journal import Body, Event, Journal
     from reyn.journal.commits import SharedCommits
+    from reyn.kernel.agent_messages import AgentMessenger
     from reyn.kernel.budgets import Above, Budgets, SettingsOf
     from reyn.kernel.effects import Effect, EventWithBlobs
     from reyn.kernel.hooks import Hook
@@ -96,6 +98,7 @@ class LiveWorld:
         budgets: Budgets,
         settings_of: SettingsOf,
         above: Above,
+        messenger: Callable[[], AgentMessenger],
         *,
         resumption: Resumption | None = None,
         listener: Listener | None = None,
@@ -122,6 +125,7 @@ class LiveWorld:
         self._budgets = budgets
         self._settings_of = settings_of
         self._above = above
+        self._messenger = messenger
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
@@ -163,6 +167,10 @@ class LiveWorld:
                 return self._sub_runs.plan(effect, tape)
             case ExecuteSubRun():
                 return await self._execute_sub_run(effect, tape)
+            case PlanMessage():
+                return self._messenger().plan(effect, tape)
+            case DeliverMessage():
+                return await self._messenger().deliver(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
@@ -384,8 +392,10 @@ class LiveWorld:
                     return True
         finally:
             asking.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await asking
+            # Awaiting it would also end the cancellation of the run itself, if that comes now.
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                asking.exception()  # it is handled, or the reply came first
 
     def _take_answer(self, asking: asyncio.Future[Any], wait: kinds.Question, state: RunState) -> bool:
         error = asking.exception()

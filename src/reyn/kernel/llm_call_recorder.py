@@ -100,12 +100,6 @@ async def ask(
     return reply
 
 
-def _count_answers(state: RunState) -> int:
-    """Return the number of answers recorded before this call, by the run and by its ancestors."""
-    assert state.started is not None
-    return state.models.answers + (state.started.parent.answered if state.started.parent else 0)
-
-
 class LlmCallRecorder:
     """Performs model calls: the side effect behind `ask`."""
 
@@ -127,7 +121,7 @@ class LlmCallRecorder:
             run_id=tape.run_id,
             call=call.key,
             request_hash=call.request_hash,
-            answered=_count_answers(tape.state),
+            answered=tape.state.total_answers,
             on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
             phase=spec.phase,
             input_json=tape.content(call.input) if call.input else b"",
@@ -219,7 +213,7 @@ class LlmCallRecorder:
             return None
         scrub = self._roster.scrub
         static, text = recorded_choice(call.choice, tape.content, call.results)
-        examples = tuple(Message(one.role, scrub(one.text)) for one in static.examples)
+        examples = tuple(Message(example.role, scrub(example.text)) for example in static.examples)
         texts = tuple(map(scrub, static.texts))
         return ChoicePrompt(
             examples,

@@ -12,9 +12,10 @@ import msgspec
 from reyn.context import Repetition, next_digest, truncate
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.conversations import change_memory
-from reyn.kernel.effects import ExecuteSubRun, PerformOp, PlanSubRun, UnknownOutcome
+from reyn.kernel.effects import DeliverMessage, ExecuteSubRun, PerformOp, PlanMessage, PlanSubRun, UnknownOutcome
 from reyn.kernel.waits import Rejected, ask_person, plan_op
 from reyn.ops import RunOutcome
+from reyn.ops.op import MessageOutcome
 
 if TYPE_CHECKING:
     from reyn.kernel.compiled_skill import RunContext
@@ -122,6 +123,8 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
             value = msgspec.json.decode(tape.content(request.input))
             sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
             answer, changes = _sub_run_outcome(sub_run, tape), sub_run.changes
+        case kinds.MessageRequest():
+            answer = await _send_message(request, call, tape)
         case kinds.MemoryRequest():
             answer = change_memory(request, call, context, tape)
     form = context.vocabulary.form_of(args)
@@ -149,6 +152,13 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
 
 
+async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:
+    """Send a message to another agent. Why there is no reply is part of the outcome."""
+    replied = await DeliverMessage(call, await PlanMessage(call, request.agent, request.text))
+    reply = tape.content(replied.text).decode() if replied.text is not None else ""
+    return MessageOutcome(replied.run, replied.state, reply, replied.error, replied.timed_out)
+
+
 async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:
     """Ask how to resolve an unsafe op that was interrupted, so that its outcome is unknown."""
     description = f"`{args['kind']}` {canonical(args).decode()[:500]}"
@@ -174,5 +184,5 @@ async def run_sub_skill(
 
 def _sub_run_outcome(sub_run: kinds.SubRunCompleted, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    phases = tuple((one.phase, msgspec.json.decode(tape.content(one.artifact.hash))) for one in sub_run.phases)
+    phases = tuple((phase.phase, msgspec.json.decode(tape.content(phase.artifact.hash))) for phase in sub_run.phases)
     return RunOutcome(sub_run.run, artifact, sub_run.error, phases)

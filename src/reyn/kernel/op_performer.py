@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.context.words import one_line
-from reyn.errors import RunBlocked
+from reyn.errors import BlobMissing, RunBlocked
 from reyn.journal import Blob, canonical, digest, encode, kinds, ordered
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.config import PythonSettings, RunSettings, SandboxSettings
+    from reyn.config.values import Sizes
     from reyn.journal import Approval, Body
     from reyn.kernel.compiled_skill import CompiledSkill
     from reyn.kernel.effects import PerformOp, PlanOp, ReadOverviews, Restore
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from reyn.ops import OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
-    from reyn.vocabulary import OpTarget
     from reyn.workspace import Location
     from reyn.workspace.observation import Observed
 
@@ -249,7 +249,7 @@ class OpPerformer:
         if started.imported:  # its skill is new here, whatever its hash
             return None
         op = f"{call.kind} {call.op or ''}".strip()
-        return next((one for one in self._approvals() if one.covers(started.skill_hash, op, rule)), None)
+        return next((approval for approval in self._approvals() if approval.covers(started.skill_hash, op, rule)), None)
 
     def _plan(self, call: Call, tape: Tape) -> Plan | Denied:
         kind = call.kind
@@ -276,35 +276,47 @@ class OpPerformer:
 
     def read_overviews(self, effect: ReadOverviews, tape: Tape) -> OutcomeEvent:
         """Return what ops can act on, as the prompt of a conversation shows it."""
-        env = self._env(tape)
-        sections: list[str] = []
+        found, failed = self._overviews(effect.op_kinds, effect.query, self._env(tape))
+        sections = [section for section in map(render_overview, found.values()) if section]
+        targets = {kind: overview.targets for kind, overview in found.items() if overview.targets is not None}
+        text = Blob.of("".join(sections).encode(errors="replace")) if sections else None
+        listed = Blob.of(ordered(targets)) if targets else None
+        read = kinds.OverviewsRead(
+            effect.key,
+            text.hash if text is not None else None,
+            tuple(failed),
+            listed.hash if listed is not None else None,
+            tuple(name for overview in found.values() for name in overview.best),
+        )
+        return read, tuple(blob for blob in (text, listed) if blob is not None)
+
+    def overviews(self, skill: Skill, sizes: Sizes, query: str = "") -> dict[str, Overview]:
+        """Return what the ops of a skill's entry phase can act on, by op kind, as a new run would see it."""
+        phase = skill.phases[skill.entry]
+        roots = roots_of(self._root, self._state, "none")
+        gate = Gate(roots, self._policy, (recorded_requests(skill.permissions),), skill.name)
+        env = Env(roots, gate, _no_content, {}, sizes.file_bytes, skills=phase.allowed_skills)
+        return self._overviews(phase.allowed_ops, query, env)[0]
+
+    def _overviews(self, op_kinds: Iterable[str], query: str, env: Env) -> tuple[dict[str, Overview], list[str]]:
+        """Return what ops can act on, by op kind, and the reasons why some could not tell."""
+        found: dict[str, Overview] = {}
         failed: list[str] = []
-        targets: dict[str, tuple[OpTarget, ...]] = {}
-        best: tuple[str, ...] = ()
-        for kind in effect.op_kinds:
+        for kind in op_kinds:
             op: object = self._ops.get(kind)
             if not isinstance(op, HasOverview):
                 continue
             try:
-                overview = op.overview(effect.query, env)
-                section = render_overview(overview)
-                listed = ordered({kind: overview.targets or ()})
+                overview = op.overview(query, env)
+                text = render_overview(overview).encode(errors="replace") + ordered(overview.targets or ())
             except Exception as error:  # noqa: BLE001 - ops are foreign code, and a prompt can do without the section
                 failed.append(f"{kind}: {type(error).__name__}: {error}"[:_MAX_REASON])
                 continue
-            if self._secrets().find(section.encode(errors="replace") + listed):
+            if self._secrets().find(text):
                 failed.append(f"{kind}: it holds a secret")
-                continue
-            if section:
-                sections.append(section)
-            if overview.targets is not None:
-                targets[kind] = overview.targets
-                best += overview.best
-        text = Blob.of("".join(sections).encode(errors="replace")) if sections else None
-        limits = Blob.of(ordered(targets)) if targets else None
-        names = [blob.hash if blob else None for blob in (text, limits)]
-        read = kinds.OverviewsRead(effect.key, names[0], tuple(failed), names[1], best)
-        return read, tuple(blob for blob in (text, limits) if blob is not None)
+            else:
+                found[kind] = overview
+        return found, failed
 
     # -- performing -----------------------------------------------------------------------------------
 
@@ -447,6 +459,10 @@ class OpPerformer:
                 skill.name,
             )
         return gate
+
+
+def _no_content(name: str) -> bytes:
+    raise BlobMissing(f"`{name}`: no run has recorded content yet")
 
 
 _MAX_REASON = 300

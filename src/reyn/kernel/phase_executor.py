@@ -316,13 +316,14 @@ def _commit(phase: CompiledPhase, entry: Visit, call: str, verdict: Accepted, lo
         )
     )
     if verdict.artifact is not None:
-        _store(verdict.artifact, tape)
+        _store(verdict.artifact, tape, verdict.artifact_json)
         hand_over(phase, entry, verdict.artifact, log, tape, reason=verdict.reason, extra=verdict.handoff)
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
 
 
-def _store(artifact: dict[str, Any], tape: Tape) -> kinds.ArtifactRef:
-    content = Blob.of(canonical(artifact))
+def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -> kinds.ArtifactRef:
+    """Emit an artifact. `encoded` is its canonical JSON, if it is known."""
+    content = Blob.of(canonical(artifact) if encoded is None else encoded)
     reference = kinds.ArtifactRef(artifact["type"], content.hash)
     tape.emit(kinds.ArtifactStored(reference, len(content.content)), content)
     return reference

@@ -20,12 +20,10 @@ from reyn.context import (
     message_text,
 )
 from reyn.context.render import HANDOFF_HEADING, read_marker
-from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX
+from reyn.context.tokens import NEUTRAL, SUFFIX
 from reyn.context.words import escape_line_ends
-from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
-from reyn.kernel import versions
-from reyn.kernel.effects import FitTokens, Pause
+from reyn.kernel.turn_budget import Prompt, TurnBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
     from reyn.kernel.op_dispatch import OpLog
     from reyn.kernel.tape import Tape
 
-ESTIMATES: Mapping[str, TokenCounter] = {CHARS.name: CHARS, BYTES.name: BYTES}
-"""Counters that need nothing but the text, so that a replay counts again."""
 MESSAGE_TOKENS = 8
 """The tokens that a chat template adds to a message, at most."""
 _MAX_CHARACTER = 4
@@ -51,18 +47,6 @@ _PRIORITIES = {HANDOFF_HEADING[2:].lower(): 1, "rejected": 2, CORRECTION: 2, "in
 """What is truncated first has the lowest priority: older results, handoffs, reads and rejected contents, the newest
 result, the input."""
 OLD_RESULT, OTHER, NEW_RESULT = 0, 2, 3
-
-
-class Prompt(NamedTuple):
-    """A prompt within its budget: the answer specification, the messages, and new content that they refer to.
-
-    Without messages, a transcript is sent as it is.
-    """
-
-    spec: TurnSpec
-    messages: tuple[kinds.FrameMessage, ...]
-    budget: kinds.PromptBudget | None = None
-    blobs: tuple[Blob, ...] = ()
 
 
 class Draft(Protocol):
@@ -95,57 +79,26 @@ async def fit_prompt(
     """Build the prompt of a turn within the budget of its phase. Stops the run if that is impossible."""
     attempts = 0
     while True:
-        limit = phase.prompt_limit(tape.state)
+        budget = TurnBudget.of(phase, tape)
         spec, compiled = draft(is_truncated=False)
         messages = tuple(map(frame_message, compiled.llm_messages))
         contents = contents.including(spec.stable)
-        # A recorded turn of another wording is executed again as it was, whatever the new wording would take.
-        recorded = tape.upcoming.kind if tape.upcoming and tape.state.wording != versions.WORDING else None
-        tokens, model = limit.tokens, phase.model or tape.state.models.name
-        calibrated = tape.state.models.calibration.get(model)
-        if tokens is None or _surely_fits(messages, log, contents, tokens, calibrated or NEUTRAL):
-            return Prompt(spec, messages)
-        if limit.counter not in ESTIMATES and recorded not in (None, kinds.TokensCounted.kind):
+        if budget is None or _surely_fits(messages, log, contents, budget.most_bytes) or budget.was_not_counted:
             return Prompt(spec, messages)
         attempts += 1
         whole = PromptLayout(messages, log, contents)
         tight_spec, tight_compiled = draft(is_truncated=True)
         tight_messages = tuple(map(frame_message, tight_compiled.llm_messages))
         tight = PromptLayout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
-        factor = phase.counter_factor(tape.state)
-        fitting = _Fitting(whole, tight, tokens, factor)
-        if estimate := ESTIMATES.get(limit.counter):
-            fitted = fitting(estimate)
-        else:
-            counted = await FitTokens(f"{call}.tokens{attempts}", limit.counter, model, fitting)
-            fitted = recall_fitted(counted, contents.get)
-            if fitted.texts and len(fitted.texts) != len(tight.pieces):
-                raise RunBlocked(f"the recorded sections of the prompt `{call}` are not those of its phase")
-        is_over = fitted.tokens > tokens if recorded is None else recorded == kinds.LimitReached.kind
-        if not is_over:
-            budget = kinds.PromptBudget(tokens, fitted.tokens, limit.counter, factor)
-            if not fitted.texts:
-                return Prompt(spec, messages, budget)
-            return tight.rebuild(tight_spec, fitted, budget, tape.state.truncated)
-        await stop_at_limit(phase, fitted.tokens, tokens, tape)
+        fitting = _Fitting(whole, tight, budget.tokens, budget.factor)
+        prompt = await budget.fit(fitting, Prompt(spec, messages), tight, tight_spec, f"{call}.tokens{attempts}")
+        if prompt is not None:
+            return prompt
 
 
-async def stop_at_limit(phase: CompiledPhase, needed: int, limit: int, tape: Tape) -> None:
-    """Stop the run: what is never truncated exceeds the budget."""
-    reason = (
-        f"phase `{phase.name}`: the parts of the prompt that are never truncated take {needed} tokens; "
-        f"`max_prompt_tokens` is {limit}"
-    )
-    tape.emit(kinds.LimitReached("max_prompt_tokens", limit, phase.name, reason))
-    await Pause()
-
-
-def _surely_fits(
-    messages: tuple[kinds.FrameMessage, ...], log: OpLog, contents: Contents, tokens: int, calibrated: int
-) -> bool:
-    """Return whether a prompt fits however it is counted: no token is shorter than a byte."""
+def _surely_fits(messages: tuple[kinds.FrameMessage, ...], log: OpLog, contents: Contents, most_bytes: int) -> bool:
+    """Return whether a prompt fits however it is counted."""
     size = MESSAGE_TOKENS * len(messages)
-    tokens = tokens * NEUTRAL // max(NEUTRAL, calibrated)
     for message in messages:
         for part in message.parts:
             size += _MAX_CHARACTER * len(part.text)
@@ -153,7 +106,7 @@ def _surely_fits(
                 size += (_EXPANSION if part.plain else 1) * len(contents.get(part.blob))
             for name in log.results[: part.results]:
                 size += _EXPANSION * len(contents.get(name))
-            if size > tokens:
+            if size > most_bytes:
                 return False
     return True
 
@@ -187,6 +140,10 @@ class PromptLayout:
         self._log = log
         self._is_truncated = is_truncated
         self.pieces = [piece for number, message in enumerate(messages) for piece in self._pieces(number, message)]
+
+    def content(self, name: str) -> bytes:
+        """Return content by its hash."""
+        return self._contents.get(name)
 
     @property
     def overhead(self) -> int:
@@ -263,7 +220,7 @@ class PromptLayout:
             for number, message in enumerate(self.messages)
         )
         costs = add_up(fitted.sections)
-        sections = tuple(kinds.SectionTokens(one.name, one.original_tokens, one.tokens) for one in costs)
+        sections = tuple(kinds.SectionTokens(cost.name, cost.original_tokens, cost.tokens) for cost in costs)
         contents = tuple(
             kinds.TruncatedContent(name, content, blobs[place].hash) for name, (content, place) in whole.items()
         )
@@ -334,17 +291,3 @@ def add_up(costs: Sequence[SectionCost]) -> tuple[SectionCost, ...]:
         original, tokens = totals.get(cost.name, (0, 0))
         totals[cost.name] = (original + cost.original_tokens, tokens + cost.tokens)
     return tuple(SectionCost(name, *tokens) for name, tokens in totals.items())
-
-
-def recall_fitted(counted: kinds.TokensCounted, content: Callable[[str], bytes]) -> FittedText:
-    """Return the recorded result of fitting a text with an exact counter."""
-    try:
-        return FittedText(
-            counted.original_tokens,
-            counted.tokens,
-            tuple(SectionCost(one.name, one.original_tokens, one.tokens) for one in counted.sections),
-            tuple(None if one.text is None else content(one.text).decode() for one in counted.sections),
-            None if counted.text is None else content(counted.text).decode(),
-        )
-    except UnicodeDecodeError as error:  # an imported run can hold anything
-        raise RunBlocked(f"a recorded text of the prompt cannot be read: {error}") from error

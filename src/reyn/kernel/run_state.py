@@ -15,6 +15,7 @@ from reyn.context.tokens import NEUTRAL
 from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, kinds
 from reyn.journal.lifecycle import advance
+from reyn.kernel.agent_messages import AgentThread, ReceivedMessage
 from reyn.kernel.conversations import Inbox, changed, seed_of
 from reyn.kernel.snapshot import CompletedVisit, Ending, Recovery, RunState
 
@@ -60,7 +61,7 @@ def fold(events: Iterable[Event]) -> RunState:
 def _count_time(state: RunState, body: Body, ts: int) -> RunState:
     """Count the time since the last input while a driver executes the run: not before a resume, not while it waits."""
     match body:
-        case kinds.SubRunCompleted() | kinds.SubRunStopped():
+        case kinds.SubRunCompleted() | kinds.SubRunStopped() | kinds.AgentReplied():
             elapsed = body.active
         case kinds.RunResumed() | kinds.RunForked():
             elapsed = 0
@@ -83,6 +84,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
             state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
         ),
         conversations=seed_of(body),
+        received=ReceivedMessage(body.ask, "working", body.ask.answered) if body.ask is not None else None,
     )
 
 
@@ -107,6 +109,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         source=None if is_imported else origin.source,
         imported=body.imported or origin.imported,
         parent=None,
+        ask=None,
         workspace=None,
     )
     history = state.history
@@ -114,7 +117,6 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         history = history.with_artifact(body.input)
     if body.skill_hash or body.model or body.input:
         history = history.without_decisions()
-    answered_before = origin.parent.answered if origin.parent else 0
     return replace(
         state,
         started=started,
@@ -128,11 +130,12 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             form=body.answer_form or state.models.form,
             prompt_limit=body.prompt_limit or state.models.prompt_limit,
             switched={} if is_imported else state.models.switched,
-            answers=state.models.answers + answered_before,
+            answers=state.total_answers,
         ),
         raised={} if is_imported else state.raised,
         recovery=_SETTLED if is_imported else state.recovery,
         inbox=Inbox(),
+        received=None,
         last_answer=None,
         expired=None,
         warnings=(),
@@ -318,6 +321,8 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     if rollback is not None and artifact.hash == rollback.rejected.hash:
         reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
         return replace(state, visit=replace(state.visit, is_open=False), ending=Ending("no_progress", reason))
+    if state.received is not None:
+        state = replace(state, received=state.received.completed(artifact))
     if body.type == "finish":
         return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
@@ -344,7 +349,8 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     """End the run, or visit the phase again: its next message is another turn."""
     ending = Ending("abort", body.reason) if body.ends else None
     visit = replace(state.visit, is_open=False)
-    return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED)
+    received = state.received.aborted(body.reason) if state.received is not None else None
+    return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received)
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
@@ -418,13 +424,18 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
         usage, answers = (last.usage, last.answers) if last is not None else (kinds.Usage(), 0)
         used = body.usage - usage
         models = replace(models, usage=models.usage + used, answers=models.answers + max(0, body.answers - answers))
-    return replace(state, inbox=state.inbox.with_message(body), models=models)
+    received = state.received
+    if body.ask is not None:
+        received = ReceivedMessage(body.ask, "submitted", body.ask.answered - models.answers)
+    return replace(state, inbox=state.inbox.with_message(body), models=models, received=received)
 
 
 def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
     if not state.inbox.queued or state.inbox.queued[0].text != body.text:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
-    return replace(state, inbox=state.inbox.without_oldest(), visit=replace(state.visit, is_answered=True))
+    received = state.received.taken(state.inbox.queued[0].ask) if state.received is not None else None
+    visit = replace(state.visit, is_answered=True)
+    return replace(state, inbox=state.inbox.without_oldest(), visit=visit, received=received)
 
 
 # -- effects ------------------------------------------------------------------------------------------
@@ -461,6 +472,15 @@ def on_sub_run_stopped(state: RunState, body: kinds.SubRunStopped) -> RunState:
 def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunState:
     models = state.models.with_sub_run(body.usage, body.answers)
     return replace(state, recovery=_SETTLED, models=models, visit=state.visit.with_sub_run(body))
+
+
+def on_agent_replied(state: RunState, body: kinds.AgentReplied) -> RunState:
+    """Count what the other agent used, and keep the conversation with it for the next message."""
+    models = state.models.with_sub_run(body.usage, body.answers)
+    threads = state.threads
+    if body.seq:
+        threads = {**threads, body.agent: threads.get(body.agent, AgentThread(body.run)).after(body)}
+    return replace(state, recovery=_SETTLED, models=models, threads=threads)
 
 
 def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
@@ -533,6 +553,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.SubRunStarted: on_sub_run_started,
     kinds.SubRunStopped: on_sub_run_stopped,
     kinds.SubRunCompleted: on_sub_run_completed,
+    kinds.AgentAsked: on_intent,
+    kinds.AgentReplied: on_agent_replied,
     kinds.NestedRunEnded: on_nested_run_ended,
     kinds.OutputChecked: on_output_checked,
     kinds.RestoreStarted: on_intent,

@@ -56,7 +56,8 @@ __all__ = [
     "display_status",
 ]
 
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_LETTERS = b"0123456789abcdefghjkmnpqrstvwxyz" * 8
+"""The letter of an id for each byte."""
 
 
 # -- ports --------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ class TimedIds:
 
     def new(self) -> str:
         stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        return f"{stamp}-{''.join([_ALPHABET[byte % 32] for byte in secrets.token_bytes(8)])}"
+        return f"{stamp}-{secrets.token_bytes(8).translate(_LETTERS).decode()}"
 
 
 class Later:

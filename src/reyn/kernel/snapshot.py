@@ -16,6 +16,7 @@ from reyn.context.frame import PATH_LENGTH
 from reyn.context.tokens import NEUTRAL
 from reyn.journal import digest, kinds
 from reyn.journal.lifecycle import Lifecycle
+from reyn.kernel.agent_messages import AgentThread, ReceivedMessage
 from reyn.kernel.conversations import Conversation, Inbox
 
 K = TypeVar("K")
@@ -41,7 +42,7 @@ _FACTORS = (250, 8000)
 # -- visits -------------------------------------------------------------------------------------------
 
 
-class Visit(msgspec.Struct, frozen=True):
+class Visit(msgspec.Struct, frozen=True, gc=False):
     """The visit in progress, or the start of the next one."""
 
     is_open: bool = False
@@ -76,7 +77,7 @@ class Visit(msgspec.Struct, frozen=True):
         return replace(self, sub_runs=(*self.sub_runs, completed)[-MAX_SUB_RUNS:])
 
 
-class CompletedVisit(msgspec.Struct, frozen=True):
+class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     phase: str
     input: kinds.ArtifactRef
     artifact: kinds.ArtifactRef
@@ -88,7 +89,7 @@ class CompletedVisit(msgspec.Struct, frozen=True):
     """The transcripts when the visit started."""
 
 
-class Decision(msgspec.Struct, frozen=True):
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
     next_phase: str | None
@@ -96,7 +97,7 @@ class Decision(msgspec.Struct, frozen=True):
     ops: str
 
 
-class History(msgspec.Struct, frozen=True):
+class History(msgspec.Struct, frozen=True, gc=False):
     """The visits so far."""
 
     visits: dict[str, int] = {}
@@ -194,7 +195,7 @@ def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
 # -- the run ------------------------------------------------------------------------------------------
 
 
-class Ending(msgspec.Struct, frozen=True):
+class Ending(msgspec.Struct, frozen=True, gc=False):
     """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
 
     kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
@@ -202,7 +203,7 @@ class Ending(msgspec.Struct, frozen=True):
     code: str = ""
 
 
-class Output(msgspec.Struct, frozen=True):
+class Output(msgspec.Struct, frozen=True, gc=False):
     """The latest artifact, and the output of the postprocessor."""
 
     artifact: kinds.ArtifactRef | None = None
@@ -212,7 +213,7 @@ class Output(msgspec.Struct, frozen=True):
     """The reason of the last decision."""
 
 
-class Models(msgspec.Struct, frozen=True):
+class Models(msgspec.Struct, frozen=True, gc=False):
     """The model of the run, its fallbacks, and the usage so far."""
 
     name: str = ""
@@ -266,7 +267,7 @@ class Models(msgspec.Struct, frozen=True):
         return replace(self, calibration={**self.calibration, model: factor})
 
 
-class Stop(msgspec.Struct, frozen=True):
+class Stop(msgspec.Struct, frozen=True, gc=False):
     """Details of why the run stopped."""
 
     code: str = ""
@@ -279,7 +280,7 @@ class Stop(msgspec.Struct, frozen=True):
     """The value of a budget that would have covered the call that was refused."""
 
 
-class Recovery(msgspec.Struct, frozen=True):
+class Recovery(msgspec.Struct, frozen=True, gc=False):
     """The intent without an outcome, if there is one."""
 
     open_intent: str | None = None
@@ -316,6 +317,10 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """The title that a user gave the conversation."""
     inbox: Inbox = Inbox()
     """The messages that a conversation has not taken yet, and its background runs."""
+    threads: dict[str, AgentThread] = {}  # noqa: RUF012 - msgspec copies it
+    """The conversations with other agents, by agent."""
+    received: ReceivedMessage | None = None
+    """The last message that another agent sent to this conversation."""
     aborted: kinds.TurnAborted | None = None
     """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()
@@ -331,6 +336,14 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     def run_id(self) -> str:
         assert self.started is not None
         return self.started.run_id
+
+    @property
+    def total_answers(self) -> int:
+        """Model answers so far, those of the runs above it included."""
+        assert self.started is not None
+        if self.received is not None:
+            return self.models.answers + self.received.answered_before
+        return self.models.answers + (self.started.parent.answered if self.started.parent else 0)
 
     @property
     def workspace(self) -> str:

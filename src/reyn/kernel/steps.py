@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from reyn.skills.values import AnyStep
 
 _MAX_FINDINGS = 20
+_FATAL = ("fail", "result")
+"""Values of `on_error` with which a failure of the step itself fails the visit."""
 
 
 class StepFault(Exception):
@@ -94,7 +96,7 @@ async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: _Ste
 
 def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tape) -> dict[str, Any]:
     """Record a failure and apply `on_error`."""
-    if step.on_error == "fail":
+    if step.on_error in _FATAL:
         tape.emit(kinds.StepCompleted(fault.call, fault.step, "failed", reason=fault.message))
         raise fault
     status: Any = "skipped" if step.on_error == "skip" else "empty"
@@ -165,7 +167,7 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepCo
     outcome = await run_op(args, call, context.run, context.tape)
     context.log.add_changes(outcome.changes, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))
-    if outcome.status != "ok":
+    if outcome.status != "ok" and step.on_error != "result":
         raise StepFault(f"op status `{outcome.status}`: {result.get('error') or result.get('reason') or ''}")
     return result
 
@@ -230,7 +232,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
             context.tape.emit(kinds.StepCompleted(name, kind, "ok"))
         except StepFault as fault:
             on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
-            if on_error == "fail":
+            if on_error in _FATAL:
                 context.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
                 raise StepFault(f"item {index}: {fault.message}") from fault
             status: Any = "skipped" if on_error == "skip" else "empty"

@@ -311,7 +311,7 @@ class SubRuns:
             tape.run_id,
             started.call,
             (parent_started.parent.depth if parent_started.parent else 0) + 1,
-            tape.state.models.answers + (parent_started.parent.answered if parent_started.parent else 0),
+            tape.state.total_answers,
             f"{parent_started.parent.path}/{started.call}" if parent_started.parent else started.call,
             started.background,
         )

@@ -23,28 +23,21 @@ from reyn.context import (
 from reyn.context.records import stored_message
 from reyn.context.tokens import BYTES, NEUTRAL
 from reyn.context.transcript import RESULTS_HEADING
-from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
-from reyn.kernel import versions
-from reyn.kernel.effects import FitTokens
 from reyn.kernel.prompt_budget import (
     CORRECTION,
-    ESTIMATES,
     MESSAGE_TOKENS,
     NEW_RESULT,
     OLD_RESULT,
     Piece,
-    Prompt,
     PromptLayout,
     content_section,
-    recall_fitted,
-    stop_at_limit,
 )
+from reyn.kernel.turn_budget import ESTIMATES, Prompt, TurnBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from reyn.config.values import PromptLimit
     from reyn.context import CompiledTurnContext, NormalizedMessage, TokenCounter
     from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
     from reyn.kernel.conversations import Conversation
@@ -63,41 +56,25 @@ async def fit_transcript(
     """Return the prompt of a turn within its budget; `None` if it needs none. Stops the run if that is impossible."""
     attempts = 0
     while True:
-        limit = phase.prompt_limit(tape.state)
-        tokens, model = limit.tokens, phase.model or tape.state.models.name
-        if tokens is None:
+        budget = TurnBudget.of(phase, tape)
+        if budget is None:
             return None
         spec, compiled = draft(is_truncated=False)
-        calibrated = tape.state.models.calibration.get(model)
-        factor = phase.counter_factor(tape.state)
         size = _Size.of(transcript, compiled, contents.including(spec.stable))
-        # A recorded turn of another wording is executed again as it was, whatever the new wording would take.
-        recorded = tape.upcoming.kind if tape.upcoming and tape.state.wording != versions.WORDING else None
-        if size.bytes <= tokens * NEUTRAL // max(NEUTRAL, calibrated or NEUTRAL):
-            return None  # no token is shorter than a byte
-        estimate = size.estimate(limit, factor)
-        if estimate is not None and estimate <= tokens:
-            return Prompt(spec, (), kinds.PromptBudget(tokens, estimate, limit.counter, factor))
-        if limit.counter not in ESTIMATES and recorded not in (None, kinds.TokensCounted.kind):
+        if size.bytes <= budget.most_bytes:
+            return None
+        estimate = size.estimate(budget)
+        if estimate is not None and estimate <= budget.tokens:
+            return Prompt(spec, (), kinds.PromptBudget(budget.tokens, estimate, budget.counter, budget.factor))
+        if budget.was_not_counted:
             return None
         attempts += 1
         tight_spec, tight_compiled = draft(is_truncated=True)
-        layout = TranscriptLayout.of(transcript, tight_compiled, log, contents.including(tight_spec.stable))
-        fitting = _Fitting(layout, tokens, factor)
-        if counter := ESTIMATES.get(limit.counter):
-            fitted = fitting(counter)
-        else:
-            counted = await FitTokens(f"{call}.tokens{attempts}", limit.counter, model, fitting)
-            fitted = recall_fitted(counted, contents.get)
-            if fitted.texts and len(fitted.texts) != len(layout.pieces):
-                raise RunBlocked(f"the recorded sections of the prompt `{call}` are not those of its phase")
-        is_over = fitted.tokens > tokens if recorded is None else recorded == kinds.LimitReached.kind
-        if not is_over:
-            budget = kinds.PromptBudget(tokens, fitted.tokens, limit.counter, factor)
-            if not fitted.texts:
-                return Prompt(spec, (), budget)
-            return layout.rebuild(tight_spec, fitted, budget, tape.state.truncated)
-        await stop_at_limit(phase, fitted.tokens, tokens, tape)
+        tight = TranscriptLayout.of(transcript, tight_compiled, log, contents.including(tight_spec.stable))
+        fitting = _Fitting(tight, budget.tokens, budget.factor)
+        prompt = await budget.fit(fitting, Prompt(spec, ()), tight, tight_spec, f"{call}.tokens{attempts}")
+        if prompt is not None:
+            return prompt
 
 
 class _Size(NamedTuple):
@@ -117,13 +94,13 @@ class _Size(NamedTuple):
         size = sum(len(text.encode()) for text in texts)
         return cls(transcript.tokens + tokens, transcript.size + size, sent.length + 1)
 
-    def estimate(self, limit: PromptLimit, factor: int) -> int | None:
+    def estimate(self, budget: TurnBudget) -> int | None:
         """Return the tokens as a counter that needs nothing but the text estimates them; `None` for an exact one."""
-        if limit.counter not in ESTIMATES:
+        if budget.counter not in ESTIMATES:
             return None
         # Each message is rounded up, as if it were counted alone.
-        tokens = -(-self.bytes // 4) + self.messages if limit.counter == BYTES.name else self.tokens
-        return -(-tokens * factor // NEUTRAL) + MESSAGE_TOKENS * self.messages
+        tokens = -(-self.bytes // 4) + self.messages if budget.counter == BYTES.name else self.tokens
+        return -(-tokens * budget.factor // NEUTRAL) + MESSAGE_TOKENS * self.messages
 
 
 class TranscriptLayout(PromptLayout):

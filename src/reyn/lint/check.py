@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.lint import handoffs, instructions, requests, step_ops, structure
+from reyn.lint import handoffs, instructions, model_classes, requests, step_ops, structure
 from reyn.ops import standard_ops
 from reyn.skills import read_skill
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
     from pathlib import Path
 
     from reyn.config.values import PythonSandbox
@@ -49,6 +50,7 @@ def lint_skill(
     library: Library | None = None,
     vocabulary: Vocabulary | None = None,
     python: PythonSandbox = "auto",
+    classes: Collection[str] | None = None,
 ) -> list[Finding]:
     """Return every finding about a skill, sorted by position.
 
@@ -57,6 +59,7 @@ def lint_skill(
         library: Where sub-skills and shared files are found; by default, the project around the folder.
         vocabulary: The known ops; by default, the built-in and installed ones.
         python: The sandbox of python steps that the operator has configured.
+        classes: The model classes that the configuration defines; `None` if it is not known.
     """
     vocabulary = vocabulary or standard_ops().vocabulary
     loaded = read_skill(folder, vocabulary, library)
@@ -64,4 +67,6 @@ def lint_skill(
     for rule in RULES:
         findings.update(rule(loaded, vocabulary))
     findings.update(requests.python_sandboxes(loaded, python))
+    if classes is not None:
+        findings.update(model_classes.unknown_classes(loaded, classes))
     return sorted(findings)

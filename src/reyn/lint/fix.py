@@ -98,7 +98,9 @@ def _edge_texts(skill: Skill) -> dict[str, dict[str, str]]:
         if node not in skill.phases or node in skill.edge_texts or len(targets) < 2:
             continue
         candidates = [one for one in candidates_of(skill, node) if one.next_phase in targets]
-        texts = {one.next_phase: one.description for one in candidates if _is_written(skill, one)}
+        texts = {
+            candidate.next_phase: candidate.description for candidate in candidates if _is_written(skill, candidate)
+        }
         are_distinct = len({text.casefold() for text in texts.values()}) == len(candidates) == len(targets)
         if are_distinct and not any("\n" in text for text in texts.values()):
             found[node] = texts

@@ -1,31 +1,32 @@
 """Adapter for Anthropic's Messages API. Needs the extra `anthropic`.
 
 It caches the static part of the prompt, constrains the output with `output_config.format`, and uses native tools. The
-API has no sampling parameters, so `temperature` is not sent. Key, client and errors belong to `remote`; the form of
-messages belongs to `anthropic_messages`.
+API has no sampling parameters, so `temperature` is not sent. The client belongs to `stainless`, key and errors to
+`remote`, and the form of messages to `anthropic_messages`.
 """
 
 from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from reyn.errors import ModelError, ResponseIncomplete
+from reyn.errors import ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.anthropic_messages import to_messages, to_system, to_tools
 from reyn.models.decoding import ANTHROPIC, Inexpressible, decoding_schema, to_subset
 from reyn.models.native_reply import call_id
 from reyn.models.protocol import ModelAnswer, ToolCall
-from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel, parse_retry_after
-from reyn.models.sdk_logs import scrub_logs
-from reyn.models.streaming import ENCODINGS, content_type, limit_body, read_events
+from reyn.models.remote import MAX_ANSWER_LENGTH, parse_retry_after
+from reyn.models.stainless import StainlessModel
+from reyn.models.streaming import content_type, read_events
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from reyn.errors import ModelError
     from reyn.models.protocol import ModelRequest
     from reyn.models.remote import RequestFormat
 
@@ -60,10 +61,13 @@ class Event(msgspec.Struct):
     error: Any = None
 
 
-class AnthropicModel(RemoteModel):
+class AnthropicModel(StainlessModel):
     """A model behind the Messages API."""
 
     adapter = "anthropic"
+    _path = "/v1/messages"
+    _client_class = "AsyncAnthropic"
+    _client_options: ClassVar = {"open_telemetry": False}
 
     @staticmethod
     def _import_sdk() -> Any:
@@ -77,52 +81,12 @@ class AnthropicModel(RemoteModel):
         body = self._body(request, request_format)
         if request_format.mode == "json_schema" and "output_config" not in body:
             request_format = request_format._replace(mode="free")  # this contract cannot be expressed
-        client = self._connect()
-        try:
-            # `messages.create` spends more time on validating types than the call takes.
-            stream = await client.post(
-                "/v1/messages",
-                body=body,
-                options={"follow_redirects": False},
-                cast_to=object,
-                stream=True,
-                stream_cls=self._sdk.AsyncStream[object],
-            )
-        except Exception as error:  # noqa: BLE001 - third-party code
-            raise self._request_error(error, request_format) from None  # its message may quote the key
-        try:
-            async with stream:
-                events = read_events(stream.response, Event)
-                return await self._read_answer(events, content_type(stream.response), request_format, request)
-        except ModelError:
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
-            raise self._stream_error(error) from None
 
-    def _new_client(self) -> Any:
-        timeout = self._settings.timeout_seconds
-        client = self._sdk.AsyncAnthropic(
-            api_key=self._key(),
-            base_url=self._base_url,
-            max_retries=0,
-            timeout=self._sdk.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout)),
-            open_telemetry=False,
-            http_client=self._sdk.DefaultAsyncHttpxClient(
-                trust_env=self._trusts_environment,
-                headers={"Accept-Encoding": ENCODINGS},
-                event_hooks={"response": [limit_body]},
-            ),
-        )
-        client._custom_headers = {}  # noqa: SLF001 - the SDK reads them from the environment
-        if self._scrubber is not None:
-            scrub_logs(self._scrubber)  # the SDK has imported the HTTP libraries by now
-        return client
+        async def read(response: Any) -> ModelAnswer:
+            events = read_events(response, Event)
+            return await self._read_answer(events, content_type(response), request_format, request)
 
-    def _replace_key(self, client: Any, key: str) -> None:
-        client.api_key = key
-
-    async def _close_client(self, client: Any) -> None:
-        await client.close()
+        return await self._stream(body, request_format, read)
 
     def _body(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -175,23 +139,9 @@ class AnthropicModel(RemoteModel):
 
     # -- errors ---------------------------------------------------------------------------------------
 
-    def _request_error(self, error: Exception, request_format: RequestFormat) -> ModelError:
-        """Translate an exception that was raised before an answer began."""
-        if isinstance(error, self._sdk.APIStatusError):
-            target = self._scrub(f"{error.request.method} {error.request.url}")
-            message, headers = self._error_message(error), error.response.headers
-            return self._status_error(error.status_code, message, headers, request_format, target)
-        cause = error.__cause__ or error
-        if isinstance(error, self._sdk.APITimeoutError) and "Connect" not in type(cause).__name__:
-            return self.timeout_error()
-        if not isinstance(error, self._sdk.APIConnectionError):
-            return self._sdk_error(cause)
-        return self._connection_error(cause)
-
-    def _error_message(self, error: Any) -> str:
-        fields = error.body.get("error") if isinstance(error.body, dict) else None
-        message = fields.get("message") if isinstance(fields, dict) else error.response.text
-        return self._shorten(str(message or error.message))
+    def _error_message(self, body: dict[str, Any]) -> Any:
+        fields = body.get("error")
+        return fields.get("message") if isinstance(fields, dict) else None
 
     def _event_error(self, error: Any, request_format: RequestFormat) -> ModelError:
         """Translate an error event of a stream."""

@@ -20,7 +20,6 @@ from reyn.models.gemini_contents import to_contents, to_system, to_tools
 from reyn.models.native_reply import call_id
 from reyn.models.protocol import ModelAnswer, ToolCall
 from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
-from reyn.models.sdk_logs import scrub_logs
 from reyn.models.streaming import ENCODINGS, limit_stream
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ class GeminiModel(RemoteModel):
             **options,
         )
         self._http_clients = http_client, httpx2.Client(**options)
-        client = self._sdk.new_client(
+        return self._sdk.new_client(
             api_key=self._key(),
             vertexai=False,
             http_options={
@@ -98,9 +97,6 @@ class GeminiModel(RemoteModel):
                 "httpx_client": self._http_clients[1],
             },
         )
-        if self._scrubber is not None:
-            scrub_logs(self._scrubber)  # the SDK has imported the HTTP libraries by now
-        return client
 
     def _replace_key(self, client: Any, key: str) -> None:
         client._api_client._http_options.headers["x-goog-api-key"] = key  # noqa: SLF001 - no public way to change it
@@ -176,9 +172,9 @@ class GeminiModel(RemoteModel):
         target = self._scrub(f"{request.method} {request.url}") if request is not None else ""
         details = list(_details(error.details))
         status = error.code if isinstance(error.code, int) else 500
-        if any(one.get("reason") == "API_KEY_INVALID" for one in details):
+        if any(detail.get("reason") == "API_KEY_INVALID" for detail in details):
             status = 401  # reported as 400
-        delays = [found for one in details if (found := _DURATION.fullmatch(str(one.get("retryDelay", ""))))]
+        delays = [found for detail in details if (found := _DURATION.fullmatch(str(detail.get("retryDelay", ""))))]
         if delays and "retry-after" not in headers:
             headers["retry-after"] = delays[0][1]
         return self._status_error(status, message, headers, request_format, target)

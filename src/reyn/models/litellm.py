@@ -15,7 +15,6 @@ import msgspec
 
 from reyn.errors import ModelError, PromptTooLong
 from reyn.models.openai import OpenAIModel
-from reyn.models.sdk_logs import scrub_logs
 from reyn.models.streaming import Chunk
 
 if TYPE_CHECKING:
@@ -71,8 +70,6 @@ class LiteLLMModel(OpenAIModel):
         options: dict[str, Any] = {"timeout": timeout, "max_retries": 0, "num_retries": 0}
         if self._settings.key or self._settings.base_url:
             options |= {"api_base": self._settings.base_url, "api_key": self._key()}
-        if self._scrubber is not None:
-            scrub_logs(self._scrubber)
         return options
 
     def _replace_key(self, client: dict[str, Any], key: str) -> None:

@@ -2,22 +2,22 @@
 
 In mode `auto` it downgrades from `json_schema` to `json_object` to `free` when a server rejects the output format, and
 reports each step as an error with the next mode. Requests go only to the configured URL: environment variables of the
-SDK and redirects are ignored. Key, client and errors belong to `remote`; reading the stream belongs to `streaming`.
+SDK and redirects are ignored. The client belongs to `stainless`, key and errors to `remote`, and reading
+the stream to `streaming`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.errors import ModelError
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.decoding import decoding_schema
 from reyn.models.native_reply import call_id
 from reyn.models.protocol import ModelAnswer
-from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
-from reyn.models.sdk_logs import scrub_logs
-from reyn.models.streaming import EMPTY_DELTA, ENCODINGS, content_type, limit_body, read_chunks
+from reyn.models.remote import MAX_ANSWER_LENGTH
+from reyn.models.stainless import StainlessModel
+from reyn.models.streaming import EMPTY_DELTA, content_type, read_chunks
 from reyn.models.tool_deltas import ToolCallCollector
 
 if TYPE_CHECKING:
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 _NEWER_LIMIT = "max_completion_tokens"
 
 
-class OpenAIModel(RemoteModel):
+class OpenAIModel(StainlessModel):
     """A model behind a chat completions endpoint."""
 
     adapter = "openai"
+    _path = "/chat/completions"
+    _client_class = "AsyncOpenAI"
 
     @staticmethod
     def _import_sdk() -> Any:
@@ -51,53 +53,17 @@ class OpenAIModel(RemoteModel):
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
         request_format = self._format_of(request)
-        client = self._connect()
-        try:
-            # `chat.completions.create` spends more time on validating types than the call takes.
-            stream = await client.post(
-                "/chat/completions",
-                body=self._body(request, request_format),
-                options={"follow_redirects": False},
-                cast_to=object,
-                stream=True,
-                stream_cls=self._sdk.AsyncStream[object],
-            )
-        except Exception as error:  # noqa: BLE001 - third-party code
-            raise self._request_error(error, request_format) from None  # its message may quote the key
-        try:
-            async with stream:
-                chunks = read_chunks(stream.response)
-                return await self._read_answer(chunks, content_type(stream.response), request_format, request)
-        except ModelError:
-            raise
-        except Exception as error:  # noqa: BLE001 - as above
-            raise self._stream_error(error) from None
+
+        async def read(response: Any) -> ModelAnswer:
+            return await self._read_answer(read_chunks(response), content_type(response), request_format, request)
+
+        return await self._stream(self._body(request, request_format), request_format, read)
 
     def _new_client(self) -> Any:
-        timeout = self._settings.timeout_seconds
-        client = self._sdk.AsyncOpenAI(
-            api_key=self._key(),
-            base_url=self._base_url,
-            max_retries=0,
-            timeout=self._sdk.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout)),
-            http_client=self._sdk.DefaultAsyncHttpxClient(
-                trust_env=self._trusts_environment,
-                headers={"Accept-Encoding": ENCODINGS},
-                event_hooks={"response": [limit_body]},
-            ),
-        )
+        client = super()._new_client()
         # The SDK reads these from the environment; only the project's configuration counts.
         client.organization = client.project = None
-        client._custom_headers = {}  # noqa: SLF001 - no public way to clear them
-        if self._scrubber is not None:
-            scrub_logs(self._scrubber)  # the SDK has imported the HTTP libraries by now
         return client
-
-    def _replace_key(self, client: Any, key: str) -> None:
-        client.api_key = key
-
-    async def _close_client(self, client: Any) -> None:
-        await client.close()
 
     def _body(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -154,27 +120,13 @@ class OpenAIModel(RemoteModel):
 
     # -- errors ---------------------------------------------------------------------------------------
 
-    def _request_error(self, error: Exception, request_format: RequestFormat) -> ModelError:
-        """Translate an exception that was raised before an answer began."""
-        if isinstance(error, self._sdk.APIStatusError):
-            target = self._scrub(f"{error.request.method} {error.request.url}")
-            message, headers = self._error_message(error), error.response.headers
-            return self._status_error(error.status_code, message, headers, request_format, target)
-        cause = error.__cause__ or error
-        if isinstance(error, self._sdk.APITimeoutError) and "Connect" not in type(cause).__name__:
-            return self.timeout_error()
-        if not isinstance(error, self._sdk.APIConnectionError):
-            return self._sdk_error(cause)
-        return self._connection_error(cause)
-
     def _other_format(self, message: str, request_format: RequestFormat) -> tuple[str, dict[str, Any]] | None:
         if request_format.limit_field == "max_tokens" and _NEWER_LIMIT in message:
             return _NEWER_LIMIT, {"limit_field": _NEWER_LIMIT}
         return super()._other_format(message, request_format)
 
-    def _error_message(self, error: Any) -> str:
-        message = error.body.get("message") if isinstance(error.body, dict) else error.response.text
-        return self._shorten(str(message or error.message))
+    def _error_message(self, body: dict[str, Any]) -> Any:
+        return body.get("message")
 
 
 def _parse_usage(usage: Any) -> Usage | None:

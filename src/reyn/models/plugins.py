@@ -135,4 +135,4 @@ def _open(what: str, load: Callable[[], Any], setup: ModelSetup) -> Model:
 def _takes_argument(factory: Any) -> bool:
     """Whether a callable takes a positional argument."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return any(one.kind in kinds for one in inspect.signature(factory).parameters.values())
+    return any(parameter.kind in kinds for parameter in inspect.signature(factory).parameters.values())

@@ -6,13 +6,16 @@ package, so looking up a price needs no network. A run records the price of each
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.config.budgets import NANO, PriceSettings
-from reyn.errors import CurrencyUnknown
+from reyn.errors import CurrencyUnknown, PriceInvalid
 from reyn.journal.kinds import Price, PriceTier
 from reyn.models.protocol import DeclaresPrice, DeclaresSettings
 
@@ -80,8 +83,11 @@ class Prices:
         return self._from_table(settings, now)
 
     def _from_settings(self, price: PriceSettings, source: str) -> Price:
+        if not isinstance(price, PriceSettings):
+            raise PriceInvalid(f"the price that the model declares is no `PriceSettings`: {price!r:.100}")
         key = (price, source)
         if key not in self._declared:
+            _check(price)
             currency = price.currency or self.currency
             rate, note = self._rate(currency)
             self._declared[key] = Price(
@@ -135,6 +141,18 @@ class Prices:
 
 
 _FREE = PriceSettings(0.0, 0.0)
+
+
+def _check(price: PriceSettings) -> None:
+    """Check the amounts of a price, which a class of Python code may have declared. Raises `PriceInvalid`."""
+    try:
+        msgspec.convert(msgspec.structs.asdict(price), PriceSettings)
+        amounts = (price.input, price.output, price.cached_input, price.cache_write)
+        is_finite = all(math.isfinite(amount) for amount in amounts if amount is not None)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise PriceInvalid(f"the price that the model declares is invalid: {error}") from error
+    if not is_finite:
+        raise PriceInvalid(f"the price that the model declares is invalid: {price}")
 
 
 def _base(listed: Any) -> Decimal:

@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 
 _CALLS = frozenset(
-    body.kind for body in (kinds.LlmRequested, kinds.LlmResponded, kinds.SubRunStarted, kinds.NestedRunEnded)
+    body.kind
+    for body in (
+        kinds.LlmRequested,
+        kinds.LlmResponded,
+        kinds.SubRunStarted,
+        kinds.NestedRunEnded,
+        kinds.AgentReplied,
+    )
 )
 
 
@@ -73,13 +80,19 @@ def _replies(journal: Journal, run_id: str) -> dict[str, list[tuple[int, kinds.L
     return replies
 
 
-def _answers(journal: Journal, run_id: str) -> Iterator[tuple[str, kinds.LlmResponded]]:
-    """Yield the answers of a run with the hashes of their requests; those of a sub-run where the run started it.
+def _answers(
+    journal: Journal, run_id: str, after: int = 0, until: int | None = None
+) -> Iterator[tuple[str, kinds.LlmResponded]]:
+    """Yield the answers of a run with the hashes of their requests; those of a sub-run where the run started it, and
+    those of another agent where it replied.
 
-    The order does not depend on the times of sub-runs that executed together.
+    The order does not depend on the times of sub-runs that executed together. `after` and `until` select events.
     """
     requests: dict[str, str] = {}
-    for event in journal.read(run_id):
+    seen: dict[str, int] = {}
+    for event in journal.read(run_id, after):
+        if until is not None and event.seq > until:
+            return
         if event.kind not in _CALLS:
             continue
         match decode(event):
@@ -89,3 +102,6 @@ def _answers(journal: Journal, run_id: str) -> Iterator[tuple[str, kinds.LlmResp
                 yield requests[reply.call], reply
             case kinds.SubRunStarted(run=run) | kinds.NestedRunEnded(run=run) if journal.find(run) is not None:
                 yield from _answers(journal, run)
+            case kinds.AgentReplied(run=run, seq=seq) if journal.find(run) is not None:
+                yield from _answers(journal, run, seen.get(run, 0), seq)
+                seen[run] = seq

@@ -31,6 +31,7 @@ from reyn.errors import (
     SchemaRejected,
 )
 from reyn.models.protocol import PLAIN_TEXT
+from reyn.models.sdk_logs import scrub_logs
 from reyn.secrets import origin_of
 
 if TYPE_CHECKING:
@@ -176,6 +177,8 @@ class RemoteModel(ABC):
         if self._client is None or self._loop is not loop:
             self._loop = loop
             self._client = self._new_client()
+            if self._scrubber is not None:
+                scrub_logs(self._scrubber)  # the SDK has imported the HTTP libraries by now
         elif self._is_key_rejected:
             self._replace_key(self._client, self._key())  # the operator may have replaced it
         self._is_key_rejected = False

@@ -76,7 +76,9 @@ class Roster:
         self._override_has_tokenizer = isinstance(declaring, TokenizingModel)
         self._opened: dict[str, Model] = {}
         self._named = {entry for entry in names.values() if isinstance(entry, str)}
-        self._named |= {one for entry in names.values() if isinstance(entry, ModelSettings) for one in entry.fallback}
+        self._named |= {
+            fallback for entry in names.values() if isinstance(entry, ModelSettings) for fallback in entry.fallback
+        }
         """Models that may be loaded as code: those of the configuration, and those that the caller names."""
         self._takes_time: dict[str, bool] = {}
 
@@ -167,9 +169,9 @@ class Roster:
             self._named.add(named)
         key, _ = self.resolve(named or recorded)
         errors: list[ReynError] = []
-        for one in self.fallbacks(key):
+        for fallback in self.fallbacks(key):
             try:
-                self.open(one)
+                self.open(fallback)
             except ReynError as error:
                 errors.append(error)
             else:
@@ -203,9 +205,9 @@ class Roster:
             declared = self._declares_limit.max_prompt_tokens if self._declares_limit is not None else None
             limits, has_tokenizer = [declared], self._override_has_tokenizer
         else:
-            models = [self.settings(one) for one in self.fallbacks(name)]
-            limits = [one.max_prompt_tokens for one in models]
-            has_tokenizer = all(one.model.partition(":")[0] == "local" for one in models)
+            models = [self.settings(fallback) for fallback in self.fallbacks(name)]
+            limits = [model.max_prompt_tokens for model in models]
+            has_tokenizer = all(model.model.partition(":")[0] == "local" for model in models)
         known = [limit for limit in limits if limit is not None]
         return PromptLimit(min(known, default=None), self._counter_name(has_tokenizer=has_tokenizer))
 
@@ -236,7 +238,7 @@ class Roster:
         if name not in self._takes_time:
             from reyn.models.catalog import INSTANT_ADAPTERS
 
-            models = [self.settings(one).model for one in self.fallbacks(name)]
+            models = [self.settings(fallback).model for fallback in self.fallbacks(name)]
             self._takes_time[name] = any(model.partition(":")[0] not in INSTANT_ADAPTERS for model in models)
         return self._takes_time[name]
 

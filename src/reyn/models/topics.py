@@ -46,7 +46,7 @@ def weighed(probabilities: Sequence[float], similarities: Sequence[float]) -> li
     weights += [0.0] * (len(probabilities) - len(similarities))
     products = [one * math.exp(weight) for one, weight in zip(probabilities, weights, strict=True)]
     total = sum(products)
-    return [one / total for one in products]
+    return [product / total for product in products]
 
 
 def weighed_acts(probabilities: Sequence[float], similarities: Sequence[float], replies: int) -> list[float]:
@@ -67,4 +67,4 @@ def weighed_acts(probabilities: Sequence[float], similarities: Sequence[float], 
     for number in range(replies):
         scores[number] = probabilities[best] * math.exp(WEIGHT * (similarities[number] - highest))
     total = sum(scores)
-    return [one / total for one in scores]
+    return [score / total for score in scores]

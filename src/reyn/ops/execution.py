@@ -245,7 +245,8 @@ def _fitting(call: Call, plan: Plan) -> Plan:
         return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
     request = _request(plan.request, blobs)
     approval = None if plan.approval is None else _text(plan.approval)
-    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval, reads=_text(plan.reads))
+    texts = {"reads": _text(plan.reads), "about": _text(plan.about)}
+    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval, **texts)
 
 
 def _text(value: Any) -> str:

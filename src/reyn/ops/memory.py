@@ -52,7 +52,7 @@ def scopes_of(env: Env) -> tuple[str, ...]:
     """Return the memories that an agent sees: its own, then the shared ones."""
     agent = agent_of(env)
     scopes = (agent, SHARED) if agent else (SHARED,)
-    return tuple(scope for scope in scopes if all(one.covers("memory", scope) for one in env.gate.requests))
+    return tuple(scope for scope in scopes if all(request.covers("memory", scope) for request in env.gate.requests))
 
 
 class RememberOp:

@@ -18,7 +18,7 @@ import msgspec
 
 from reyn.config import PythonSettings, SandboxSettings
 from reyn.journal import Blob
-from reyn.journal.kinds import AskRequest, MemoryRequest, RunRequest
+from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
 from reyn.permissions import Denied, Gate, NeedsApproval
 from reyn.vocabulary import OpTarget
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.errors import Finding
+    from reyn.ops.trial import TrialReport
     from reyn.skills import Library, Skill
     from reyn.vocabulary import OpSpec
     from reyn.workspace.observation import Observed
@@ -181,22 +182,26 @@ class Plan(msgspec.Struct, frozen=True):
         changes: The files to change.
         result: The result, if it is known before the op is performed.
         blobs: Content that `changes` and `request` refer to; empty in a plan that was read from the journal.
-        request: Work for the kernel: a question to a person, a run of a skill, or a change of the memory.
-        answer: The outcome of the request: the person's reply, a `RunOutcome` or a `MemoryOutcome`.
+        request: Work for the kernel: a question to a person, a run of a skill, a change of the memory, or a message
+            to another agent.
+        answer: The outcome of the request: the person's reply, a `RunOutcome`, a `MemoryOutcome` or a
+            `MessageOutcome`.
         approval: The `ask` rule for which a person must approve the op; `None` if no approval is needed.
         approved: The `ask` rules for which a person has approved the op.
         reads: A digest of the content that the op reads, if it needs approval. The approval is void if it changes.
+        about: What a person sees before the diff of the changes, if the op needs approval.
     """
 
     rule: str = ""
     changes: tuple[Change, ...] = ()
     result: Result | None = None
     blobs: tuple[Blob, ...] = ()
-    request: AskRequest | RunRequest | MemoryRequest | None = None
+    request: AskRequest | RunRequest | MemoryRequest | MessageRequest | None = None
     answer: Any = None
     approval: str | None = None
     approved: str = ""
     reads: str = ""
+    about: str = ""
 
 
 class Complete(Plan, frozen=True, kw_only=True):
@@ -226,6 +231,24 @@ class MemoryOutcome(msgspec.Struct, frozen=True):
 
     id: str = ""
     error: str = ""
+
+
+class MessageOutcome(msgspec.Struct, frozen=True):
+    """The outcome of a `MessageRequest`.
+
+    Attributes:
+        run_id: The conversation of the other agent; empty if there is none.
+        state: The state of the message: `completed`, or why there is no reply, as the A2A protocol names it.
+        reply: The reply.
+        error: Why there is no reply; empty if there is one.
+        timed_out: Whether the reply took too long.
+    """
+
+    run_id: str
+    state: str
+    reply: str = ""
+    error: str = ""
+    timed_out: bool = False
 
 
 @runtime_checkable
@@ -265,6 +288,7 @@ class OpSetup:
         library: Finds skills by name.
         lint: Returns the findings about the skill in a folder.
         load: Loads a skill by its name.
+        try_cases: Runs the cases of the skill in a folder with scripted answers, without effects outside.
     """
 
     config: Config
@@ -272,6 +296,7 @@ class OpSetup:
     library: Library
     lint: Callable[[Path], list[Finding]]
     load: Callable[[str], Skill]
+    try_cases: Callable[[Path], TrialReport]
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """Render the preview of an op that needs approval.
 
-The first lines list every file that would be created, changed or deleted; the diff follows. Only LF ends a line, as in
+What the op says about its plan comes first, then a list of every file that would be created, changed or deleted, then
+the diff. Only LF ends a line, as in
 the files, and binary content is described by size and hash, so no change is invisible.
 """
 
@@ -35,7 +36,7 @@ def preview(call: Call, plan: Plan, content: Callable[[str], bytes]) -> str:
         return msgspec.json.format(msgspec.json.encode(call.args), indent=2).decode()
     images = [(change, read(change.before), read(change.after)) for change in plan.changes]
     summaries = [_summary(change, before, after) for change, before, after in images]
-    return "".join([*summaries, *(_diff(change, before, after) for change, before, after in images)])
+    return "".join([plan.about, *summaries, *(_diff(change, before, after) for change, before, after in images)])
 
 
 def _summary(change: Change, before: bytes | None, after: bytes | None) -> str:

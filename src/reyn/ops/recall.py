@@ -81,7 +81,7 @@ class RecallOp:
 
     def _found(self, call: Call, env: Env) -> Result:
         query, limit = call.args["query"], call.args.get("limit", 5)
-        memories = [one for one in read_memories(env.roots.project, scopes_of(env)) if not one.error]
+        memories = [memory for memory in read_memories(env.roots.project, scopes_of(env)) if not memory.error]
         found: list[dict[str, Any]] = [
             {"path": one.path, "name": one.name, "score": round(score, 3), "text": one.text[:_MAX_SHOWN]}
             for one, score in search_memories(query, memories, limit)
@@ -125,7 +125,9 @@ class RecallOp:
     def _lines(self, memories: tuple[Memory, ...]) -> tuple[list[str], int]:
         """Return a line for each memory, and their size. They are the same as long as the memories are."""
         if self._listed is None or self._listed[0] != memories:
-            lines = [f"{one.name} ({one.scope}): {one.description or one.error}"[:300] for one in memories]
+            lines = [
+                f"{memory.name} ({memory.scope}): {memory.description or memory.error}"[:300] for memory in memories
+            ]
             self._listed = (memories, lines, sum(map(len, lines)))
         return self._listed[1:]
 

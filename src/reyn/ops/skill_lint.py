@@ -5,26 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.errors import ReynError, SkillNotFound
-from reyn.ops.budget import OpFailed
 from reyn.ops.op import Complete, OpSetup
-from reyn.permissions import Denied, NeedsApproval
-from reyn.skills.resolve import STDLIB, is_path
+from reyn.ops.skill_folder import find_skill
+from reyn.permissions import Denied
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, array, path, result
-from reyn.workspace import locate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from reyn.ops.op import Call, Env, Result
-    from reyn.permissions import Verdict
 
 _MAX_ISSUES = 200
+_MAX_LISTED = 20
+ON_FAIL = {"enum": ["continue", "abort"], "default": "continue"}
 
 _FORM = OpForm(
     op=None,
     summary="Check a skill's folder and return the findings.",
-    arguments=arguments("lint", None, {"skill_path": path()}),
+    arguments=arguments("lint", None, {"skill_path": path()}, {"on_fail": ON_FAIL}),
     effect="pure",
     result=result(
         "lint",
@@ -42,7 +42,11 @@ _FORM = OpForm(
 
 
 class LintOp:
-    """Lints a skill by name, or in a folder that the run may read."""
+    """Lints a skill by name, or in a folder that the run may read.
+
+    With `on_fail: continue`, errors of the skill are a result like any other. With `abort` they are an error of the op:
+    a decision that carries it does not take effect, and a step fails.
+    """
 
     spec = OpSpec("lint", _FORM.summary, "pure", forms=(_FORM,))
 
@@ -54,34 +58,13 @@ class LintOp:
 
     def plan(self, call: Call, env: Env) -> Complete | Denied:
         name = call.args["skill_path"]
-        if self._setup is None:
-            raise OpFailed("no project is open")
         try:
-            folder, verdict = self._find(name, env)
+            found = find_skill(name, env, self._setup)
         except SkillNotFound as error:
             return Complete("default: lint skills", result=_not_found(call, name, error.message))
-        if isinstance(verdict, Denied):
-            return verdict
-        approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
-        return Complete("default: lint skills", result=self._result(call, name, folder), approval=approval)
-
-    def _find(self, name: str, env: Env) -> tuple[Path, Verdict | None]:
-        """Return the folder of a skill, and whether the run may read it; skills with a name may be linted."""
-        assert self._setup is not None
-        if not is_path(name) and not name.startswith("workspace:"):
-            folder = self._setup.library.find(name)
-            if folder.is_relative_to(STDLIB):
-                return folder, None
-            name = f"reyn/{folder.parent.name}/{folder.name}"
-        location = locate(name.removesuffix("/skill.md"), env.roots)
-        verdict = env.gate.read(location)
-        root = env.roots.workspace if location.zone == "workspace" else env.roots.project
-        if location.zone not in ("project", "workspace"):
-            return root, Denied("default: lint skills of the project", f"`{name}` is not in the project")
-        folder = root.joinpath(*location.parts)
-        if not isinstance(verdict, Denied) and not (folder / "skill.md").is_file():
-            raise SkillNotFound(f"no skill at `{name}`: `skill.md` not found")
-        return folder, verdict
+        if isinstance(found.verdict, Denied):
+            return found.verdict
+        return Complete("default: lint skills", result=self._result(call, name, found.folder), approval=found.approval)
 
     def _result(self, call: Call, name: str, folder: Path) -> Result:
         assert self._setup is not None
@@ -89,14 +72,24 @@ class LintOp:
             findings = self._setup.lint(folder)
         except ReynError as error:
             return call.error(error.message, skill_path=name)
-        errors = sum(finding.severity == "error" for finding in findings)
-        return call.ok(
-            skill_path=name,
-            passed=not errors,
-            error_count=errors,
-            warning_count=len(findings) - errors,
-            issues=[str(finding) for finding in findings[:_MAX_ISSUES]],
-        )
+        errors = [finding for finding in findings if finding.severity == "error"]
+        fields = {
+            "skill_path": name,
+            "passed": not errors,
+            "error_count": len(errors),
+            "warning_count": len(findings) - len(errors),
+            "issues": [str(finding) for finding in findings[:_MAX_ISSUES]],
+        }
+        if errors and call.args.get("on_fail") == "abort":
+            return call.error(numbered("the skill has errors", map(str, errors)), **fields)
+        return call.ok(**fields)
+
+
+def numbered(heading: str, problems: Iterable[str]) -> str:
+    """Return problems as one text that stays readable when its lines are joined."""
+    lines = [f"{number}) {' '.join(text.split())}" for number, text in enumerate(problems, start=1)]
+    more = [f"and {len(lines) - _MAX_LISTED} more"] if len(lines) > _MAX_LISTED else []
+    return "\n".join([f"{heading}:", *lines[:_MAX_LISTED], *more])
 
 
 def _not_found(call: Call, name: str, message: str) -> Result:

@@ -17,6 +17,7 @@ from reyn.errors import OpInvalid
 from reyn.journal import check_json, ordered
 from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.ops.ask_agent import AskAgentOp
 from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.judge_output import JudgeOutputOp
@@ -27,8 +28,13 @@ from reyn.ops.recall import RecallOp
 from reyn.ops.run_skill import RunSkillOp, StartSkillOp
 from reyn.ops.sandboxed_exec import SandboxedExecOp
 from reyn.ops.shell import ShellOp
+from reyn.ops.skill_draft import SkillDraftOp
+from reyn.ops.skill_graph import SkillGraphOp
+from reyn.ops.skill_import import SkillImportOp
+from reyn.ops.skill_install import SkillInstallOp
 from reyn.ops.skill_lint import LintOp
 from reyn.ops.skill_resolve import SkillResolveOp
+from reyn.ops.skill_try import SkillTryOp
 from reyn.ops.web import WebFetchOp, WebSearchOp
 from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
 
@@ -43,11 +49,17 @@ ENTRY_POINTS = "reyn.ops"
 BUILT_IN: tuple[Op | Query, ...] = (
     FileOp(),
     AskUserOp(),
+    AskAgentOp(),
     RunSkillOp(),
     StartSkillOp(),
     JudgeOutputOp(),
     LintOp(),
     SkillResolveOp(),
+    SkillDraftOp(),
+    SkillImportOp(),
+    SkillGraphOp(),
+    SkillTryOp(),
+    SkillInstallOp(),
     WebFetchOp(),
     WebSearchOp(),
     SandboxedExecOp(),

@@ -6,15 +6,18 @@ no request is necessary. The state directory is out of reach for every skill.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.permissions.paths import protected_name
-from reyn.permissions.rules import ASKED, PRIVATE, Policy, Requests
+from reyn.permissions.paths import must_spell, protected_name
+from reyn.permissions.rules import ASKED, GRANTED, PRIVATE, Policy, Requests
 from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.permissions.paths import Access
     from reyn.permissions.rules import Rule
 
@@ -37,6 +40,9 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 
 Verdict = Allowed | Denied | NeedsApproval
 
+SKILL_WRITE = "skill.write"
+"""The capability to write skills of this machine, below `reyn/local/`."""
+
 
 def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval | None:
     """Return why an action may not be executed now; `None` if it is allowed, or a person approved it.
@@ -57,12 +63,24 @@ def memory_scope(location: Location) -> str | None:
     return {3: "shared", 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
 
 
+def local_skill(location: Location) -> str | None:
+    """Return the skill of this machine that a file belongs to; `None` for other files, and for hidden ones."""
+    parts = location.parts
+    is_inside = location.zone == "project" and parts[:2] == ("reyn", "local") and len(parts) > 3
+    return parts[2] if is_inside and not any(name.startswith(".") for name in parts[2:]) else None
+
+
+_MAX_REMEMBERED = 1_000
 _OWN = Allowed("default: the run's workspace")
 _RECORDED = Allowed("default: content of this run")
 
 
-class Gate(msgspec.Struct, frozen=True):
-    """Decides which actions a run may perform."""
+class Gate(msgspec.Struct, frozen=True, dict=True):
+    """Decides which actions a run may perform.
+
+    A verdict depends only on the gate and the action, so the gate remembers recent ones: an op asks when it is planned
+    and again when it is performed.
+    """
 
     roots: Roots
     policy: Policy = Policy()
@@ -70,18 +88,35 @@ class Gate(msgspec.Struct, frozen=True):
     """The requests of the skill, then those of its ancestors. Every ancestor run's skill must request it, too."""
     skill: str = ""
 
+    @cached_property
+    def _verdicts(self) -> dict[tuple[str, Location | str], Verdict]:
+        """Recent verdicts."""
+        return {}
+
+    def _remembered(self, key: str, target: Location | str, decide: Callable[[Gate, str, Any], Verdict]) -> Verdict:
+        verdicts = self._verdicts
+        found = verdicts.get((key, target))
+        if found is None:
+            if len(verdicts) >= _MAX_REMEMBERED:
+                verdicts.clear()
+            found = verdicts[key, target] = decide(self, key, target)
+        return found
+
     def read(self, location: Location) -> Verdict:
         if location.zone == "full_content":
             return _RECORDED
-        return self._file("read", location)
+        return self._remembered("file.read", location, Gate._file)
 
     def write(self, location: Location) -> Verdict:
         if location.zone == "full_content":
             return Denied("default: recorded content is read-only", f"`{location.display_path}` is recorded content")
-        return self._file("write", location)
+        return self._remembered("file.write", location, Gate._file)
 
     def capability(self, key: str, target: str = "") -> Verdict:
         """Decide about a capability other than files."""
+        return self._remembered(key, target, Gate._capability)
+
+    def _capability(self, key: str, target: str) -> Verdict:
         rule = self.policy.decide(key, self.skill, target)
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies `{key}`{f' for `{target}`' if target else ''}")
@@ -90,7 +125,11 @@ class Gate(msgspec.Struct, frozen=True):
         if not all(requests.covers(key, target) for requests in self.requests):
             named = f" for `{target}`" if target and any(key in requests.others for requests in self.requests) else ""
             reason = f"the skill must request `{key}`{named} under `permissions` in skill.md"
+            if key == "agent":
+                reason = f"`agents` in the agent's file does not include `{target}`"
             return Denied("default: no request", reason)
+        if rule is None and key in GRANTED:
+            return Allowed(f"default: {key} as requested")
         if rule is None and key in ASKED and not target.startswith(PRIVATE):
             return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
         return self._granted(rule, key, _grant(key, target), target)
@@ -116,17 +155,19 @@ class Gate(msgspec.Struct, frozen=True):
             return NeedsApproval(rule.text, "the operator wants to be asked about `python`")
         return Allowed("--allow-unsafe-python" if is_unsafe else "default: python in the sandbox")
 
-    def _file(self, access: Access, location: Location) -> Verdict:
+    def _file(self, key: str, location: Location) -> Verdict:
+        access: Access = "read" if key == "file.read" else "write"
         if location.zone == "state":
             return Denied(
                 "the state directory is out of reach", f"`{location.display_path}` belongs to Reyn's own records"
             )
-        key = f"file.{access}"
         rule = self.policy.decide(key, self.skill, location)
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies to {access} `{location.display_path}`")
         if (zone := self._zone(access, location)) is not None:
             return NeedsApproval(rule.text, zone.rule) if rule is not None and rule.effect == "ask" else zone
+        if access == "write" and (verdict := self._local_skill(location)) is not None:
+            return verdict
         if not all(requests.covers(key, location) for requests in self.requests):
             return Denied(f"default: no {access} outside the zones", self._noted(self._how_to(access, location)))
         return self._granted(rule, key, f"{key}: [{{allow: {location.display_path}}}]")
@@ -149,6 +190,17 @@ class Gate(msgspec.Struct, frozen=True):
             return None
         rule = self.policy.decide("memory", self.skill, scope)
         return None if rule is not None and rule.effect != "allow" else Allowed(f"default: the memory `{scope}`")
+
+    def _local_skill(self, location: Location) -> Verdict | None:
+        """Decide about a file of a local skill, if the skills request to write it."""
+        name = local_skill(location)
+        if name is None or not all(requests.covers(SKILL_WRITE, name) for requests in self.requests):
+            return None
+        verdict = self.capability(SKILL_WRITE, name)
+        if isinstance(verdict, Allowed) and any(must_spell(part, 1, "write") for part in location.parts[3:]):
+            # A rule that allows skills does not name the programs in them.
+            return NeedsApproval(f"default: ask for {SKILL_WRITE} {name}", f"`{location.parts[-1]}` can be executed")
+        return verdict
 
     def _granted(self, rule: Rule | None, key: str, line: str, target: str = "") -> Verdict:
         if rule is None:

@@ -325,7 +325,7 @@ def _widens(text: str, access: Access) -> bool:
     if pattern.zone == "outside" or any(must_spell(name, at, access) for at, name in enumerate(pattern.segments)):
         return True
     defaults = [PathPattern.parse(one) for one in getattr(FileZones(), access)]
-    return not any(pattern.segments[: len(one.segments)] == one.segments for one in defaults)
+    return not any(pattern.segments[: len(default.segments)] == default.segments for default in defaults)
 
 
 def _grants(rule: Any) -> bool:

@@ -65,7 +65,10 @@ def _export_order(journal: Journal, row: RunRow, seen: set[str]) -> list[str]:
         return []
     seen.add(root.run_id)
     # A sub-run whose parent was deleted by an earlier release is found by its own lineage only.
-    family = {one.run_id: one for one in (*reversed(lineage(journal, row)), *descendants(journal, root.run_id))}
+    family = {
+        descendant.run_id: descendant
+        for descendant in (*reversed(lineage(journal, row)), *descendants(journal, root.run_id))
+    }
     before: list[str] = []
     for one in family.values():
         if one.fork_of and (origin := journal.find(one.fork_of)) is not None:

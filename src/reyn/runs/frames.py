@@ -68,7 +68,7 @@ class RecordedFrame(NamedTuple):
         begun = next((one for one in reversed(self.transcript) if one.parts and one.parts[0].plain), None)
         if begun is not None:
             return frame_message(begun)
-        return next((one for one in self.messages if _is_turn(one)), self.messages[-1])
+        return next((message for message in self.messages if _is_turn(message)), self.messages[-1])
 
 
 def prompt_at(
@@ -114,7 +114,7 @@ def _choice_messages(
         return []
     replies = (part for parts in static.replies for part in parts)
     return [
-        *((f"{CHOICE}{one.role}", one.text) for one in static.examples),
+        *((f"{CHOICE}{example.role}", example.text) for example in static.examples),
         (f"{CHOICE}user", text),
         (f"{TOPIC}system", static.topic),
         (f"{TOPIC}choices", "\n".join((*replies, *static.texts))),
@@ -206,8 +206,13 @@ def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[
     """Return the estimated tokens of each section of a frame; those that its budget counted if it was truncated."""
     if frame.budget is not None and frame.budget.sections:
         return tuple(
-            FrameSection(one.name, one.original_tokens, one.tokens, _system_parts(one.name, one.tokens, frame, content))
-            for one in frame.budget.sections
+            FrameSection(
+                section.name,
+                section.original_tokens,
+                section.tokens,
+                _system_parts(section.name, section.tokens, frame, content),
+            )
+            for section in frame.budget.sections
         )
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
@@ -261,7 +266,9 @@ def _turn_sections(
         tokens = estimate_tokens(message_text(kinds.FrameMessage("user", tuple(parts)), content, frame.results))
         blobs = [blob for part in parts for blob in ([part.blob] if part.blob else frame.results[: part.results])]
         if frame.handoff is not None and frame.handoff.text in blobs:
-            costs = tuple(SectionCost(one.name, one.original_tokens, one.tokens) for one in frame.handoff.sections)
+            costs = tuple(
+                SectionCost(section.name, section.original_tokens, section.tokens) for section in frame.handoff.sections
+            )
             removed = frame.handoff.original_tokens - frame.handoff.truncated_tokens
         else:
             costs, whole = (), [(blob, frame.truncated[blob]) for blob in blobs if blob in frame.truncated]

@@ -317,6 +317,9 @@ class _Runs:
             return
         above = self._needed(run, parent.run, "is a sub-run of")
         self.parents[run] = parent.run
+        if opening.ask is not None:
+            self._check_asked(run, opening, parent, above, history)
+            return
         intents = (
             body
             for body in above.bodies
@@ -335,6 +338,28 @@ class _Runs:
         if any(head not in history.hashes for head in heads):
             raise ArchiveInvalid(f"run `{run}` is not the one whose result run `{parent.run}` took")
 
+    def _check_asked(
+        self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, above: _History, history: _History
+    ) -> None:
+        """Check that a conversation is the one that an agent opened in the run above: the same agent and message."""
+        intent = next(
+            (
+                body
+                for body in above.bodies
+                if isinstance(body, kinds.AgentAsked) and (body.call, body.run) == (parent.call, run)
+            ),
+            None,
+        )
+        asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else ("", "")
+        if intent is None or run != f"{parent.run}.{parent.call}" or asked_by != (parent.run, parent.call):
+            raise ArchiveInvalid(f"run `{parent.run}` did not open the conversation `{run}`")
+        recorded = (intent.skill_hash, intent.input, intent.history, None)
+        if (opening.skill_hash, opening.input, opening.history, opening.workspace) != recorded:
+            raise ArchiveInvalid(f"run `{run}` has another agent or message than run `{parent.run}` opened it with")
+        heads = [one.head for one in above.bodies if isinstance(one, kinds.AgentReplied) and one.run == run]
+        if any(head is not None and head not in history.hashes for head in heads):
+            raise ArchiveInvalid(f"run `{run}` is not the one whose reply run `{parent.run}` took")
+
 
 _CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
 _MAX_CALL = 200
@@ -345,6 +370,9 @@ _MAX_ORIGINS = 200
 _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.Part: {"blob": "text"},
     kinds.RunRequest: {"input": "JSON"},
+    kinds.MessageRequest: {"text": "text"},
+    kinds.AgentAsked: {"text": "text"},
+    kinds.AgentReplied: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON"},
     kinds.LlmResponded: {"text": "text"},
     kinds.ValidationError: {"text": "text"},
@@ -395,7 +423,13 @@ def _check_fields(value: msgspec.Struct, where: str) -> None:
             _check_wait(value, where)
         case kinds.AskRequest(response_schema=schema):
             _check_schema(schema, where)
-        case kinds.SubRunStarted(run=run) | kinds.SubRunCompleted(run=run) | kinds.SubRunStopped(run=run):
+        case (
+            kinds.SubRunStarted(run=run)
+            | kinds.SubRunCompleted(run=run)
+            | kinds.SubRunStopped(run=run)
+            | kinds.AgentAsked(run=run)
+            | kinds.AgentReplied(run=run)
+        ):
             if run and not is_run_id(run):
                 raise ArchiveInvalid(f"{where}: {run[:200]!r} is not a run id")
 

@@ -185,6 +185,12 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
             if body.run != f"{event.run_id}.{body.call}":
                 raise ChainBroken(f"event {event.seq} of run `{run_id}` names `{body.run}` as its sub-run {body.call}")
             children[body.run] = body.head
+        if isinstance(body, kinds.AgentReplied) and body.head is not None:
+            if not body.run.startswith(f"{event.run_id}."):
+                raise ChainBroken(
+                    f"event {event.seq} of run `{run_id}` names `{body.run}` as a conversation of its own"
+                )
+            children[body.run] = body.head
         head, count = event.hash, event.seq
         noted_at = event.seq if event.hash == noted else noted_at
     _check_head(expected, count, head)

@@ -12,8 +12,11 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.context import rendered_message
 from reyn.context.histories import HISTORIES
+from reyn.context.selfref import memory_text
+from reyn.context.tokens import estimate_tokens
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.kernel.compiled_skill import CompiledSkill
+from reyn.kernel.conversations import ConversationSize, memory_of, transcript_of
 from reyn.kernel.loading import load_state, unpin_ops
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.runs.archive import export_runs
@@ -123,6 +126,19 @@ class RunReader:
         own = found.messages.tail(found.messages.length)
         rendered = (rendered_message(message, self.journal.blob, with_images=True) for message in own)
         return before.append(*rendered)
+
+    def conversation_size(self, state: RunState) -> ConversationSize:
+        """Return how large the conversation of a run's phase is."""
+        assert state.started is not None
+        compiled = self.compile_skill(state.started)
+        phase = compiled.phase(state.phase, state) if state.phase in compiled.skill.phases else None
+        found = transcript_of(state, state.phase)
+        if phase is None or phase.conversation is None:
+            return ConversationSize(found.tokens, 0, 0, 0)
+        pinned = estimate_tokens(memory_text(memory_of(state, state.phase).entries))
+        return ConversationSize(
+            found.tokens, phase.transcript_tokens(state), pinned, phase.memory_tokens(state), found.wants_compaction
+        )
 
     async def next_prompt(
         self, run: str, answer: Any = None, *, read_overviews: OverviewReader | None = None

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from reyn.journal.reservations import open_reservations
+from reyn.journal.spending import run_accounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reyn.journal import Journal, SpendRow
-    from reyn.kernel.budgets import Budgets
+    from reyn.kernel.budgets import BudgetedRun, Budgets
 
 Grouping = Literal["day", "skill", "model", "run"]
 GROUPINGS: tuple[Grouping, ...] = ("day", "skill", "model", "run")
@@ -64,7 +65,7 @@ class UsageRow(msgspec.Struct, frozen=True):
 
 
 class BudgetStatus(msgspec.Struct, frozen=True):
-    """A budget of today: the `limit` to raise, its `cap`, and what is `used` and `reserved` of it."""
+    """A budget: the `limit` to raise, its `cap`, and what is `used` and `reserved` of it."""
 
     limit: str
     skill: str
@@ -134,11 +135,18 @@ def usage_report(journal: Journal, budgets: Budgets, by: Grouping, *, since: str
 
 def reserved_rows(journal: Journal) -> Iterable[ReservedRow]:
     """Return what calls in progress have reserved, and calls of processes that died."""
-    for one in open_reservations(journal):
-        body = one.reserved
+    for reservation in open_reservations(journal):
+        body = reservation.reserved
         currency = body.price.currency if body.price is not None else ""
         yield ReservedRow(
-            one.run_id, one.skill, body.model, body.day, body.tokens, body.cost, currency, one.is_executing
+            reservation.run_id,
+            reservation.skill,
+            body.model,
+            body.day,
+            body.tokens,
+            body.cost,
+            currency,
+            reservation.is_executing,
         )
 
 
@@ -148,6 +156,25 @@ def _grouped(charges: Iterable[SpendRow], by: Grouping) -> Iterable[UsageRow]:
         name = {"day": charge.day, "skill": charge.skill, "model": charge.model, "run": charge.run_id}[by]
         groups[name] = groups.get(name, UsageRow(name)).plus(charge)
     return groups.values()
+
+
+def run_budgets(
+    journal: Journal, budgets: Budgets, own: BudgetedRun, above: tuple[BudgetedRun, ...], now: int
+) -> tuple[BudgetStatus, ...]:
+    """Return the budgets that the next model call of a run draws on: those of runs, of skills, and of the day."""
+    skills = {budgets.account_of(budgets.day(now), run.skill): run.skill for run in (own, *above)}
+    skills |= {run_accounts(run.run_id)[1]: run.skill for run in (own, *above)}
+    found: list[BudgetStatus] = []
+    for draw in budgets.draws(own, above, budgets.day(now)).accounts:
+        balance, skill = journal.balance(draw.account), skills.get(draw.account, "")
+        if draw.tokens is not None:
+            found.append(
+                BudgetStatus(f"{draw.scope}_tokens", skill, draw.tokens, balance.tokens, balance.reserved_tokens)
+            )
+        if draw.cost is not None:
+            used, reserved = balance.cost, balance.reserved_cost
+            found.append(BudgetStatus(f"{draw.scope}_cost", skill, draw.cost, used, reserved, budgets.currency))
+    return tuple(found)
 
 
 def _budgets_of(journal: Journal, budgets: Budgets, day: str) -> Iterable[BudgetStatus]:

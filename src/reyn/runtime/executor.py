@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +34,7 @@ from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
+from reyn.runtime.agent_host import AgentHost
 from reyn.runtime.background import conversation_of, find_intent, report_of
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import missing_class_warnings, to_artifact, unknown_field_warnings
@@ -44,10 +46,11 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.context import NormalizedMessageList
     from reyn.journal import kinds
+    from reyn.kernel.agent_messages import AgentMessenger
     from reyn.kernel.budgets import Above, BudgetedRun
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.runtime_types import People, RunResult
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.sub_runs import RunScope
     from reyn.kernel.tape import Tape
@@ -324,10 +327,18 @@ class RunExecutor:
 
     # -- executing ------------------------------------------------------------------------------------
 
-    def world(self, model: str, resumption: Resumption | None, observers: Observers, above: Above = tuple) -> LiveWorld:
+    def world(
+        self,
+        model: str,
+        resumption: Resumption | None,
+        observers: Observers,
+        above: Above = tuple,
+        people: People | None = None,
+    ) -> LiveWorld:
         """Return the `LiveWorld` that performs the effects of a run. Each sub-run gets its own.
 
-        `above` returns the parents of a sub-run, on whose budgets it draws.
+        `above` returns the parents of a sub-run, on whose budgets it draws. `people` are asked instead of the
+        project's.
         """
         # The check is for the output of this run, not for that of the skills that it runs.
         project, sub_runs = self._project, self._sub_runs(model, observers._replace(check=None), above)
@@ -340,12 +351,13 @@ class RunExecutor:
             project.clock,
             self.op_performer,
             sub_runs,
-            project.people,
+            people or project.people,
             self.polling,
             BudgetLog(project.root),
             project.budgets,
             self._settings_of,
             above,
+            lambda: self._messenger(observers._replace(check=None), above),
             resumption=resumption,
             listener=observers.listener,
             on_delta=observers.on_delta,
@@ -359,17 +371,7 @@ class RunExecutor:
 
     def _sub_runs(self, model: str, observers: Observers, above: Above) -> SubRuns:
         async def execute_run(tape: Tape, resumption: Resumption | None, parent: Tape) -> RunState:
-            def with_parent() -> tuple[BudgetedRun, ...]:
-                assert parent.state.started is not None
-                return budgeted_run(parent.state, self._settings_of(parent.state.started, parent.content)), *above()
-
-            world = self.world(model, resumption, observers, with_parent)
-            try:
-                return await Driver(tape, self._compiler_for(tape), world).execute()
-            finally:
-                self.polling.notify(tape.run_id)
-                if (started := tape.state.started) is not None and started.parent is not None:
-                    self.polling.notify(started.parent.run)  # the message may be for the parent as well
+            return await self._execute_below(tape, resumption, parent, model, observers, above)
 
         project = self._project
         return SubRuns(
@@ -383,6 +385,44 @@ class RunExecutor:
             project.hook_names,
         )
 
+    async def _execute_below(
+        self,
+        tape: Tape,
+        resumption: Resumption | None,
+        parent: Tape,
+        model: str,
+        observers: Observers,
+        above: Above,
+        people: People | None = None,
+    ) -> RunState:
+        """Execute a sub-run until it ends or stops. `above` returns the runs above its parent."""
+
+        def with_parent() -> tuple[BudgetedRun, ...]:
+            assert parent.state.started is not None
+            return budgeted_run(parent.state, self._settings_of(parent.state.started, parent.content)), *above()
+
+        world = self.world(model, resumption, observers, with_parent, people)
+        try:
+            return await Driver(tape, self._compiler_for(tape), world).execute()
+        finally:
+            self.polling.notify(tape.run_id)
+            if (started := tape.state.started) is not None and started.parent is not None:
+                self.polling.notify(started.parent.run)  # the message may be for the parent as well
+
+    def _messenger(self, observers: Observers, above: Above) -> AgentMessenger:
+        """Return what carries messages of a run to other agents. `above` returns the runs above it."""
+
+        async def execute(
+            tape: Tape, resumption: Resumption | None, parent: Tape, model: str, people: People
+        ) -> RunState:
+            return await self._execute_below(tape, resumption, parent, model, observers, above, people)
+
+        # `reyn.chat` is built on this package.
+        handler: AgentMessenger = import_module("reyn.chat.services.a2a_handler").A2AHandler(
+            AgentHost(self._project, self.polling, execute)
+        )
+        return handler
+
     async def execute(self, tape: Tape, world: LiveWorld) -> RunResult:
         """Execute a run whose claim is held, until it ends or stops."""
         try:
@@ -395,12 +435,18 @@ class RunExecutor:
         compiled = self._project.reader.compile_skill(state.started, tape.content)
         warnings = (
             *self._project.warnings(),
-            *ungranted_requests(self._project, state.started, tape.content),
-            *missing_class_warnings(compiled.skill, compiled.settings),
-            *unknown_field_warnings(msgspec.json.decode(tape.content(state.started.input.hash)), compiled.skill),
+            *self._skill_warnings(compiled, state.started, tape),
             *world.warnings,
         )
         return self._project.reader.to_result(state, warnings, tape.content)
+
+    def _skill_warnings(self, compiled: CompiledSkill, started: kinds.RunStarted, tape: Tape) -> Iterator[str]:
+        """Yield warnings about the skill of a run and its input."""
+        if compiled.skill.permissions or compiled.skill.skills:
+            yield from ungranted_requests(self._project, started, tape.content)
+        yield from missing_class_warnings(compiled.skill, compiled.settings)
+        if compiled.skill.has_open_input:
+            yield from unknown_field_warnings(msgspec.json.decode(tape.content(started.input.hash)), compiled.skill)
 
     def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
         """Return a compiler for a run whose copies may not be in the journal yet."""

@@ -15,6 +15,7 @@ from reyn.kernel.conversations import memory_error, memory_of
 from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import post_reply
+from reyn.runtime.agent_host import abort_turns
 from reyn.runtime.base import RuntimeBase
 
 if TYPE_CHECKING:
@@ -168,10 +169,8 @@ class RunMessages(RuntimeBase):
             raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to abort.")
         self._project.journal.post(row.run_id, AbortTurn(reason, self._project.scrub(partial)))
         self._executor.polling.notify(row.run_id)
-        for child in descendants(self._project.journal, row.run_id):
-            if child.status not in ENDED:
-                self._project.journal.post(child.run_id, Cancel(reason))
-                self._executor.polling.notify(child.run_id)
+        journal = self._project.journal
+        abort_turns(journal, self._executor.polling, descendants(journal, row.run_id), reason)
 
     def remember(self, run: str, text: str) -> None:
         """Add a text to the memory of a conversation. Every later prompt contains it, also after a compaction.
@@ -210,7 +209,8 @@ class RunMessages(RuntimeBase):
         state, value = self._project.reader.state(row.run_id), self._project.scrub(text)
         if state.phase not in state.conversations:
             raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
-        if error := memory_error(memory_of(state, state.phase), action, value):
+        size = self._project.reader.conversation_size(state)
+        if error := memory_error(memory_of(state, state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
         self._project.journal.post(row.run_id, ChangeMemory(action, value))
         self._executor.polling.notify(row.run_id)

@@ -117,7 +117,7 @@ class Explainer:
         requests = [*self._requests(skill, name, ())]
         for sub_skill in skill.skills.values():
             requests += self._requests(sub_skill, sub_skill.name, (skill.permissions,))
-        names = {skill.name, *(one.name for one in skill.skills.values())}
+        names = {skill.name, *(sub_skill_.name for sub_skill_ in skill.skills.values())}
         rules = [rule for rule in self._policy.rules if not rule.skills or names & {*rule.skills}]
         return PermissionReport(
             skill.name,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.models import Model
     from reyn.ops import Op, OpTable
+    from reyn.ops.trial import TrialReport
     from reyn.permissions import Policy
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import Skill
@@ -136,12 +138,13 @@ class Project:
             self.mcp: Connections = base.mcp
             self._own_ops = base.ops.overlaid(*ops)
         else:
-            setup = OpSetup(config, self.secret_for, self.library, self._findings_of, self.load)
+            setup = OpSetup(config, self.secret_for, self.library, self._findings_of, self.load, self.try_cases)
             self.mcp = Connections(root)
             self._own_ops = with_mcp_tools(standard_ops().with_ops(*ops).set_up(setup), self.mcp, setup, root)
         self._cached_reader: RunReader | None = None
         self._checked_skills: list[Skill] = []
         self._pinned_settings: tuple[RunSettings, Blob] | None = None
+        self._trials: Any = None
         self._has_learned = False
         self._has_learned_keys = False
 
@@ -382,7 +385,18 @@ class Project:
         return read_summaries(self.root, self.roster.scrub) if uses_handoffs(skill, settings) else None
 
     def _findings_of(self, folder: Path) -> list[Finding]:
-        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox)
+        classes = {*self.config.models, *self.trust.ignored_models}
+        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox, classes)
+
+    def try_cases(self, folder: Path) -> TrialReport:
+        """Run the cases of the skill in a folder with their scripted answers; nothing outside is changed."""
+        if self._base is not None:
+            return self._base.try_cases(folder)
+        if self._trials is None:
+            # `trials` is built on this module: it opens a project of its own for each case.
+            self._trials = import_module("reyn.runtime.trials").Trials(self)
+        report: TrialReport = self._trials.run(folder)
+        return report
 
     # -- models ---------------------------------------------------------------------------------------
 

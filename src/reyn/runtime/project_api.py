@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from reyn.journal import Approval, Journal
     from reyn.kernel.runtime_types import People
     from reyn.models.listing import ModelStatus
-    from reyn.ops import OpTable
+    from reyn.ops import OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
+    from reyn.ops.trial import TrialReport
     from reyn.permissions.trust import ProjectTrust
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
@@ -87,6 +88,15 @@ class ProjectApi(RuntimeBase):
         """Load and check the skill of a conversation with an agent."""
         return self._project.agent_skill(agent)
 
+    def overviews(self, skill: Skill, message: str = "") -> dict[str, Overview]:
+        """Return what the ops of a conversation can act on, by op kind, as its first prompt would show it.
+
+        Args:
+            skill: The skill of the conversation.
+            message: What the user says. If not everything fits the prompt, what matches it best comes first.
+        """
+        return self._executor.op_performer.overviews(skill, self._project.config.sizes, message)
+
     def new_run_id(self) -> str:
         """Return an id that no run has."""
         return self._project.ids.new()
@@ -94,6 +104,17 @@ class ProjectApi(RuntimeBase):
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path."""
         return self._project.load(skill)
+
+    def try_cases(self, skill: str) -> TrialReport:
+        """Run the cases of a skill with their scripted answers, in memory and without effects outside.
+
+        Args:
+            skill: Name or path of the skill.
+
+        Raises:
+            SkillNotFound: There is no such skill.
+        """
+        return self._project.try_cases(self._project.library.find(skill))
 
     def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
         """Return the frame that the model sees first in a run with this input. Records nothing.
@@ -194,9 +215,9 @@ class ProjectApi(RuntimeBase):
         settings = self._project.config.mcp.servers.get(server)
         if settings is None:
             known = ", ".join(f"`{name}`" for name in self._project.config.mcp.servers) or "none"
-            note = " It may need trust." if self._project.trust.ignored else ""
+            note = "; it may need trust" if self._project.trust.ignored else ""
             hint = "Trust the project, if the server is in its configuration." if note else None
-            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}.{note}", hint=hint)
+            raise McpServerUnknown(f"no MCP server `{server}`; configured: {known}{note}", hint=hint)
         credentials = {}
         for text in (*settings.env.values(), *settings.headers.values()):
             if text.startswith("secret://"):

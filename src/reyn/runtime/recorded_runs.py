@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import ENDED
+from reyn.kernel.budgets import budgeted_run, runs_above
 from reyn.kernel.conversations import memory_of
 from reyn.kernel.run_state import fold
 from reyn.runs.archive import ImportLimits, read_archive
@@ -16,7 +17,7 @@ from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.prune import PruneReport, delete_runs, prune
 from reyn.runs.questions import open_question, question_text
-from reyn.runs.usage import usage_report
+from reyn.runs.usage import BudgetStatus, run_budgets, usage_report
 from reyn.runtime.base import RuntimeBase
 from reyn.runtime.executor import ungranted_requests
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Event, RunRow, Status
+    from reyn.kernel.conversations import ConversationSize
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
     from reyn.kernel.snapshot import RunState
     from reyn.runs.diff import DiffReport
@@ -98,6 +100,10 @@ class RecordedRuns(RuntimeBase):
         """Return the memory of a run's conversation, the oldest entry first."""
         state = self._project.reader.state(run)
         return memory_of(state, state.phase).entries
+
+    def conversation_size(self, run: str) -> ConversationSize:
+        """Return how large the conversation of a run is, and at which size it is compacted."""
+        return self._project.reader.conversation_size(self._project.reader.state(run))
 
     def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
@@ -241,6 +247,23 @@ class RecordedRuns(RuntimeBase):
         project = self._project
         first = project.budgets.day(since) if since is not None else ""
         return usage_report(project.existing_journal, project.budgets, by, since=first, now=project.clock.now())
+
+    def budgets(self, run: str) -> tuple[BudgetStatus, ...]:
+        """Return the limit of tokens of a run, and the budgets that its next model call draws on.
+
+        Those are the budgets of the run, of runs above it, of their skills, and of the day.
+        """
+        project = self._project
+        state = project.reader.state(run)
+        assert state.started is not None
+        settings = project.reader.compile_skill(state.started).settings
+        above = runs_above(
+            project.existing_journal, state.started, lambda started, _: project.reader.compile_skill(started).settings
+        )
+        own = budgeted_run(state, settings)
+        found = run_budgets(project.existing_journal, project.budgets, own, above, project.clock.now())
+        limit = state.raised.get("tokens", settings.limits.tokens)
+        return found if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *found)
 
     def export(self, run: str) -> Iterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""

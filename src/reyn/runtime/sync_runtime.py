@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, Journal, RunRow, Status
+    from reyn.kernel.conversations import ConversationSize
     from reyn.kernel.hooks import Hook
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResult, VerifyReport
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from reyn.kernel.sub_runs import RunScope
     from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
-    from reyn.ops import Op, OpTable
+    from reyn.ops import Op, OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
+    from reyn.ops.trial import TrialReport
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from reyn.runs.prune import PruneReport
     from reyn.runs.questions import OpenQuestion, PostedReply
     from reyn.runs.undo import UndoReport
-    from reyn.runs.usage import Grouping, UsageReport
+    from reyn.runs.usage import BudgetStatus, Grouping, UsageReport
     from reyn.runtime.messages import PostedMessage
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
@@ -311,6 +313,9 @@ class SyncRuntime:
     ) -> PruneReport:
         return self.runtime.prune(older_than=older_than, statuses=statuses, dry_run=dry_run)
 
+    def budgets(self, run: str) -> tuple[BudgetStatus, ...]:
+        return self.runtime.budgets(run)
+
     def delete(self, runs: Collection[str], *, dry_run: bool = False) -> PruneReport:
         return self.runtime.delete(runs, dry_run=dry_run)
 
@@ -368,6 +373,9 @@ class SyncRuntime:
 
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         return self.runtime.memory(run)
+
+    def conversation_size(self, run: str) -> ConversationSize:
+        return self.runtime.conversation_size(run)
 
     def transcript(self, run: str, phase: str | None = None) -> NormalizedMessageList:
         return self.runtime.transcript(run, phase)
@@ -436,11 +444,17 @@ class SyncRuntime:
     def agent_skill(self, agent: str) -> Skill:
         return self.runtime.agent_skill(agent)
 
+    def overviews(self, skill: Skill, message: str = "") -> dict[str, Overview]:
+        return self.runtime.overviews(skill, message)
+
     def new_run_id(self) -> str:
         return self.runtime.new_run_id()
 
     def load(self, skill: str) -> Skill:
         return self.runtime.load(skill)
+
+    def try_cases(self, skill: str) -> TrialReport:
+        return self.runtime.try_cases(skill)
 
     def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
         return self.runtime.first_frame(skill, input, phase=phase)

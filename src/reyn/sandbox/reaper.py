@@ -69,7 +69,7 @@ def descendants(pid: int) -> list[int]:
             children = [int(word) for word in file.read().split()]
     except OSError:
         return []
-    return children + [one for child in children for one in descendants(child)]
+    return children + [descendant for child in children for descendant in descendants(child)]
 
 
 if __name__ == "__main__":

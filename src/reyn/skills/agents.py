@@ -58,6 +58,7 @@ class AgentFrontMatter(msgspec.Struct, frozen=True):
     model: str | None = None
     model_class: str | None = None
     skills: tuple[str, ...] | None = None
+    agents: tuple[str, ...] = ()
     allowed_ops: tuple[str, ...] | None = None
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
@@ -75,6 +76,8 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
         model: The model that answers; `None` for the project's.
         model_class: The class of the model that answers, if `model` is not set.
         skills: Patterns of the names of skills that it may run; `None` allows all.
+        agents: Patterns of the names of agents that it may ask. An agent that it asks has rights of its own, so that
+            each has to be named.
         allowed_ops: Op kinds that it may use; `None` allows those of the skill `chat`.
         permissions: What it requests, as a skill does.
         required_credentials: The secrets that its ops may use.
@@ -88,6 +91,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
     model: str | None = None
     model_class: str | None = None
     skills: tuple[str, ...] | None = None
+    agents: tuple[str, ...] = ()
     allowed_ops: tuple[str, ...] | None = None
     permissions: dict[str, Any] = {}
     required_credentials: tuple[str, ...] = ()
@@ -120,20 +124,38 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
             phases={**chat.phases, entry: phase},
             graph={**chat.graph, entry: (END,)} if is_single_turn else chat.graph,
             edge_texts={} if is_single_turn else chat.edge_texts,
-            permissions={**chat.permissions, **self._memory_request(), **self.permissions},
+            permissions={
+                **chat.permissions,
+                **self._own_requests(),
+                **self._skill_request(phase.allowed_ops),
+                **self.permissions,
+            },
             required_credentials=self.required_credentials or chat.required_credentials,
         )
 
-    def _memory_request(self) -> dict[str, Any]:
+    def _own_requests(self) -> dict[str, Any]:
         scopes = {"own": [self.name, "shared"], "shared": ["shared"], "none": []}[self.memory]
-        return {"memory": scopes} if scopes else {}
+        requests = {"memory": scopes, "agent": list(self.agents)}
+        return {key: names for key, names in requests.items() if names}
+
+    @staticmethod
+    def _skill_request(ops: tuple[str, ...]) -> dict[str, Any]:
+        """Request what a skill that writes skills needs of its callers. A person still approves each of them."""
+        return {} if {"run_skill", "start_skill"}.isdisjoint(ops) else {"skill.write": True}
 
     def _ops(self, standard: tuple[str, ...]) -> tuple[str, ...]:
         ops = standard if self.allowed_ops is None else self.allowed_ops
-        return tuple(kind for kind in ops if self.memory != "none" or kind not in _MEMORY_OPS)
+        kinds = tuple(kind for kind in ops if self.memory != "none" or kind not in _MEMORY_OPS)
+        return (*kinds, _ASK) if self.agents and _ASK not in kinds else kinds
 
 
+_ASK = "ask_agent"
 _MEMORY_OPS = ("remember", "forget", "recall")
+
+
+_MAX_CACHED = 1_000
+_descriptions: dict[str, tuple[tuple[int, ...], str]] = {}
+"""What the agents whose files this process has read are for; every prompt of an agent that may ask others lists it."""
 
 
 class Agents:
@@ -152,6 +174,25 @@ class Agents:
         """Return the file of an agent; `None` if it has none."""
         found = find_path(self.folder, f"{name}.md") if is_valid_name(name) else None
         return found if found is not None and found.is_file() else None
+
+    def description(self, name: str) -> str:
+        """Return what an agent is for. A file that has not changed is not read again.
+
+        Raises:
+            AgentNotFound: There is no such agent.
+            SkillInvalid: Its file has errors.
+        """
+        path = self.path(name)
+        if path is None:
+            return self.load(name).description
+        status = path.stat()
+        stamp = (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
+        known = _descriptions.get(str(path))
+        if known is None or known[0] != stamp:
+            if len(_descriptions) >= _MAX_CACHED:
+                _descriptions.clear()
+            known = _descriptions[str(path)] = (stamp, self.load(name).description)
+        return known[1]
 
     def load(self, name: str) -> Agent:
         """Return an agent.

@@ -1,14 +1,23 @@
-"""Keys and types of front matter and of step arguments, as authors write them."""
+"""Front matter and step arguments as authors write them: keys and types, and the check of a file."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from reyn.config.values import ContextChoice
+from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
+from reyn.documents import check_keys, nearest, usable_keys
+from reyn.skills import codes
 from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES, ConversationSettings
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from reyn.documents import Document
+    from reyn.errors import Finding
+
+S = TypeVar("S", bound=msgspec.Struct)
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 OnError = Literal["fail", "skip", "empty"]
 
@@ -82,3 +91,92 @@ class IterateArguments(msgspec.Struct, frozen=True):
 
 STEP_ARGUMENTS: dict[str, type[msgspec.Struct]] = dict(STEP_TYPES) | {"iterate": IterateArguments}
 """The arguments of every step kind. Except for `iterate`, they are the fields of the step's value."""
+
+
+def read_front_matter(
+    document: Document, shape: type[S], forbidden: Mapping[str, str], *, is_older: bool
+) -> tuple[S | None, list[Finding]]:
+    """Check front matter against its struct.
+
+    Args:
+        document: The front matter.
+        shape: The struct.
+        forbidden: Keys that it must not have, with the fix for each.
+        is_older: Whether the skill has the older form, in which unknown keys are warnings and some keys are optional.
+
+    Returns:
+        The valid keys, or `None` if a required one is invalid, and every finding.
+    """
+    if is_older:
+        document = _with_default_keys(document, shape)
+    keys = document.value if isinstance(document.value, dict) else {}
+    findings = _graph_findings(document, keys.get("graph"))
+    ignore = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if findings else [])}
+    if isinstance(keys.get("context"), dict):
+        findings += _context_findings(document.part("context"))
+        ignore.add("context")
+    findings += check_keys(document, shape, codes.FRONT_MATTER, ignore=ignore)
+    for key in forbidden.keys() & keys.keys():
+        message = f"key `{key}` is not allowed in a phase"
+        findings.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
+    if is_older:
+        findings = [as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
+    usable = usable_keys(document, shape)
+    return None if usable is None else msgspec.convert(usable, shape), findings
+
+
+def _with_default_keys(document: Document, shape: type[msgspec.Struct]) -> Document:
+    """Add the keys that the older form may omit: `type`, and `name` and `input` of a phase."""
+    if not isinstance(document.value, dict):
+        return document
+    defaults: dict[str, Any] = {}
+    if shape is SkillFrontMatter:
+        defaults = {"type": "skill"}
+    elif shape is PhaseFrontMatter:
+        name = document.file.rpartition("/")[2].removesuffix(".md")
+        defaults = {"type": "phase", "name": name, "input": ""}
+    return msgspec.structs.replace(document, value=defaults | document.value)
+
+
+def _graph_findings(document: Document, graph: Any) -> list[Finding]:
+    """Report successors that are not names, and texts that are not text; the general check would only name `graph`."""
+    findings = []
+    for name, targets in graph.items() if isinstance(graph, dict) else ():
+        if isinstance(targets, dict):
+            for target, text in targets.items():
+                if not isinstance(target, str):
+                    message = f"{target!r} is not a phase name"
+                    findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name))
+                elif text is not None and not isinstance(text, str):
+                    message, fix = f"{text!r} does not say when to choose `{target}`", "write a text"
+                    findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, target, fix=fix))
+            continue
+        if not isinstance(targets, list):
+            fix = f"write `{name}: [{targets}]`" if isinstance(targets, str) else "write a list of phases"
+            message = f"the successors of `{name}` must be a list, or a mapping to when to choose each"
+            findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, fix=fix))
+            continue
+        for index, target in enumerate(targets):
+            if not isinstance(target, str):
+                message = f"{target!r} is not a phase name"
+                findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, index))
+    return findings
+
+
+def _context_findings(part: Document) -> list[Finding]:
+    """Check a `context` mapping; report each unknown handoff field at its place."""
+    findings: list[Finding] = []
+    fields = part.value.get("handoff_fields")
+    for index, name in enumerate(fields if isinstance(fields, list) else ()):
+        if name not in HANDOFF_FIELDS:
+            fix = nearest(str(name), HANDOFF_FIELDS) or f"the fields are {', '.join(HANDOFF_FIELDS)}"
+            message = f"no handoff field `{name}`"
+            findings.append(part.finding(codes.UNKNOWN_HANDOFF_FIELD, message, "handoff_fields", index, fix=fix))
+    return findings + check_keys(
+        part, HandoffSettings, codes.FRONT_MATTER, ignore=("handoff_fields",) if findings else ()
+    )
+
+
+def as_warning(finding: Finding) -> Finding:
+    """Return the finding as a warning."""
+    return msgspec.structs.replace(finding, severity="warning")

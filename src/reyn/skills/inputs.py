@@ -78,7 +78,7 @@ def _check(artifact: dict[str, Any], node: str, inputs: tuple[ArtifactType, ...]
             f"the input is {text}of type `{artifact['type']}`; phase `{node}` accepts `{_type_names(inputs)}`",
             hint=_hint(inputs),
         )
-    member = next(one for one in inputs if one.name == artifact["type"])
+    member = next(candidate for candidate in inputs if candidate.name == artifact["type"])
     if error := _data_error(artifact["data"], member, strict=strict):
         raise InputInvalid(
             f"the input is not a valid `{artifact['type']}`: {error}", hint=_hint((member,), artifact["data"])
@@ -113,7 +113,14 @@ def unknown_field_warnings(artifact: dict[str, Any], skill: Skill, node: str | N
 
     A schema without `additionalProperties: false` accepts such a field, and the value is lost if it is a typo.
     """
-    member = next((one for one in skill.inputs_of(node or skill.entry) if one.name == artifact["type"]), None)
+    member = next(
+        (
+            artifact_type
+            for artifact_type in skill.inputs_of(node or skill.entry)
+            if artifact_type.name == artifact["type"]
+        ),
+        None,
+    )
     return tuple(
         f"the input has the field `{name}`, which `{artifact['type']}` does not declare; {guess}"
         for name, guess in (_typos(artifact["data"], member) if member is not None else ())

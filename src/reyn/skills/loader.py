@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
-from reyn.documents import check_keys, nearest, usable_keys
+from reyn.documents import nearest
 from reyn.errors import Finding, SkillError, SkillInvalid
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import codes
@@ -19,7 +18,14 @@ from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.dialect import IMPLIED_PERMISSIONS
 from reyn.skills.flow import enrich
 from reyn.skills.folder import SkillFolder
-from reyn.skills.front_matter import FORBIDDEN_IN_PHASE, PhaseFrontMatter, PostprocessorSection, SkillFrontMatter
+from reyn.skills.front_matter import (
+    FORBIDDEN_IN_PHASE,
+    PhaseFrontMatter,
+    PostprocessorSection,
+    SkillFrontMatter,
+    as_warning,
+    read_front_matter,
+)
 from reyn.skills.graph import dead_ends, reachable
 from reyn.skills.modules import Modules
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
@@ -265,8 +271,11 @@ class _Loader:
                 if is_skill_node(target) and skill_of(target) not in skill.skills:
                     continue
                 accepted = (skill.final_output,) if target == END else skill.inputs_of(target)
-                if not any((result.name, result.schema) == (one.name, one.schema) for one in accepted):
-                    names = " | ".join(one.name for one in accepted)
+                if not any(
+                    (result.name, result.schema) == (artifact_type.name, artifact_type.schema)
+                    for artifact_type in accepted
+                ):
+                    names = " | ".join(artifact_type.name for artifact_type in accepted)
                     message = f"`{node}` returns `{result.name}`, but `{target}` takes `{names}`"
                     self._report(document, codes.TYPE_MISMATCH, message, "graph", node)
 
@@ -357,7 +366,7 @@ class _Loader:
         part = document.part(*path)
         parsed, findings = parse_steps(part)
         if self.folder.is_older:
-            findings = [_as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
+            findings = [as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
         self.own_findings += findings
         steps = {index: self._step(part, index, step) for index, step in parsed.items()}
         if inputs:
@@ -481,36 +490,9 @@ class _Loader:
         """Check front matter against its struct; return its valid keys, or `None` if a required one is invalid."""
         if document is None:
             return None
-        if self.folder.is_older:
-            document = self._with_default_keys(document, shape)
-        keys = document.value if isinstance(document.value, dict) else {}
-        findings = _graph_findings(document, keys.get("graph"))
-        ignore = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if findings else [])}
-        if isinstance(keys.get("context"), dict):
-            findings += _context_findings(document.part("context"))
-            ignore.add("context")
-        findings += check_keys(document, shape, codes.FRONT_MATTER, ignore=ignore)
-        for key in forbidden.keys() & keys.keys():
-            message = f"key `{key}` is not allowed in a phase"
-            findings.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
-        if self.folder.is_older:
-            findings = [_as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
+        front, findings = read_front_matter(document, shape, forbidden, is_older=self.folder.is_older)
         self.own_findings += findings
-        usable = usable_keys(document, shape)
-        return None if usable is None else msgspec.convert(usable, shape)
-
-    @staticmethod
-    def _with_default_keys(document: Document, shape: type[msgspec.Struct]) -> Document:
-        """Add the keys that the older form may omit: `type`, and `name` and `input` of a phase."""
-        if not isinstance(document.value, dict):
-            return document
-        defaults: dict[str, Any] = {}
-        if shape is SkillFrontMatter:
-            defaults = {"type": "skill"}
-        elif shape is PhaseFrontMatter:
-            name = document.file.rpartition("/")[2].removesuffix(".md")
-            defaults = {"type": "phase", "name": name, "input": ""}
-        return msgspec.structs.replace(document, value=defaults | document.value)
+        return front
 
     def _report(
         self,
@@ -530,49 +512,6 @@ def _unsafe_calls(permissions: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("mode") == "unsafe":
             yield str(entry.get("module")), str(entry.get("function"))
-
-
-def _graph_findings(document: Document, graph: Any) -> list[Finding]:
-    """Report successors that are not names, and texts that are not text; the general check would only name `graph`."""
-    findings = []
-    for name, targets in graph.items() if isinstance(graph, dict) else ():
-        if isinstance(targets, dict):
-            for target, text in targets.items():
-                if not isinstance(target, str):
-                    message = f"{target!r} is not a phase name"
-                    findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name))
-                elif text is not None and not isinstance(text, str):
-                    message, fix = f"{text!r} does not say when to choose `{target}`", "write a text"
-                    findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, target, fix=fix))
-            continue
-        if not isinstance(targets, list):
-            fix = f"write `{name}: [{targets}]`" if isinstance(targets, str) else "write a list of phases"
-            message = f"the successors of `{name}` must be a list, or a mapping to when to choose each"
-            findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, fix=fix))
-            continue
-        for index, target in enumerate(targets):
-            if not isinstance(target, str):
-                message = f"{target!r} is not a phase name"
-                findings.append(document.finding(codes.WRONG_VALUE, message, "graph", name, index))
-    return findings
-
-
-def _context_findings(part: Document) -> list[Finding]:
-    """Check a `context` mapping; report each unknown handoff field at its place."""
-    findings: list[Finding] = []
-    fields = part.value.get("handoff_fields")
-    for index, name in enumerate(fields if isinstance(fields, list) else ()):
-        if name not in HANDOFF_FIELDS:
-            fix = nearest(str(name), HANDOFF_FIELDS) or f"the fields are {', '.join(HANDOFF_FIELDS)}"
-            message = f"no handoff field `{name}`"
-            findings.append(part.finding(codes.UNKNOWN_HANDOFF_FIELD, message, "handoff_fields", index, fix=fix))
-    return findings + check_keys(
-        part, HandoffSettings, codes.FRONT_MATTER, ignore=("handoff_fields",) if findings else ()
-    )
-
-
-def _as_warning(finding: Finding) -> Finding:
-    return msgspec.structs.replace(finding, severity="warning")
 
 
 def _conversation(value: bool | ConversationSettings) -> ConversationSettings | None:

@@ -58,6 +58,10 @@ def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
         findings += _check_schema(arguments, _SCHEMA_KEYS[kind])
     if usable is None:
         return None, findings
+    if usable.get("on_error") == "result" and kind != "run_op":
+        message = f"`on_error: result` needs the result of an op; `{kind}` has none"
+        fix = "write `fail`, `skip` or `empty`"
+        return None, [*findings, arguments.finding(BAD_STEP, message, "on_error", fix=fix)]
     if kind == "iterate":
         inner, inner_findings = _parse(arguments.part("apply"))
         findings += inner_findings

@@ -43,11 +43,12 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_fi
 
     Attributes:
         into: The path at which the result is bound.
-        on_error: `fail` fails the visit, `skip` leaves the artifact unchanged, `empty` binds `null`.
+        on_error: `fail` fails the visit, `skip` leaves the artifact unchanged, `empty` binds `null`. `result`,
+            of `run_op` alone, binds the result of an op that failed or was denied like any other.
     """
 
     into: str | None = None
-    on_error: Literal["fail", "skip", "empty"] = "fail"
+    on_error: Literal["fail", "skip", "empty", "result"] = "fail"
 
 
 class RunSkill(Step, frozen=True, tag="run_skill"):
@@ -196,14 +197,20 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     def op_kinds(self) -> frozenset[str]:
         """The op kinds that the skill or one of its sub-skills may use."""
         kinds: set[str] = set()
-        for one in (self, *self.skills.values()):
-            lists = [phase.preprocessor for phase in one.phases.values()]
-            lists += [one.postprocessor.steps] if one.postprocessor else []
+        for skill in (self, *self.skills.values()):
+            lists = [phase.preprocessor for phase in skill.phases.values()]
+            lists += [skill.postprocessor.steps] if skill.postprocessor else []
             steps = [step.apply if isinstance(step, Iterate) else step for steps in lists for step in steps]
-            kinds |= {kind for phase in one.phases.values() for kind in phase.allowed_ops}
+            kinds |= {kind for phase in skill.phases.values() for kind in phase.allowed_ops}
             kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
             kinds |= {"python" for step in steps if isinstance(step, PythonCall)}
         return frozenset(kinds)
+
+    @cached_property
+    def has_open_input(self) -> bool:
+        """Whether an input of the skill may have fields that its type does not declare."""
+        schemas = [artifact.schema for artifact in self.entry_inputs]
+        return not all(isinstance(one, dict) and one.get("additionalProperties") is False for one in schemas)
 
     @property
     def final_output_schema(self) -> Schema:

@@ -31,9 +31,11 @@ PERMISSIONS = (
     PermissionKey("file.write", "Write files outside the default zone."),
     PermissionKey("shell", "Run shell commands.", binds_arguments=True),
     PermissionKey("exec", "Run programs in the sandbox.", binds_arguments=True),
+    PermissionKey("agent", "Ask other agents, which have rights of their own.", is_granted=True),
     PermissionKey("memory", "Remember in files, beyond a conversation.", is_granted=True),
     PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
     PermissionKey("python", "Run the skill's own Python functions."),
+    PermissionKey("skill.write", "Write skills below `reyn/local/`.", is_asked=True),
     PermissionKey("tool", "Use ops that a package or the calling program adds."),
     PermissionKey("web", "Fetch from the web.", is_asked=True),
 )

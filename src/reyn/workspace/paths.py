@@ -24,6 +24,7 @@ _MAX_PATH_BYTES = 4_000
 _MAX_NAME_BYTES = 255
 MAX_DEPTH = 100
 """The number of names in a path. Every op opens and checks each of them."""
+_MAX_LOCATED = 1_000
 _MAX_SHORT = 100
 """A path of so many ASCII characters is within every limit."""
 
@@ -61,6 +62,11 @@ class Roots(msgspec.Struct, frozen=True, dict=True):
     def hidden_texts(self) -> tuple[str, ...]:
         """The state directory and the other hidden folders."""
         return tuple(os.fspath(path) for path in (self.state, *self.hidden))
+
+    @cached_property
+    def located(self) -> dict[tuple[str, str], Location]:
+        """Recent locations, by the path and where its symlinks led: an op finds its file more than once."""
+        return {}
 
     @cached_property
     def bases(self) -> _Bases:
@@ -127,13 +133,21 @@ def locate(text: str, roots: Roots) -> Location:
     """
     _check(text)
     bases = roots.bases
-    if text.startswith(WORKSPACE):
+    is_own = text.startswith(WORKSPACE)
+    if is_own:
         inside = text.removeprefix(WORKSPACE).lstrip("/")
-        location = _in_workspace(_real(bases.workspace, inside), bases, text)
+        target = _real(bases.workspace, inside)
     else:
-        location = _in_project(_real(bases.project, text), bases, text)
-    if len(location.parts) > MAX_DEPTH:
-        raise PathInvalid(f"the path leads more than {MAX_DEPTH} folders deep")
+        target = _real(bases.project, text)
+    known = roots.located
+    location = known.get((text, target))
+    if location is None:
+        location = (_in_workspace if is_own else _in_project)(target, bases, text)
+        if len(location.parts) > MAX_DEPTH:
+            raise PathInvalid(f"the path leads more than {MAX_DEPTH} folders deep")
+        if len(known) >= _MAX_LOCATED:
+            known.clear()
+        known[text, target] = location
     return location
 
 
@@ -184,9 +198,10 @@ def _real(base: str, text: str) -> str:
     symlinks or special components.
     """
     path = base.rstrip("/")
-    if not _SPECIAL_NAMES.isdisjoint(text.split("/")):  # an absolute path begins with an empty name
+    names = text.split("/")
+    if not _SPECIAL_NAMES.isdisjoint(names):  # an absolute path begins with an empty name
         return _resolve_links(os.path.join(base, text))  # noqa: PTH118 (`Path` would normalise `..`)
-    for name in text.split("/"):
+    for name in names:
         path = f"{path}/{name}"
         try:
             if stat.S_ISLNK(os.lstat(path).st_mode):

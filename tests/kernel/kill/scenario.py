@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +46,8 @@ ANSWER = "yes, go on"
 USAGE = Usage(100, 20)
 MAX_ATTEMPTS = 20
 """How often the operator continues a run before it counts as stuck."""
+KILL_STEP = 1 if os.environ.get("KILL_EVERYWHERE") else 7
+"""`make chaos` kills at every point; the default run at one point in seven."""
 JOURNAL = ("journal.db", "journal.db-wal", "journal.db-shm", "checkpoint.lock", "locks")
 
 
@@ -127,7 +131,6 @@ class Scenario:
         self.clock: Clock = SystemClock()
         self.fails_at = ""
         self.points: list[str] = []
-        self.seconds = 0.0
         self.expected: Outcome | None = None
         self.changes: set[tuple[str, str]] = set()
 
@@ -208,11 +211,11 @@ class Scenario:
         asyncio.run(self.execute(points))
         self.points, self.expected = points.reached, self._outcome()
         self.changes = set(changes_in(self.ledger.read()))
-        self.seconds = self._time_once_warm()
         return self.points
 
-    def _time_once_warm(self) -> float:
-        """Return the duration of an execution in a forked process; the first one in a process takes much longer."""
+    @cached_property
+    def seconds(self) -> float:
+        """The duration of an execution in a forked process; the first one in a process takes much longer."""
         self.reset()
         began = time.monotonic()
         assert self.execute_in_child() == 0
@@ -282,14 +285,19 @@ class Scenario:
         return self.resume(kills=1)
 
     def kill_everywhere(self, share: int = 0, of: int = 1) -> dict[str, list[str]]:
-        """Kill at every point, or at every `of`-th; return the violations by point."""
+        """Kill at the points of this run, or at a share of them; return the violations by point."""
         points = self.rehearse()
         assert len(points) > 20
         wrong = {"no kill at all": found} if (found := self.check(kills=0)) else {}
-        for number in range(share + 1, len(points) + 1, of):
+        for number in kill_points(points)[share::of]:
             if found := self.kill_at(number):
                 wrong[f"{number} {points[number - 1]}"] = found
         return wrong
+
+
+def kill_points(points: list[str], step: int = KILL_STEP) -> range:
+    """Return the numbers of the points at which this run of the tests kills."""
+    return range(1, len(points) + 1, min(step, KILL_STEP))
 
 
 def tree_of(root: Path) -> dict[str, tuple[int, bytes | None]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -11,24 +10,21 @@ import pytest
 
 from reyn.testing.crash import KILLED
 from tests.chaos.random_kills import kill_at_random
-from tests.kernel.kill.scenario import Scenario
+from tests.kernel.kill.scenario import KILL_STEP, Scenario
 from tests.kernel.kill.scenarios import ACTING, PLAIN, rejected_and_looping, rolled_back, stopping_sub_runs, sub_runs
 
-SHARES = {sub_runs: 8, stopping_sub_runs: 7, rolled_back: 4}
+SHARES = {sub_runs: 8, stopping_sub_runs: 7, rolled_back: 4} if KILL_STEP == 1 else {}
+"""The number of tests among which the kills of a long scenario are divided, so that processes share them."""
 EVERYWHERE = [
-    pytest.param(make, share, SHARES.get(make, 3), id=f"{make.__name__}-{share + 1}")
+    pytest.param(make, share, SHARES.get(make, 1), id=f"{make.__name__}-{share + 1}")
     for make in (*ACTING, *PLAIN)
-    for share in range(SHARES.get(make, 3))
+    for share in range(SHARES.get(make, 1))
 ]
-
-
-THINNED = 1 if os.environ.get("KILL_EVERYWHERE") else 5
-"""`make chaos` kills at every point; the default run at one point in five."""
 
 
 @pytest.mark.parametrize(("make", "share", "of"), EVERYWHERE)
 def test_a_kill_at_any_point_loses_nothing(arena: Path, make: Callable[[Path], Scenario], share: int, of: int):
-    assert make(arena / "project").kill_everywhere(share, of * THINNED) == {}
+    assert make(arena / "project").kill_everywhere(share, of) == {}
 
 
 @pytest.mark.parametrize("make", [rejected_and_looping, rolled_back, sub_runs])
@@ -36,7 +32,7 @@ def test_a_kill_during_the_resume_loses_nothing(arena: Path, make: Callable[[Pat
     scenario = make(arena / "project")
     count = len(scenario.rehearse())
     chance = random.Random(7)
-    for _ in range(30):
+    for _ in range(30 if KILL_STEP == 1 else 10):
         scenario.reset()
         kills = 0
         for at in (chance.randrange(1, count), chance.randrange(1, count // 2), chance.randrange(1, count // 2)):

@@ -15,7 +15,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.sandbox.backends import BACKENDS, Backend
 from reyn.testing.crash import KILLED
-from tests.kernel.kill.scenario import Scenario
+from tests.kernel.kill.scenario import Scenario, kill_points
 from tests.kernel.kill.scenarios import RUN, executing, writing_program
 from tests.kernel.kill.test_unsafe import resume
 from tests.sandbox.test_escapes import survivors, usable
@@ -25,9 +25,8 @@ needs_processes = pytest.mark.skipif(all(backend.problem for backend in BACKENDS
 
 
 @needs_processes
-@pytest.mark.parametrize("share", range(2))
-def test_steps_and_reading_programs_are_repeated_after_a_kill(arena: Path, share: int):
-    assert executing(arena / "project").kill_everywhere(share, 2) == {}
+def test_steps_and_reading_programs_are_repeated_after_a_kill(arena: Path):
+    assert executing(arena / "project").kill_everywhere() == {}
 
 
 @needs_processes
@@ -35,7 +34,7 @@ def test_a_writing_program_is_never_repeated_without_asking(arena: Path):
     scenario = writing_program(arena / "project")
     points = scenario.rehearse()
     asked = 0
-    for number in range(1, len(points) + 1):
+    for number in kill_points(points, 3):
         scenario.reset()
         assert scenario.execute_in_child(kill_at=number) == KILLED
         result = resume(scenario)

@@ -12,10 +12,12 @@ from reyn import RunResult
 from reyn.errors import QuestionUnknown
 from reyn.journal import decode, kinds
 from reyn.testing.crash import KILLED, Failpoints, in_child
-from tests.kernel.kill.scenario import Scenario
+from tests.kernel.kill.scenario import KILL_STEP, Scenario, kill_points
 from tests.kernel.kill.scenarios import RUN, SENT, unsafe, unsafe_after_a_question, unsafe_in_a_sub_run
 
 NAME = Path(SENT).name
+STEP = min(KILL_STEP, 3)
+"""The window between intent and outcome is short, so the default run kills at one point in three."""
 DOUBTFUL: dict[str, list[int]] = {}
 
 
@@ -69,10 +71,10 @@ def outcome(scenario: Scenario) -> kinds.OpCompleted:
 
 
 def points_with_unknown_outcome(scenario: Scenario) -> list[int]:
-    """Return the points between the durable intent of the write and its durable outcome. Determined once."""
+    """Return points between the durable intent of the write and its durable outcome. Determined once."""
     if scenario.skill not in DOUBTFUL:
         found = DOUBTFUL[scenario.skill] = []
-        for number in range(1, len(scenario.points) + 1):
+        for number in kill_points(scenario.points, STEP):
             scenario.reset()
             assert scenario.execute_in_child(kill_at=number) == KILLED
             if is_outcome_unknown(scenario):
@@ -82,7 +84,7 @@ def points_with_unknown_outcome(scenario: Scenario) -> list[int]:
 
 def test_an_unsafe_op_with_unknown_outcome_asks_the_operator_first(scenario: Scenario):
     doubts = 0
-    for number in range(1, len(scenario.points) + 1):
+    for number in kill_points(scenario.points, STEP):
         scenario.reset()
         assert scenario.execute_in_child(kill_at=number) == KILLED
         was_in_doubt, before = is_outcome_unknown(scenario), changes(scenario)
@@ -96,7 +98,7 @@ def test_an_unsafe_op_with_unknown_outcome_asks_the_operator_first(scenario: Sce
         assert NAME in result.question.message
         assert changes(scenario) == before
         assert resume(scenario) == result  # asking again changes nothing
-    assert doubts > 15
+    assert doubts > 15 // STEP
 
 
 @pytest.mark.parametrize("resolution", ["again", "done", "failed"])
@@ -121,7 +123,7 @@ def test_the_operators_resolution_is_applied(scenario: Scenario, resolution: str
 def test_a_kill_during_the_second_attempt_asks_again(scenario: Scenario):
     middle = points_with_unknown_outcome(scenario)[0]
     asked = set()
-    for number in range(1, len(scenario.points)):
+    for number in range(1, len(scenario.points), STEP):
         scenario.reset()
         scenario.execute_in_child(kill_at=middle)
         resume(scenario)
@@ -142,7 +144,7 @@ def test_a_kill_during_the_second_attempt_asks_again(scenario: Scenario):
 def test_the_question_of_a_sub_run_reaches_its_parent(arena: Path):
     scenario = unsafe_in_a_sub_run(arena / "unsafe")
     scenario.rehearse()
-    for number in points_with_unknown_outcome(scenario)[::3]:
+    for number in points_with_unknown_outcome(scenario):
         scenario.reset()
         scenario.execute_in_child(kill_at=number)
         before, result = changes(scenario), resume(scenario)
@@ -159,7 +161,7 @@ def test_an_unsafe_op_that_asks_a_person_first_is_performed_once(arena: Path):
     calls = scenario.ops[0].calls
     scenario.rehearse()
     doubts = 0
-    for number in range(1, len(scenario.points) + 1):
+    for number in kill_points(scenario.points, STEP):
         scenario.reset()
         calls.unlink(missing_ok=True)
         assert scenario.execute_in_child(kill_at=number) == KILLED

@@ -13,7 +13,7 @@ from reyn import SyncRuntime
 from reyn.testing import ScriptedModel
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from reyn.workspace.changes import TEMPORARY
-from tests.kernel.kill.scenario import Scenario, tree_of
+from tests.kernel.kill.scenario import Scenario, kill_points, tree_of
 from tests.kernel.kill.scenarios import RUN, rolled_back, sub_runs, writing
 from tests.support import act, file, finish, write_skill
 
@@ -78,7 +78,7 @@ class Staged:
 def test_a_killed_undo_is_completed_by_the_next_one(arena: Path, make: Callable[[Path], Scenario]):
     staged = Staged(make(arena / "project"), undo)
     assert any(point.startswith("os.rename") for point in staged.points)
-    for number in range(1, len(staged.points) + 1):
+    for number in kill_points(staged.points):
         staged.kill_at(number)
 
 
@@ -86,12 +86,11 @@ def test_a_killed_fork_is_created_once_and_continues(arena: Path):
     scenario = writing(arena / "project")
     (scenario.seed / "output/log.txt").chmod(0o600)
     staged = Staged(scenario, fork)
-    for number in range(1, len(staged.points) + 1):
+    for number in kill_points(staged.points):
         staged.kill_at(number)
 
 
-@pytest.mark.parametrize("share", range(2))
-def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path, share: int):
+def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path):
     """A run that is cancelled instead of resumed leaves an intent with unknown outcome, which undo reverts.
 
     A temporary file may remain, because only the run itself would find it again.
@@ -99,7 +98,7 @@ def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path, share: int):
     scenario = writing(arena / "project")
     points = scenario.rehearse()
     before = files_of(scenario.seed)
-    for number in range(1 + share, len(points) + 1, 2):
+    for number in kill_points(points):
         scenario.reset()
         assert scenario.execute_in_child(kill_at=number) == KILLED
         with scenario.world(Failpoints()) as runtime:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from reyn.chat.items import RunReported
+from reyn.chat.items import RunProgressed, RunReported
 from reyn.errors import ReynError, RunBusy
+from reyn.journal import decode, kinds
 from reyn.runtime.background import unreported
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from reyn.chat.items import ChatItem
     from reyn.chat.services.intervention_registry import InterventionRegistry
-    from reyn.journal import RunRow
+    from reyn.journal import Event, RunRow
     from reyn.kernel.snapshot import RunState
     from reyn.runtime import OSRuntime
 
@@ -30,28 +31,53 @@ class SkillRunner:
         self._put = put
         self._questions = questions
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._skills: dict[str, str] = {}
+        self._progress: dict[str, RunProgressed] = {}
 
-    def start(self, run: str, skill: str = "") -> None:
-        """Execute a background run, unless it is being executed."""
-        self._skills[run] = skill
+    def start(self, run: str, conversation: str = "") -> None:
+        """Execute a background run, unless it is being executed.
+
+        Args:
+            run: The run.
+            conversation: The conversation that started it, if it is one with an agent that was asked.
+        """
         if run not in self._tasks or self._tasks[run].done():
-            self._tasks[run] = asyncio.ensure_future(self._execute(run))
+            self._tasks[run] = asyncio.ensure_future(self._execute(run, conversation or self._conversation))
 
     def continue_all(self, state: RunState) -> None:
-        """Execute the background runs that an earlier process left, or whose end was not reported."""
-        for run in unreported(self._runtime.journal, state):
-            self.start(run)
+        """Execute the background runs that an earlier process left, or whose end was not reported.
 
-    async def _execute(self, run: str) -> None:
+        Those of the agents that were asked are among them.
+        """
+        for run in unreported(self._runtime.journal, state):
+            self.start(run, state.run_id)
+        for thread in state.threads.values():
+            if thread.run.startswith(f"{state.run_id}.") and self._runtime.is_recorded(thread.run):
+                self.continue_all(self._runtime.state(thread.run))
+
+    async def _execute(self, run: str, conversation: str) -> None:
         try:
-            result = await self._runtime.run_background(self._conversation, run)
+            result = await self._runtime.run_background(conversation, run, listener=self._on_event)
         except RunBusy:
             return  # another process executes it, and reports its end
         except ReynError as error:
             self._put(RunReported(run, "failed", f"{error.code}: {error.message}"))
             return
+        finally:
+            self._progress.pop(run, None)
         self._put(RunReported(run, str(result.status), result.reason))
+
+    def _on_event(self, event: Event) -> None:
+        body = decode(event) if event.kind == kinds.PhaseStarted.kind else None
+        if isinstance(body, kinds.PhaseStarted) and event.run_id in self._tasks:
+            row = self._runtime.journal.find(event.run_id)
+            item = RunProgressed(event.run_id, row.skill if row is not None else "", body.phase, body.visit)
+            self._progress[event.run_id] = item
+            self._put(item)
+
+    @property
+    def progress(self) -> list[RunProgressed]:
+        """Where the runs are that this process executes."""
+        return list(self._progress.values())
 
     def rows(self) -> list[RunRow]:
         """Return the background runs that have begun, in the order in which they were started."""

@@ -5,23 +5,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.chat.services.budget_gateway import BudgetGateway
+from reyn.chat.services.compaction_controller import CompactionController
 from reyn.chat.services.memory_service import MemoryService
-from reyn.cli.output import clean, short
+from reyn.chat.services.router_host_adapter import RouterHostAdapter
+from reyn.cli.output import budget_text, charge_text, clean, short, tokens_text
 from reyn.errors import ReynError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.chat import Conversation
+    from reyn.chat.services.router_host_adapter import RouterView
     from reyn.runtime import OSRuntime
 
 COMMANDS = {
     "/help": "list the commands",
+    "/say": "TEXT: talk to the agent while a question is open",
     "/runs": "list the runs in the background",
     "/cancel": "RUN: cancel a run in the background",
     "/skills": "list the skills that the agent can run",
+    "/agents": "list the agents that the agent can ask",
     "/memory": "list what the agent remembers",
-    "/usage": "show the tokens of the conversation",
+    "/pin": "FACT: keep a fact in every prompt, whatever is summarised",
+    "/compact": "replace older messages by a summary before the next reply",
+    "/usage": "show tokens, cost, and the budgets that hold",
     "/rename": "TITLE: give the conversation a title",
     "/questions": "list the open questions",
     "/id": "show the id of the conversation",
@@ -47,7 +54,7 @@ class ChatCommands:
             try:
                 getattr(self, f"_{found[0][1:]}")(argument.strip())
             except ReynError as error:
-                self._echo(f"  ! {error.code}: {clean(error.message)}")
+                self._echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
         else:
             self._echo(f"  ! unknown command {clean(name)}; /help lists them. Begin a message with a blank to send it.")
         return False
@@ -55,6 +62,9 @@ class ChatCommands:
     def _help(self, _: str) -> None:
         for name, summary in COMMANDS.items():
             self._echo(f"  {name:<12} {summary}")
+
+    def _say(self, text: str) -> None:
+        self._conversation.post(text)
 
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []
@@ -72,26 +82,56 @@ class ChatCommands:
         self._conversation.runs.cancel(matching[0], "cancelled in the conversation")
 
     def _skills(self, _: str) -> None:
-        from reyn.skills.catalogue import Catalogue
+        for line in self._view().skills:
+            self._echo(f"  {short(line, 120)}")
 
-        for one in Catalogue(self._runtime.library, self._runtime.load):
-            self._echo(f"  {one.name}: {short(one.description, 100)}")
+    def _agents(self, _: str) -> None:
+        for line in self._view().agents or ("none; `agents` in the agent's file names those that it can ask",):
+            self._echo(f"  {short(line, 120)}")
+
+    def _view(self) -> RouterView:
+        return RouterHostAdapter(self._runtime, self._conversation.agent.name).view()
+
+    def _pin(self, fact: str) -> None:
+        if not self._is_recorded:
+            self._echo("  ! say something first: the conversation begins with your first message")
+            return
+        self._compaction.pin(fact)
+        self._echo("  pinned; /memory lists the pinned facts")
+
+    def _compact(self, _: str) -> None:
+        if not self._is_recorded:
+            self._echo("  ! there is nothing to summarise yet")
+            return
+        self._compaction.request()
+        size = self._compaction.size()
+        self._echo(f"  the {size.tokens:,} tokens of messages are summarised before the next reply")
+
+    @property
+    def _compaction(self) -> CompactionController:
+        return CompactionController(self._runtime, self._conversation.run_id)
 
     def _memory(self, _: str) -> None:
         memories = MemoryService(self._runtime.root).all()
-        for one in memories:
-            self._echo(f"  {one.path}: {short(one.description or one.error, 100)}")
+        for memory in memories:
+            self._echo(f"  {memory.path}: {short(memory.description or memory.error, 100)}")
         if self._is_recorded:
             for experience in self._runtime.memory(self._conversation.run_id):
                 self._echo(f"  {experience.id}: {short(experience.text, 100)}")
 
     def _usage(self, _: str) -> None:
-        if not self._is_recorded:
-            self._echo("  0 tokens")
-            return
         spending = BudgetGateway(self._runtime, self._conversation.run_id).spending()
-        limit = "" if spending.limit is None else f" of {spending.limit:,}"
-        self._echo(f"  {spending.usage.total:,}{limit} tokens")
+        cost = f", {charge_text(spending.charge)}" if spending.charge.calls else ""
+        self._echo(f"  {tokens_text(spending.usage)}{cost}")
+        for status in spending.budgets:
+            self._echo(f"  {budget_text(status)}")
+        if not self._is_recorded:
+            return
+        size, past = self._compaction.size(), len(self._compaction.compactions())
+        times = f", summarised {past} time{'s' if past != 1 else ''}" if past else ""
+        self._echo(f"  messages: {size.tokens:,} of {size.max_tokens:,} tokens{times}")
+        if size.pinned:
+            self._echo(f"  pinned facts: {size.pinned:,} of {size.max_pinned:,} tokens")
 
     def _rename(self, title: str) -> None:
         if not self._is_recorded:
@@ -103,6 +143,8 @@ class ChatCommands:
     def _questions(self, _: str) -> None:
         for question in self._conversation.questions:
             self._echo(f"  {question.run} {question.question.id}: {short(question.question.message, 200)}")
+        if not self._conversation.questions:
+            self._echo("  no open questions")
 
     def _id(self, _: str) -> None:
         self._echo(f"  {self._conversation.run_id}")

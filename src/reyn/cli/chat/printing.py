@@ -21,9 +21,12 @@ from reyn.chat import (
     Stopped,
 )
 from reyn.cli.output import clean, print_json, short
+from reyn.cli.people import question_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from reyn.chat.services.snapshot_journal import RecordedMessage
 
 
 class Printer(Protocol):
@@ -101,8 +104,15 @@ def printable(text: str) -> str:
     return "\n".join(clean(line).replace("\\t", "    ") for line in text.split("\n"))
 
 
+def message_line(message: RecordedMessage, length: int | None = None) -> str:
+    """Return a recorded message with its number: `2>` from the user, `2*` from a run. A reply has no number."""
+    mark = {"user": f"{message.number}>", "run": f"{message.number}*", "agent": "  "}[message.role]
+    text = message.text if length is None or len(message.text) <= length else f"{message.text[:length]}…"
+    return f"{mark} {printable(text) or '(aborted)'}"
+
+
 def describe(item: ChatItem) -> str:
-    """Describe an item in one line; empty if it has none."""
+    """Describe an item, a question with all of its lines and anything else in one line; empty if it has none."""
     match item:
         case MessageReceived(run=run) if run:
             return f"  · {clean(run)} reported"
@@ -117,7 +127,8 @@ def describe(item: ChatItem) -> str:
         case RunReported(run=run, status=status, reason=reason):
             return f"  ▪ {clean(run)} {status}{f': {short(reason, 200)}' if reason else ''}"
         case QuestionAsked(question=wait):
-            lines = [f"  ? {clean(wait.message)}"]
+            first, *others = question_lines(wait)
+            lines = [f"  ? {first}", *(f"    {line}" for line in others)]
             lines += [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
             return "\n".join(lines)
         case Restarted(reason=reason):

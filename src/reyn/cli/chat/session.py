@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reyn.chat.services.intervention_handler import InterventionHandler
+from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
 from reyn.cli.chat.lines import read_lines
-from reyn.cli.output import clean, print_next
+from reyn.cli.chat.printing import message_line
+from reyn.cli.output import charge_text, clean, print_next, short
 from reyn.errors import ChatStopped, ReynError, RunNotResumable
 from reyn.kernel.runtime_types import EXIT_CODES
 
@@ -21,12 +23,20 @@ if TYPE_CHECKING:
     from reyn.runtime import OSRuntime
 
 
+_REFRESH_SECONDS = 0.5
+"""How often the status line is drawn again while the user types nothing."""
+_MAX_PROGRESS = 3
+_MAX_RECALLED = 1_000
+"""The characters of each message that are shown when a conversation continues."""
+
+
 async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer, *, is_terminal: bool) -> int:
     """Talk until the user leaves or the conversation ends; return the exit code."""
     async with conversation:
         printing = asyncio.ensure_future(_print(conversation, printer))
         try:
             if is_terminal:
+                _print_opening(conversation, runtime)
                 await _talk_at_terminal(conversation, runtime)
             else:
                 await _talk_in_lines(conversation, runtime)
@@ -85,14 +95,25 @@ async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]
                 return
     finally:
         asked.cancel()
-        with suppress(asyncio.CancelledError):
-            await asked
+        await asyncio.wait([asked])
     for reply in replies:
         if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped | RunNotResumable):
             raise reply.exception()  # type: ignore[misc]  # it is not None
 
 
 # -- terminals ----------------------------------------------------------------------------------------
+
+
+def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
+    """Print who answers and how to leave; if the conversation continues, also its last messages."""
+    click.echo(f"{clean(conversation.agent.name)} answers. /help lists the commands, Ctrl-D leaves.")
+    if not runtime.is_recorded(conversation.run_id):
+        return
+    messages = read_messages(runtime.events(conversation.run_id), runtime.content)
+    title = runtime.state(conversation.run_id).title or conversation.run_id
+    click.echo(f"{clean(title)}: {sum(one.role != 'agent' for one in messages)} messages so far; the last:")
+    for message in messages[-2:]:
+        click.echo(message_line(message, _MAX_RECALLED))
 
 
 async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> None:
@@ -117,7 +138,8 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
         completer=ChatCompleter(runtime, COMMANDS),
         complete_while_typing=False,
         key_bindings=bindings,
-        bottom_toolbar=lambda: _status(conversation),
+        bottom_toolbar=lambda: status_text(conversation, runtime),
+        refresh_interval=_REFRESH_SECONDS,
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
@@ -148,12 +170,18 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
                 click.echo(f"  sent to the agent, because it does not answer the question: {clean(handled.reason)}")
 
 
-def _status(conversation: Conversation) -> str:
+def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
+    """Return the line below the prompt: agent, tokens, cost, what runs, and what waits for the user."""
     parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
-    if running := len(conversation.runs.in_progress):
+    row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
+    if row is not None and row.charge.currency:
+        parts.append(charge_text(row.charge))
+    parts += [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]
+    if (running := len(conversation.runs.in_progress)) > _MAX_PROGRESS:
         parts.append(f"{running} running")
     if questions := len(conversation.questions):
         parts.append(f"{questions} question{'s' if questions > 1 else ''} open")
     if conversation.is_busy:
-        parts.append("replying; Ctrl-C stops")
+        received = f" ({conversation.received:,} characters)" if conversation.received else ""
+        parts.append(f"replying{received}; Ctrl-C stops")
     return " · ".join(parts)

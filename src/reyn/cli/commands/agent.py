@@ -16,6 +16,7 @@ name: {name}
 description: What this agent is for
 # model: NAME               # default: the model of the project
 # skills: [summarize, "report_*"]   # default: all skills
+# agents: [editor]           # agents that it may ask; default: none
 # budget: {{tokens: 200000}}
 ---
 You are {name}. Write here the agent's instructions: who it is and how it answers.
@@ -79,6 +80,7 @@ def list_agents(as_json: bool) -> None:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show an agent: its instructions, and what it may use."""
+    from reyn.chat.services.router_host_adapter import RouterHostAdapter
     from reyn.skills.agents import Budget
 
     with open_existing_project() as runtime:
@@ -93,6 +95,7 @@ def show(name: str, as_json: bool) -> None:
             "about": agent.description,
             "model": agent.model or agent.model_class or "project default",
             "skills": "all" if agent.skills is None else ", ".join(agent.skills) or "none",
+            "may ask": ", ".join(line.partition(":")[0] for line in RouterHostAdapter(runtime, name).view().agents),
             "ops": ", ".join(phase.allowed_ops),
             "requests": msgspec.json.encode(skill.permissions).decode(),
             "memory": agent.memory,

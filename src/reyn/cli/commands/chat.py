@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @click.command(epilog="Example: reyn chat --continue")
 @click.argument("agent", required=False)
 @click.option("--continue", "continues", is_flag=True, help="Continue the latest conversation with AGENT.")
-@click.option("--run-id", metavar="ID", help="Id of the conversation. If it exists, continue it.")
+@click.option(
+    "--run-id", metavar="ID", help="Id of the conversation. If it exists, continue it. With --fork, the id of the copy."
+)
 @click.option("--fork", metavar="RUN@MESSAGE", help="Copy a conversation and replace message MESSAGE.")
 @model_option
 @json_option
@@ -41,8 +43,8 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
 
     --json prints one JSON object a line: messages, pieces of replies, ops, runs, questions, replies.
     """
-    if sum((continues, run_id is not None, fork is not None)) > 1:
-        raise click.UsageError("--continue, --run-id and --fork exclude each other")
+    if continues and (run_id is not None or fork is not None):
+        raise click.UsageError("--continue excludes --run-id and --fork")
     print_assumed_project()
     if sys.stdin is None:  # the caller closed it
         raise UsageError("standard input is closed", hint="Pipe messages to it: `echo hello | reyn chat`.")
@@ -55,7 +57,7 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
         if continues:
             name = _latest(runtime, agent)
         elif fork is not None:
-            name = _forked(runtime, fork)
+            name = _forked(runtime, fork, run_id)
         conversation = runtime.runtime.chat(agent, run_id=name, by=user_name(), model=model_name(model))
         printer = _printer(as_json=as_json, is_terminal=is_terminal)
         return _talk(runtime, conversation, printer, is_terminal=is_terminal)
@@ -106,7 +108,7 @@ def _latest(runtime: SyncRuntime, agent: str | None) -> str:
     return found[0].run_id
 
 
-def _forked(runtime: SyncRuntime, fork: str) -> str:
+def _forked(runtime: SyncRuntime, fork: str, run_id: str | None) -> str:
     """Fork a conversation before a message; return the id of the fork."""
     from reyn.chat.services.snapshot_journal import fork_point
 
@@ -114,5 +116,5 @@ def _forked(runtime: SyncRuntime, fork: str) -> str:
     if not run or not number.isascii() or not number.isdigit():
         raise click.UsageError(f"`{fork}` is not of the form RUN@MESSAGE, for example 20261116T120000-abc@3")
     row = runtime.find(run)
-    result: Any = runtime.fork(row.run_id, at=fork_point(runtime.events(row.run_id), int(number)))
+    result: Any = runtime.fork(row.run_id, at=fork_point(runtime.events(row.run_id), int(number)), run_id=run_id)
     return str(result.run_id)

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from reyn.cli.output import clean, json_option, print_json, print_table, reyn_command, short, time_of
 from reyn.cli.people import user_name
@@ -88,19 +89,33 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
 @click.argument("run")
 @json_option
 def show(run: str, as_json: bool) -> None:
-    """Print the messages of conversation RUN with their numbers, which `reyn chat --fork RUN@NUMBER` takes."""
+    """Print the messages of conversation RUN with their numbers, which `reyn chat --fork RUN@NUMBER` takes.
+
+    Arrows mark what the agent asked other agents, and their replies.
+    """
+    from reyn.chat.services.chain_manager import ChainManager
     from reyn.chat.services.snapshot_journal import read_messages
-    from reyn.cli.chat.printing import printable
+    from reyn.cli.chat.printing import message_line
 
     with open_existing_project() as runtime:
         row = _find(runtime, run)
         messages = read_messages(runtime.events(row.run_id), runtime.content)
+        chains = ChainManager(runtime.journal, runtime.config.agents.max_depth)
+        links, origin = chains.links(row.run_id), chains.origin(row.run_id)
     if as_json:
-        print_json(messages)
+        asks = [[link for link in links if link.number == one.number and one.role != "agent"] for one in messages]
+        pairs = zip(messages, asks, strict=True)
+        print_json([msgspec.to_builtins(one) | {"asks": msgspec.to_builtins(asked)} for one, asked in pairs])
         return
+    for ask in origin[:1]:
+        click.echo(f"asked by {clean(ask.agent)} in conversation {clean(ask.run)}")
     for message in messages:
-        mark = {"user": f"{message.number}>", "run": f"{message.number}*", "agent": "  "}[message.role]
-        click.echo(f"{mark} {printable(message.text) or '(aborted)'}")
+        click.echo(message_line(message))
+        for link in links if message.role != "agent" else ():
+            if link.number == message.number:
+                where = f" ({clean(link.conversation)})" if link.conversation else ""
+                click.echo(f"   → {clean(link.agent)}{where}: {short(link.text, _EXCERPT)}")
+                click.echo(f"   ← {link.state}: {short(link.reply, _EXCERPT)}")
 
 
 @command.command(epilog='Example: reyn chats rename tea "Which tea to buy"')

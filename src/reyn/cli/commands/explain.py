@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from reyn.cli.examples import EXAMPLES
 from reyn.cli.hints import COMMANDS, full_hint
 from reyn.cli.output import json_option, print_json, print_table
 from reyn.errors import FINDINGS, ReynError, UsageError, all_errors
@@ -38,20 +39,20 @@ def command(code: str | None, as_json: bool) -> None:
         click.echo(f"  {line}".rstrip())
     if entry["finding"]:
         click.echo(f"  as a finding: {entry['finding']}")
-    if entry["hint"]:
-        click.echo(f"  fix: {entry['hint']}")
+    click.echo(f"  fix: {entry['hint']}")
+    for number, line in enumerate(entry["examples"]):
+        click.echo(f"  {'example:' if number == 0 else '        '} {line}")
 
 
 def _entry(code: str, cls: type[ReynError] | None) -> dict[str, Any]:
     """Describe a code: an error class, a lint finding, or both. `name` is the exception class in `reyn.errors`."""
-    finding = FINDINGS.get(code, "")
+    finding, examples = FINDINGS.get(code), EXAMPLES.get(code, ())
     if cls is None:
-        entry = {"name": "finding", "exit_code": 1, "meaning": finding, "finding": ""}
-        return {
-            "code": code,
-            **entry,
-            "hint": COMMANDS.get(code, "`reyn lint SKILL` shows the line, and the fix if it is known."),
-        }
+        assert finding is not None
+        entry = {"name": "finding", "exit_code": 1, "meaning": finding.meaning, "finding": ""}
+        hint = f"{finding.fix} {COMMANDS.get(code, '`reyn lint SKILL` shows the line.')}"
+        return {"code": code, **entry, "hint": hint, "examples": examples}
     meaning, _, _ = inspect.cleandoc(cls.__doc__ or "").partition("\n\nAttributes:")
-    entry = {"name": cls.__name__, "exit_code": cls.exit_code, "meaning": meaning, "finding": finding}
-    return {"code": code, **entry, "hint": full_hint(code, cls.hint)}
+    entry = {"name": cls.__name__, "exit_code": cls.exit_code, "meaning": meaning}
+    entry["finding"] = finding.meaning if finding is not None else ""
+    return {"code": code, **entry, "hint": full_hint(code, cls.hint), "examples": examples}

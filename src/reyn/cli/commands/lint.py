@@ -56,9 +56,14 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             continue
         for file in files:
             click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)
+    # Models that need trust are configured, too.
+    classes = None if project is None else {*project.config.models, *project.trust.ignored_models}
     known_skills = [name for name, _, _ in library]
     reports = [
-        *(_Report(f.name, f.name, lint_skill(f, around, vocabulary, python)) for f, around in libraries.items()),
+        *(
+            _Report(f.name, f.name, lint_skill(f, around, vocabulary, python, classes if around is library else None))
+            for f, around in libraries.items()
+        ),
         *(_Report(f"{PREFIX}{name}", "", lint_agent(agents, name, known_skills, vocabulary)) for name in names),
     ]
     errors = sum(finding.severity == "error" for report in reports for finding in report.findings)

@@ -19,6 +19,9 @@ def command() -> None:
     """Create files from a template."""
 
 
+_INPUT = '{"type": "user_message", "data": {"text": "Please greet me."}}\n'
+
+
 @command.command("skill", epilog="Example: reyn new skill menu_line --template loop")
 @click.argument("name")
 @click.option(
@@ -38,7 +41,9 @@ def new_skill(name: str, template: str, local: bool) -> None:
     skill = TEMPLATES[template](name)
     folder = f"reyn/{'local' if local else 'project'}/{name}"
     files = {f"{folder}/{file}": text for file, text in skill.files.items()}
-    write_new_files(project_root(), {**files, f"{folder}/cases/first/answers.jsonl": skill.script})
+    case = {"answers.jsonl": skill.script, "input.json": _INPUT}
+    files |= {f"{folder}/cases/first/{file}": text for file, text in case.items()}
+    write_new_files(project_root(), files)
     click.echo(f"created {folder}")
     if is_shadowing:
         click.echo(f"note: it replaces the standard skill `{name}` in this project")

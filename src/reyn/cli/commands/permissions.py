@@ -59,16 +59,16 @@ def list_approvals(as_json: bool) -> None:
         return
     rows = [
         (
-            str(one.id),
-            short(one.skill, 40),
-            one.skill_hash[:12],
-            short(one.op, 40),
-            short(one.rule, 80),
-            short(one.by, 40),
-            time_of(one.at),
-            clean(one.run_id),
+            str(approval.id),
+            short(approval.skill, 40),
+            approval.skill_hash[:12],
+            short(approval.op, 40),
+            short(approval.rule, 80),
+            short(approval.by, 40),
+            time_of(approval.at),
+            clean(approval.run_id),
         )
-        for one in approvals
+        for approval in approvals
     ]
     print_table(("ID", "SKILL", "VERSION", "OP", "RULE", "BY", "AT", "RUN"), rows)
 
@@ -85,7 +85,7 @@ def revoke(approval_id: int | None, is_all: bool, as_json: bool) -> None:
     if (approval_id is None) != is_all:
         raise click.UsageError("expected either ID or --all")
     with open_existing_project() as runtime:
-        ids = [one.id for one in runtime.approvals()] if approval_id is None else [approval_id]
+        ids = [approval.id for approval in runtime.approvals()] if approval_id is None else [approval_id]
         for one in ids:
             runtime.revoke_approval(one)
     if as_json:

@@ -54,7 +54,7 @@ def command(run: str, as_json: bool) -> None:
     for step in steps:
         click.echo(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
     took = _took(active, row.updated - start)
-    print_result(result, took=took, unreported=timeline.unreported, files=files, action=action)
+    print_result(result, took=took, is_complete=not timeline.unreported, files=files, action=action)
 
 
 def _took(active: int, total: int) -> str:

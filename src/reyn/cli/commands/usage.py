@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from msgspec.structs import replace
 
 from reyn.cli.ages import Age
-from reyn.cli.output import clean, json_option, print_json, print_table, reyn_command
+from reyn.cli.output import budget_text, clean, json_option, print_json, print_table, reyn_command
 from reyn.cli.project import open_existing_project
 from reyn.cli.usage_plot import cost_text, to_svg, to_text
 from reyn.config.budgets import amount_text, money_text
@@ -31,15 +34,20 @@ _LOST = " (its process ended during a call, which is charged in full)"
     show_default=True,
     help="Output format.",
 )
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N highest groups, or the last N days.")
 @json_option
-def command(by: str, since: int | None, form: str, as_json: bool) -> None:
+def command(by: str, since: int | None, form: str, limit: int | None, as_json: bool) -> None:
     """Show what model calls used and cost, by day, skill, model or run, and the budgets of today.
 
     A sub-run counts for its own skill and run. Runs that were deleted since are included, imported runs are not.
-    Models that answer at once, such as scripted ones, are counted only under a budget.
+    Models that answer at once, such as scripted ones, are counted only under a budget. The total and the budgets do not
+    depend on --limit.
     """
     with open_existing_project() as runtime:
         report = runtime.usage(cast("Grouping", by), since=since)
+    hidden = max(0, len(report.rows) - limit) if limit is not None else 0
+    if hidden:
+        report = replace(report, rows=report.rows[hidden:] if by == "day" else report.rows[:limit])
     if as_json:
         print_json(
             {
@@ -58,16 +66,16 @@ def command(by: str, since: int | None, form: str, as_json: bool) -> None:
     if not report.rows:
         click.echo("nothing was charged" if since is None else "nothing was charged since then")
     elif form == "plot":
-        click.echo(to_text(report), nl=False)
+        click.echo(to_text(report, get_terminal_size().columns if sys.stdout.isatty() else None), nl=False)
     else:
         rows = [_cells(row) for row in report.rows]
-        rows += [_cells(report.total)] if len(rows) > 1 else []
+        rows += [_cells(report.total)] if len(rows) > 1 or hidden else []
         print_table((by.upper(), "CALLS", "INPUT", "CACHED", "OUTPUT", "COST"), rows)
         if report.total.assumed:
             calls = "call" if report.total.assumed == 1 else "calls"
             click.echo(f"{report.total.assumed:,} {calls} without a reported usage, charged in full")
     for status in report.budgets:
-        click.echo(f"today: {_budget_text(status)}")
+        click.echo(f"today: {budget_text(status)}")
     _print_reserved(report.reserved)
 
 
@@ -125,12 +133,3 @@ def _print_reserved(rows: tuple[ReservedRow, ...]) -> None:
             click.echo(f"    next: {resume}, or {cancel}")
     if len(rows) > _MAX_RESERVED:
         click.echo(f"reserved: {len(rows) - _MAX_RESERVED:,} more runs; --json lists all")
-
-
-def _budget_text(status: BudgetStatus) -> str:
-    def amount(value: int) -> str:
-        return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
-
-    skill = f" of skill {clean(status.skill)}" if status.skill else ""
-    held = f", {amount(status.reserved)} reserved" if status.reserved else ""
-    return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"

@@ -1,6 +1,7 @@
 """Every event kind and its data. The docstrings are published in docs/reference/events.md."""
 
 from reyn.journal.kinds import older as older
+from reyn.journal.kinds.agents import AgentAsked, AgentReplied, TaskState
 from reyn.journal.kinds.approvals import (
     ApprovalDecided,
     ApprovalRequired,
@@ -67,6 +68,7 @@ from reyn.journal.kinds.shapes import (
     MESSAGE,
     AnswerForm,
     ArtifactRef,
+    AskRef,
     AskRequest,
     CallRef,
     Change,
@@ -81,6 +83,7 @@ from reyn.journal.kinds.shapes import (
     HistoryPart,
     ImageRef,
     MemoryRequest,
+    MessageRequest,
     OpStatus,
     ParentRef,
     Part,
@@ -126,12 +129,15 @@ from reyn.journal.kinds.visit import (
 
 __all__ = [
     "MESSAGE",
+    "AgentAsked",
+    "AgentReplied",
     "AnswerForm",
     "AnswerUnwrapped",
     "ApprovalDecided",
     "ApprovalRequired",
     "ArtifactRef",
     "ArtifactStored",
+    "AskRef",
     "AskRequest",
     "BudgetRefused",
     "BudgetReserved",
@@ -174,6 +180,7 @@ __all__ = [
     "MemoryRequest",
     "MessageQueued",
     "MessageRefused",
+    "MessageRequest",
     "MessageTaken",
     "ModelQueued",
     "ModelRetried",
@@ -219,6 +226,7 @@ __all__ = [
     "SubRunCompleted",
     "SubRunStarted",
     "SubRunStopped",
+    "TaskState",
     "TokensCounted",
     "TranscriptExtended",
     "TranscriptRef",

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from reyn.journal.kinds.shapes import ContentName, Count, DerivedText, FrameMessage, Usage
+from reyn.journal.kinds.shapes import AskRef, ContentName, Count, DerivedText, FrameMessage, Usage
 from reyn.journal.registry import TEXT, Body, event
 
 _Rendered = msgspec.Meta(extra={TEXT: True})
@@ -157,7 +157,7 @@ class MessageQueued(Body, frozen=True):
 
     `text` is the message, `message` its id in the inbox, and `by` the user who sent it, if known. If the message
     reports the end of a background run, `run` is that run, `status` its status, and `usage` and `answers` count its
-    tokens and model answers.
+    tokens and model answers. If another agent sent it, `ask` says which one, and for which of its calls.
     """
 
     text: ContentName
@@ -167,6 +167,7 @@ class MessageQueued(Body, frozen=True):
     status: str = ""
     usage: Usage = Usage()
     answers: Count = 0
+    ask: AskRef | None = None
 
 
 @event("message_taken", v=1, origin="derived")

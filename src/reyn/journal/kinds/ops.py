@@ -17,6 +17,7 @@ from reyn.journal.kinds.shapes import (
     Count,
     Hash,
     MemoryRequest,
+    MessageRequest,
     OpStatus,
     PhaseArtifact,
     Question,
@@ -63,7 +64,7 @@ class OpStarted(Body, frozen=True):
     op: str = ""
     changes: tuple[Change, ...] = ()
     result: ContentName | None = None
-    request: AskRequest | RunRequest | MemoryRequest | None = None
+    request: AskRequest | RunRequest | MemoryRequest | MessageRequest | None = None
     is_untracked: bool = False
 
 

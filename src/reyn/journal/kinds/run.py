@@ -6,6 +6,7 @@ from reyn.config.values import PromptLimit
 from reyn.journal.kinds.shapes import (
     AnswerForm,
     ArtifactRef,
+    AskRef,
     Change,
     ContentName,
     Count,
@@ -34,6 +35,7 @@ class RunStarted(Body, frozen=True):
     any. `prompt_limit` is how many tokens a prompt for `model` may have, and how they are counted. `credentials` names
     the secrets that the run above may use, which bound those of a sub-run; `*` is any. `history` has the messages that
     came before in a conversation. `hooks` names the functions of the program that are called before each model call.
+    `ask` is set in a conversation that another agent opened: its first message is the run's input.
     """
 
     run_id: str
@@ -57,6 +59,7 @@ class RunStarted(Body, frozen=True):
     credentials: tuple[str, ...] | None = None
     history: tuple[HistoryPart, ...] = ()
     hooks: tuple[str, ...] = ()
+    ask: AskRef | None = None
 
 
 @event("run_forked", v=1, origin="outside", enters="running")

@@ -26,7 +26,7 @@ AnswerForm = Literal["full", "short", "tools"]
 """The form in which a model is asked to answer; `tools` is native tool calling."""
 
 
-class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """An artifact: its type, and the hash of its canonical JSON `{"data": …, "type": …}`."""
 
     type: str
@@ -48,7 +48,7 @@ class ImageRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     url: str = ""
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A piece of a message: a blob, a short text, an image, or the first `results` op results, one per line.
 
     `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
@@ -71,7 +71,7 @@ class CallRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
 
 
-class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One message to the model: the concatenation of its parts.
 
     `calls` are the native tool calls of an answer, `call_id` is the call that a message with role `tool` answers.
@@ -120,7 +120,7 @@ class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: Hash
 
 
-class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """Token usage as the model reported it.
 
     `cached_tokens` is the part of the input that a prompt cache served, `cache_write_tokens` the part that was stored
@@ -154,7 +154,7 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.input_tokens + self.output_tokens
 
 
-class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """What model calls were charged: tokens, and money in billionths of `currency`.
 
     `unpriced` counts the calls whose price is unknown or in another currency; `cost` does not include them. `assumed`
@@ -181,8 +181,19 @@ class Charge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
             self.assumed + other.assumed,
         )
 
+    def __sub__(self, other: Charge) -> Charge:
+        """What was charged since `other`; never negative."""
+        return Charge(
+            max(0, self.tokens - other.tokens),
+            max(0, self.cost - other.cost),
+            self.currency,
+            max(0, self.calls - other.calls),
+            max(0, self.unpriced - other.unpriced),
+            max(0, self.assumed - other.assumed),
+        )
 
-class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+
+class Change(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A change of one file: the hashes of its content `before` and `after`; null if the file does not exist.
 
     `mode` is the file mode before, `made` lists the folders to create.
@@ -311,6 +322,35 @@ class RunRequest(
     skill: str
     input: ContentName
     background: bool = False
+
+
+class MessageRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="message", tag_field="request"
+):
+    """A request of an op to send a message to another agent and await the reply. `text` is the hash of the message."""
+
+    agent: str
+    text: ContentName
+
+
+class AskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The origin of a message that another agent sent: the run and the call that sent it.
+
+    `agent` is the agent that asks; empty if the run is not a conversation with one. `depth` counts the agents that
+    asked one another, this message included. `answered` is the number of model answers before it, in the run that
+    asks and its ancestors.
+    """
+
+    run: str
+    call: str
+    agent: str = ""
+    depth: Count = 1
+    answered: Count = 0
+
+    @property
+    def key(self) -> str:
+        """Identifies the message among those of all runs."""
+        return f"{self.run}/{self.call}"
 
 
 class ParentRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -106,6 +106,8 @@ def _content_hash(location: Location, env: Env) -> str:
 def _arguments(call: Call, op: str) -> Arguments:
     """Return the arguments with defaults. JSON Schema accepts `3.0` as an integer, so convert floats."""
     complete = _DEFAULTS[op] | call.args
+    if float not in map(type, complete.values()):
+        return complete
     return {name: int(value) if isinstance(value, float) else value for name, value in complete.items()}
 
 

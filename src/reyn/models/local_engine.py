@@ -1,0 +1,411 @@
+"""llama.cpp in this process: load a model, and ask it for a choice, an answer, or the number of tokens of a text.
+
+The state after a prompt is reused by later calls; the state after the static part of a prompt also by later processes
+(`prompt_cache`). `local` decides what to ask for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import re
+import secrets
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
+from reyn.journal.kinds import Usage
+from reyn.models.choice_probability import Token, choice_probability, label_probabilities
+from reyn.models.prompt_cache import PromptCache
+from reyn.models.protocol import ModelAnswer
+from reyn.models.topics import Topic, similarity, topic, weighed, weighed_acts
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from reyn.errors import ModelError
+    from reyn.models.protocol import ChoicePrompt, ModelRequest, OpChoice, OutputMode
+
+_LOAD_HINT = (
+    "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
+)
+_LENGTH_HINT = "Shorten the instructions or the input, or raise the model's `context_tokens` in reyn.yaml."
+TWO_STEP_PARAMETERS = 1_000_000_000
+"""By default, models with fewer parameters decide in two steps."""
+_BATCH_TOKENS = 32
+"""Prompt tokens per batch. A call can be cancelled between batches; larger ones are not faster on a CPU."""
+REASON = "This is about "
+"""How the grammar makes a reason begin. A small model that may begin as it likes copies the first choice that it has
+read; one that has to paraphrase the input then chooses by that."""
+REASON_BEGINS = '{"reason": "' + REASON.rstrip()
+"""How an answer begins whose choice is made. The blank belongs to the next token."""
+_CHOICE_BEGINS = '{"choice": "'
+_LABEL_TOKENS = 100
+_TOPIC_BEGINS = 'One word: "'
+_TOPIC_TOKENS = 500
+MAX_LABEL_TOKENS = 64
+STREAM = {"cache_prompt": True, "stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
+_ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
+"""What a request says about the answer rather than the prompt."""
+
+
+class Choice(NamedTuple):
+    """The result of the first step.
+
+    Attributes:
+        labels: The choices on offer.
+        by_examples: The probability of each label after the examples.
+        similarities: The similarity of the input with the text of each choice; empty if it was not measured.
+        usage: What the step used.
+        replies: In a conversation with ops to choose from, the number of labels that are replies.
+    """
+
+    labels: tuple[str, ...]
+    by_examples: list[float]
+    similarities: list[float]
+    usage: Usage
+    replies: int = 0
+
+    @property
+    def label(self) -> str:
+        """The choice."""
+        return self.labels[max(range(len(self.labels)), key=self._probabilities.__getitem__)]
+
+    def op(self, request: ModelRequest) -> OpChoice | None:
+        """Return the op that the choice stands for; `None` if it is a decision."""
+        ops = request.choice_prompt.ops if request.choice_prompt else ()
+        return next((op for op in ops if op.label == self.label), None)
+
+    @property
+    def probability(self) -> float:
+        """The probability of the choice among those on offer."""
+        return max(self._probabilities)
+
+    @property
+    def _probabilities(self) -> list[float]:
+        if not self.similarities:
+            return self.by_examples
+        if self.replies:
+            return weighed_acts(self.by_examples, self.similarities, self.replies)
+        return weighed(self.by_examples, self.similarities)
+
+    def added_to(self, reply: ModelAnswer) -> ModelAnswer:
+        """Return the reply of the second step with the probability of the choice and the usage of both steps."""
+        usage = reply.usage
+        if usage is not None:
+            usage += self.usage
+        return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability, chose_first=True)
+
+
+class Engine:
+    """A loaded model. llama.cpp also opens an HTTP server on loopback; a random key protects it from other users."""
+
+    def __init__(self, path: Path, threads: int, context: int) -> None:
+        try:
+            import xllamacpp  # type: ignore[import-untyped]
+        except ImportError as error:
+            raise ModelNotInstalled(
+                "`local` models need the extra `local`", hint="pip install 'reyn[local]'"
+            ) from error
+        params = xllamacpp.CommonParams()
+        params.model.path = str(path)
+        params.n_ctx = context
+        params.n_parallel = 1
+        params.n_batch = params.n_ubatch = _BATCH_TOKENS
+        params.cpuparams.n_threads = threads
+        params.cpuparams_batch.n_threads = threads
+        params.api_keys = [secrets.token_urlsafe(32)]
+        params.hostnames = ["127.0.0.1"]
+        params.warmup = False
+        params.verbosity = 0
+        self._cache = PromptCache(path, xllamacpp.__version__)
+        params.slot_save_path = f"{self._cache.folder}/"
+        self._headers = {"Authorization": f"Bearer {params.api_keys[0]}", "Content-Type": "application/json"}
+        try:
+            self._server = xllamacpp.Server(params)
+        except Exception as error:
+            raise ModelNotInstalled(f"cannot load `{path.name}`: {error}", hint=_LOAD_HINT) from error
+        self._static_text = ""
+        self._can_begin_answers = True
+        self._topics: dict[str, Topic] = {}
+        self.parameters = self._count_parameters()
+
+    def choose(self, prompt: ChoicePrompt, labels: tuple[str, ...], cancelled: threading.Event) -> Choice:
+        """Ask for one of the labels and nothing else, then weigh the labels by the topic of the input.
+
+        The result does not depend on the temperature. If there is one label, the model is not asked.
+        """
+        if len(labels) == 1:
+            return Choice(labels, [1.0], [], Usage())
+        asked, usage = self._ask_label(
+            to_chat_messages((message.role, message.text) for message in prompt.messages), labels, cancelled
+        )
+        similarities: list[float] = []
+        if self._can_begin_answers:
+            own, used = self._topic(prompt.topic, prompt.text, cancelled)
+            usage += used
+            for texts in (*prompt.replies, *((text,) for text in prompt.topic_texts)):
+                known = [self._known_topic(prompt.topic, text, cancelled) for text in texts]
+                similarities.append(sum(similarity(own, vector) for vector, _ in known) / len(known))
+                usage = sum((used for _, used in known), usage)
+        return Choice(labels, label_probabilities(asked, labels), similarities, usage, len(prompt.replies))
+
+    def _known_topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""
+        key = f"topic\0{system}\0{text}"
+        if key in self._topics:
+            return self._topics[key], Usage()
+        if (file := self._cache.find(key)) is not None:
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                self._topics[key] = msgspec.json.decode((self._cache.folder / file).read_bytes(), type=Topic)
+                return self._topics[key], Usage()
+        self._topics[key], usage = self._topic(system, text, cancelled)
+        content = msgspec.json.encode(self._topics[key])
+        self._cache.store(key, lambda name: (self._cache.folder / name).write_bytes(content) > 0)
+        return self._topics[key], usage
+
+    def _topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        """Return the words with which the model names the topic of a text, and what the call used."""
+        messages = to_chat_messages([("system", system), ("user", text)])
+        body: dict[str, Any] = {"messages": messages, "max_tokens": 1, "temperature": 0} | STREAM
+        tokens_read = self._prepare(body, messages[:1], cancelled)
+        body["messages"] = [*messages, {"role": "assistant", "content": _TOPIC_BEGINS}]
+        answer = self._complete(body | {"logprobs": True, "top_logprobs": _TOPIC_TOKENS}, cancelled)
+        reply = answer.reply("free", tokens_read, ())
+        return topic(answer.tokens[0].alternatives if answer.tokens else {}), reply.usage or Usage()
+
+    def _ask_label(
+        self, messages: list[dict[str, str]], labels: Sequence[str], cancelled: threading.Event
+    ) -> tuple[Sequence[Token], Usage]:
+        """Ask for a label. Returns its tokens and what the call used."""
+        names = " | ".join(json.dumps(label, ensure_ascii=False) for label in labels)
+        body = {"messages": messages, "max_tokens": MAX_LABEL_TOKENS, "temperature": 0} | STREAM
+        tokens_read = self._prepare(body, messages[:-1], cancelled)
+        body |= {"logprobs": True, "top_logprobs": _LABEL_TOKENS}
+        body["grammar"] = f'root ::= {json.dumps(_CHOICE_BEGINS)} ({names}) "\\"}}"'
+        rest: dict[str, Any] = {"grammar": f'root ::= ({names}) "\\"}}"'}
+        if len({label[0] for label in labels}) == len(labels):
+            rest["max_tokens"] = 1  # the first token tells labels apart that begin with different letters
+        answer, reply = self._begun(body, _CHOICE_BEGINS, rest, tokens_read, cancelled)
+        chosen = reply.text.removeprefix(_CHOICE_BEGINS).partition('"')[0]
+        if not any(chosen and label.startswith(chosen) for label in labels):
+            raise ResponseIncomplete(f"the local model chose {chosen!r}, which is not on offer")
+        return answer.tokens_after(_CHOICE_BEGINS), reply.usage or Usage()
+
+    def _begun(
+        self,
+        body: dict[str, Any],
+        beginning: str,
+        rest: dict[str, Any],
+        tokens_read: int,
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None = None,
+        labels: tuple[str, ...] = (),
+    ) -> tuple[_AnswerCollector, ModelAnswer]:
+        """Let the model continue an answer; where its chat template does not allow that, ask for the whole.
+
+        `rest` has what the request says about the rest of the answer instead of the whole.
+        """
+        if self._can_begin_answers:
+            begun = [*body["messages"], {"role": "assistant", "content": beginning}]
+            answer = self._complete(body | rest | {"messages": begun}, cancelled, on_delta, beginning)
+            try:
+                return answer, answer.reply("grammar", tokens_read, labels)
+            except ModelBroken:
+                self._can_begin_answers = False
+        answer = self._complete(body, cancelled, on_delta)
+        return answer, answer.reply("grammar", tokens_read, labels)
+
+    def generate(
+        self,
+        body: dict[str, Any],
+        cancelled: threading.Event,
+        mode: OutputMode,
+        on_delta: Callable[[str], None] | None,
+        labels: tuple[str, ...] = (),
+        rest: str | None = None,
+    ) -> ModelAnswer:
+        """Generate an answer, and measure the probability of its choice among `labels`.
+
+        With the grammar `rest`, the answer begins with `REASON_BEGINS`, which then costs no output tokens.
+        """
+        tokens_read = self._prepare(body, body["messages"][:1], cancelled)
+        if rest is None:
+            return self._complete(body, cancelled, on_delta).reply(mode, tokens_read, labels)
+        return self._begun(body, REASON_BEGINS, {"grammar": rest}, tokens_read, cancelled, on_delta, labels)[1]
+
+    def _complete(
+        self,
+        body: dict[str, Any],
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None = None,
+        beginning: str = "",
+    ) -> _AnswerCollector:
+        """Generate. `beginning` is the text of the answer that the request already contains."""
+        if cancelled.is_set():
+            raise ResponseIncomplete("the call was cancelled")
+        answer = _AnswerCollector(cancelled, on_delta, beginning)
+        try:
+            self._server.handle_chat_completions(body, answer)
+        except Exception as error:
+            raise engine_error(f"the local model failed: {error}") from error
+        return answer
+
+    def _prepare(self, body: dict[str, Any], static: list[dict[str, str]], cancelled: threading.Event) -> int:
+        """Load the state after the static messages from memory or the cache, or read them now.
+
+        Returns:
+            The number of tokens that had to be read.
+        """
+        text = static[0]["content"] if len(static) == 1 else json.dumps(static)
+        if not static or static[0]["role"] != "system" or text == self._static_text:
+            return 0
+        self._static_text = ""
+        file = self._cache.find(text)
+        if file is not None and self._slot("restore", file):
+            self._static_text = text
+            return 0
+        unconstrained = {key: value for key, value in body.items() if key not in _ANSWER_KEYS}
+        try:
+            answer = self._complete(unconstrained | {"messages": static, "max_tokens": 1}, cancelled)
+        except ModelBroken:
+            return 0  # a chat template may require a user message; the call itself reports real errors
+        if answer.is_finished and not cancelled.is_set():
+            self._static_text = text
+            self._cache.store(text, lambda name: self._slot("save", name))
+        return answer.usage.input_tokens - answer.usage.cached_tokens if answer.usage else 0
+
+    def _count_parameters(self) -> int:
+        """Return the number of parameters of the model; a model that does not report it counts as large."""
+        connection = self._connection()
+        try:
+            connection.request("GET", "/v1/models", headers=self._headers)
+            return int(json.loads(connection.getresponse().read())["data"][0]["meta"]["n_params"])
+        except (OSError, http.client.HTTPException, ValueError, KeyError, IndexError, TypeError):
+            return TWO_STEP_PARAMETERS
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self._server.listening_address.removeprefix("http://"), timeout=60)
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of tokens of a text, without those that the chat template adds."""
+        answer = self._post("/tokenize", {"content": text})
+        try:
+            return len(msgspec.json.decode(answer or b"", type=_Tokens).tokens)
+        except msgspec.MsgspecError as error:
+            raise engine_error("the local model could not count the tokens of the prompt") from error
+
+    def _slot(self, action: str, name: str) -> bool:
+        """Save or restore the state. Returns whether it succeeded."""
+        return self._post(f"/slots/0?action={action}", {"filename": name}) is not None
+
+    def _post(self, path: str, body: dict[str, Any]) -> bytes | None:
+        """Call what only the HTTP API supports; return the answer, `None` if the call failed."""
+        connection = self._connection()
+        try:
+            connection.request("POST", path, json.dumps(body), self._headers)
+            response = connection.getresponse()
+            return response.read() if response.status == http.client.OK else None
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+
+class _Tokens(msgspec.Struct):
+    """The answer of the engine to a text: its tokens."""
+
+    tokens: list[int]
+
+
+class _AnswerCollector:
+    """Collects the chunks of an answer. Called by llama.cpp for each; returns true to stop generating."""
+
+    def __init__(self, cancelled: threading.Event, on_delta: Callable[[str], None] | None, beginning: str = "") -> None:
+        self._cancelled = cancelled
+        self._on_delta = on_delta
+        self._is_truncated = False
+        self._beginning = beginning
+        self._parts: list[str] = []
+        self.tokens: list[Token] = []
+        self.usage: Usage | None = None
+        self._error: dict[str, Any] | None = None
+        self.is_finished = False
+
+    def __call__(self, chunk: Any) -> bool:
+        if isinstance(chunk, dict):
+            self._take(chunk)
+        return self._cancelled.is_set()
+
+    def _take(self, chunk: dict[str, Any]) -> None:
+        if "error" in chunk or ("code" in chunk and "message" in chunk):
+            self._error = chunk.get("error", chunk)
+        for choice in chunk.get("choices", ()):
+            text = choice.get("delta", {}).get("content") or ""
+            for token in (choice.get("logprobs") or {}).get("content") or ():
+                others = {other["token"]: other["logprob"] for other in token["top_logprobs"]}
+                self.tokens.append(Token(token["token"], others | {token["token"]: token["logprob"]}))
+            if text and not any(self._parts):
+                text = self._beginning + text
+            self._parts.append(text)
+            if text and self._on_delta is not None:
+                self._on_delta(text)
+            self.is_finished = self.is_finished or choice.get("finish_reason") is not None
+            self._is_truncated = self._is_truncated or choice.get("finish_reason") == "length"
+        usage = chunk.get("usage")
+        if usage:
+            cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
+            self.usage = Usage(usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0), cached)
+
+    def tokens_after(self, text: str) -> list[Token]:
+        """Return the generated tokens, without those of a text with which they may begin."""
+        position, generated = 0, "".join(token.text for token in self.tokens)
+        end = len(text) if generated.startswith(text) else 0
+        rest: list[Token] = []
+        for token in self.tokens:
+            if position >= end:
+                rest.append(token)
+            position += len(token.text)
+        return rest
+
+    def reply(self, mode: OutputMode, tokens_read: int, labels: tuple[str, ...]) -> ModelAnswer:
+        """Return the reply. Tokens that `_prepare` read for this call do not count as cached."""
+        if self._error is not None:
+            message = str(self._error.get("message", self._error))
+            if self._error.get("type") == "exceed_context_size_error":
+                raise PromptTooLong(f"the prompt exceeds the context of the local model: {message}", hint=_LENGTH_HINT)
+            raise engine_error(f"the local model reported an error: {message}")
+        if not self.is_finished:
+            raise ResponseIncomplete("the local model stopped before the end of its answer")
+        usage = self.usage
+        if usage is not None:
+            usage = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - tokens_read))
+        probability = choice_probability(self.tokens, labels) if labels else None
+        return ModelAnswer("".join(self._parts), usage, mode, self._is_truncated, probability)
+
+
+def to_chat_messages(messages: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [
+        {"role": role, "content": text if role == "system" else without_control_tokens(text)} for role, text in messages
+    ]
+
+
+TEMPLATE_TOKENS = re.compile(r"<(?=\||/?s>|(?:start|end)_of_turn>|/?think>)|\[(?=/?INST\])")
+
+
+def without_control_tokens(text: str) -> str:
+    """Break up the tokens of chat templates in a text, which llama.cpp would take for the end of the message."""
+    return TEMPLATE_TOKENS.sub(lambda match: f"{match[0]}\u200b", text)
+
+
+def engine_error(message: str) -> ModelError:
+    """Classify an error of llama.cpp: a schema that it cannot convert to a grammar is known only by the message."""
+    if "schema" in message.lower() or "grammar" in message.lower():
+        return SchemaRejected(message, hint="Simplify the artifact's schema, or set the model's `mode` to `free`.")
+    return ModelBroken(message, hint="Check the model file and its settings, then try again.")

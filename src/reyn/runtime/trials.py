@@ -1,0 +1,176 @@
+"""Try a skill with its cases: runs with scripted answers, in memory and in an empty folder that is removed afterwards.
+
+A trial has no effect outside: files go to the temporary folder, programs, the web, MCP servers and ops of other
+packages are denied, and no model is called.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.config import Config
+from reyn.errors import CaseInvalid, ReynError
+from reyn.journal import MemoryJournal, decode, digest, kinds
+from reyn.kernel.runtime_types import LATER
+from reyn.models.scripted import ScriptedModel
+from reyn.ops import Denied
+from reyn.ops.trial import CaseReport, TrialReport
+from reyn.runtime.os_runtime import OSRuntime
+from reyn.runtime.project import Project
+from reyn.runtime.sync_runtime import SyncRuntime
+from reyn.skills import Library
+from reyn.skills.cases import Case, read_cases
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reyn.journal.kinds import Question
+    from reyn.kernel.runtime_types import RunResult
+    from reyn.ops import Call, Env, OpSpec, Plan
+
+SECONDS = 30.0
+"""Time for all cases of a skill. Cases that are left then count as failed."""
+_CASE_SECONDS = 10
+_MAX_KNOWN = 32
+_MAX_PROBLEMS = 5
+_MAX_CHARS = 400
+_DENIED = ("shell", "exec", "mcp", "tool", "web")
+"""Capabilities that reach outside; denied whatever the skill requests."""
+_PERMISSIONS: dict[str, Any] = {
+    **dict.fromkeys(_DENIED, "deny"),
+    "file.read": [{"allow": "./"}],
+    "file.write": [{"allow": "./"}],
+}
+_REASON = "a case executes no op with effects outside of its own folder"
+
+
+class Trials:
+    """Tries skills of one project. The result of an unchanged folder is remembered."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._known: dict[str, TrialReport] = {}
+
+    def run(self, folder: Path) -> TrialReport:
+        """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended."""
+        stamp = _fingerprint(folder)
+        if stamp not in self._known:
+            # Its own thread, because the caller may be inside an event loop.
+            with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
+                report = thread.submit(self._run, folder).result()
+            while len(self._known) >= _MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[stamp] = report
+        return self._known[stamp]
+
+    def _run(self, folder: Path) -> TrialReport:
+        end = monotonic() + SECONDS
+        reports = []
+        for case in read_cases(folder):
+            if isinstance(case, CaseInvalid):
+                reports.append(CaseReport(case.message.partition(":")[0].rpartition("/")[2], (case.message,)))
+            elif monotonic() > end:
+                reports.append(CaseReport(case.name, (f"not tried: the cases take more than {SECONDS:g} s",)))
+            else:
+                reports.append(self._try(folder, case))
+        return TrialReport(tuple(reports))
+
+    def _try(self, folder: Path, case: Case) -> CaseReport:
+        with tempfile.TemporaryDirectory(prefix="reyn-trial-", ignore_cleanup_errors=True) as scratch:
+            for path, content in case.files.items():
+                target = Path(scratch, path)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+            try:
+                with SyncRuntime(OSRuntime(self._trial_project(Path(scratch).resolve(), case))) as rt:
+                    result = rt.run(str(folder.resolve()), case.input, run_id="case")
+                    return CaseReport(case.name, tuple(_problems(case, result, rt)))
+            except ReynError as error:
+                return CaseReport(case.name, (_short(f"{error.code}: {error.message}"),))
+
+    def _trial_project(self, root: Path, case: Case) -> Project:
+        """Return a project in a temporary folder with the skills and the ops of this one."""
+        real = self._project
+        limits = {"limits": {"run_seconds": _CASE_SECONDS}}
+        config = msgspec.convert({"permissions": _PERMISSIONS, **limits}, Config)
+        config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
+        journal, model = MemoryJournal(), ScriptedModel(case.answers)
+        trial = Project(root, config, journal=journal, model=model, people=_Replies(case.replies))
+        trial.library = Library(real.root)
+        trial.secrets = real.secrets
+        specs = (spec for spec in real.ops.vocabulary.ops if spec.is_available and real.ops.is_foreign(spec.kind))
+        trial.ops = real.ops.overlaid(*(_Refused(spec) for spec in specs))
+        return trial
+
+
+class _Refused:
+    """Takes the place of an op from outside the package."""
+
+    def __init__(self, spec: OpSpec) -> None:
+        self.spec = spec
+
+    def plan(self, call: Call, env: Env) -> Denied:
+        return Denied("default: no effects in a case", _REASON)
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> dict[str, Any]:
+        return call.error(_REASON)
+
+
+class _Replies:
+    """Replies to questions from a list; after the last one, the run waits."""
+
+    def __init__(self, replies: tuple[Any, ...]) -> None:
+        self._replies = iter(replies)
+
+    async def ask(self, run_id: str, question: Question) -> Any:
+        return next(self._replies, LATER)
+
+
+def _problems(case: Case, result: RunResult, rt: SyncRuntime) -> Iterator[str]:
+    """Yield how a result differs from what the case expects, and the answers that Reyn rejected."""
+    expected = case.expected
+    found = []
+    if result.status != expected.status:
+        reason = f" ({result.reason})" if result.reason else ""
+        found.append(f"it is {result.status}{reason}, expected {expected.status}")
+    if expected.path is not None and list(result.path) != expected.path:
+        found.append(f"it visits {_names(result.path)}, expected {_names(expected.path)}")
+    if not isinstance(expected.artifact, msgspec.UnsetType) and result.artifact != expected.artifact:
+        found.append(f"it returns {_json(result.artifact)}, expected {_json(expected.artifact)}")
+    used = sum(event.kind == kinds.LlmResponded.kind for row in rt.runs() for event in rt.events(row.run_id))
+    if not found and used < len(case.answers):
+        found.append(f"it uses {used} of {len(case.answers)} answers")
+    if found:
+        errors = (decode(event) for event in rt.events(result.run_id) if event.kind == kinds.ValidationError.kind)
+        found += [
+            f"answer {one.call}: {one.path}: {one.message}" for one in errors if isinstance(one, kinds.ValidationError)
+        ]
+    return (_short(problem) for problem in found[:_MAX_PROBLEMS])
+
+
+def _names(path: Any) -> str:
+    return " → ".join(path) or "no phase"
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()[: _MAX_CHARS // 2]
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
+
+
+def _fingerprint(folder: Path) -> str:
+    """Return a digest of the contents of a folder."""
+    parts = []
+    for path in sorted(folder.rglob("*")):
+        content = digest(path.read_bytes()) if path.is_file() else ""
+        parts.append(f"{path.relative_to(folder).as_posix()}\0{content}")
+    return digest("\n".join([str(folder), *parts]).encode("utf-8", "surrogateescape"))

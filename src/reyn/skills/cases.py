@@ -1,0 +1,122 @@
+"""The cases of a skill: what a test run of it starts with, what its model answers, and what it must return.
+
+`cases/<name>/` has `input.json`, `answers.jsonl` and `expected.json`; optionally `replies.jsonl`, the replies to
+questions in order, and `files/`, files of the project that the skill finds. Cases are not part of the skill.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.documents import DocumentError, read_raw, read_text
+from reyn.errors import CaseInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CASES = "cases"
+MAX_CASES = 100
+MAX_ANSWERS = 500
+_MAX_FILES = 100
+
+Answer = dict[str, Any] | str
+
+
+class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a case must return. A part that is left out is not compared."""
+
+    status: str = "finished"
+    path: list[str] | None = None
+    artifact: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One case.
+
+    Attributes:
+        name: The name of its folder.
+        input: The input of the run.
+        answers: The answers of the model, in order.
+        expected: What the run must return.
+        replies: Replies to questions, in order.
+        files: Files of the project, by path.
+    """
+
+    name: str
+    input: Any
+    answers: tuple[Answer, ...]
+    expected: Expected = Expected()
+    replies: tuple[Any, ...] = ()
+    files: dict[str, bytes] = {}
+
+
+def read_cases(folder: Path) -> list[Case | CaseInvalid]:
+    """Return the cases of the skill in a folder, by name; an error for each that cannot be read."""
+    cases = folder / CASES
+    names = sorted(entry.name for entry in cases.iterdir() if _has_files(entry)) if cases.is_dir() else []
+    return [_read(folder, name) for name in names[:MAX_CASES]]
+
+
+def _has_files(folder: Path) -> bool:
+    """Return whether a folder is a case. A deleted one may have left an empty folder."""
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _read(folder: Path, name: str) -> Case | CaseInvalid:
+    try:
+        case = _Files(folder, name)
+        return Case(
+            name,
+            case.value("input.json", Any),
+            tuple(case.lines("answers.jsonl", Answer)),
+            case.value("expected.json", Expected) if case.has("expected.json") else Expected(),
+            tuple(case.lines("replies.jsonl", Any)) if case.has("replies.jsonl") else (),
+            case.project_files(),
+        )
+    except DocumentError as error:
+        return CaseInvalid(f"{CASES}/{name}: {error.finding.message}")
+    except CaseInvalid as error:
+        return error
+
+
+class _Files:
+    """The files of a case. Links that lead out of the skill are not followed."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._skill = folder
+        self._name = name
+        self._folder = folder / CASES / name
+
+    def has(self, file: str) -> bool:
+        return (self._folder / file).exists()
+
+    def value(self, file: str, kind: Any) -> Any:
+        return self._decoded(self._text(file), kind, file)
+
+    def lines(self, file: str, kind: Any) -> Iterator[Any]:
+        lines = [line for line in enumerate(self._text(file).split("\n"), start=1) if line[1].strip()]
+        if len(lines) > MAX_ANSWERS:
+            raise CaseInvalid(f"{CASES}/{self._name}/{file}: more than {MAX_ANSWERS} lines")
+        return (self._decoded(text, kind, f"{file}:{number}") for number, text in lines)
+
+    def project_files(self) -> dict[str, bytes]:
+        """Return the files below `files/`."""
+        root = self._folder / "files"
+        found = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else []
+        if len(found) > _MAX_FILES:
+            raise CaseInvalid(f"{CASES}/{self._name}/files: more than {_MAX_FILES} files")
+        return {path.relative_to(root).as_posix(): read_raw(path, path.name, inside=self._skill) for path in found}
+
+    def _text(self, file: str) -> str:
+        if not self.has(file):
+            raise CaseInvalid(f"{CASES}/{self._name}: `{file}` is missing")
+        return read_text(self._folder / file, file, inside=self._skill)
+
+    def _decoded(self, text: str, kind: Any, place: str) -> Any:
+        try:
+            return msgspec.json.decode(text, type=kind)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise CaseInvalid(f"{CASES}/{self._name}/{place}: {error}") from error

@@ -1,0 +1,3 @@
+import sys
+
+sys.stdout.write(str(len(sys.stdin.readlines())))

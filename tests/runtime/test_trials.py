@@ -1,0 +1,198 @@
+"""The cases of a skill run with scripted answers, in memory, and without effects outside of a temporary folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.journal import MemoryJournal
+from reyn.ops import Call, Env, OpForm, OpSpec, Plan
+from reyn.ops.trial import TrialReport
+from reyn.skills.cases import read_cases
+from reyn.testing import ScriptedModel
+from reyn.vocabulary.schemas import arguments, result
+from tests.support import act, file, finish, go, question, two_phases, write_skill
+
+NOTE = {"type": "note", "data": {"text": "in"}}
+
+
+def add_case(folder: Path, name: str, answers: list, expected: Any = None, **files: Any) -> None:
+    case = folder / "cases" / name
+    case.mkdir(parents=True, exist_ok=True)
+    (case / "input.json").write_text(json.dumps(files.pop("input", NOTE)))
+    (case / "answers.jsonl").write_text("".join(f"{json.dumps(answer)}\n" for answer in answers))
+    if expected is not None:
+        (case / "expected.json").write_text(json.dumps(expected))
+    for path, content in files.items():
+        target = case / path.replace("__", "/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
+
+
+def tried(root: Path, skill: str, **options: Any) -> TrialReport:
+    with SyncRuntime.open(root, model=ScriptedModel([]), journal=MemoryJournal(), **options) as rt:
+        return rt.try_cases(skill)
+
+
+def problems(root: Path, skill: str, **options: Any) -> str:
+    return "\n".join(tried(root, skill, **options).failures)
+
+
+def test_a_case_passes_if_the_run_returns_what_it_expects(tmp_path: Path):
+    two_phases(tmp_path)
+    expected = {"status": "finished", "path": ["first", "second"], "artifact": {"type": "note", "data": {"text": "x"}}}
+    add_case(tmp_path / "reyn/project/pair", "good", [go("second"), finish("x")], expected)
+    add_case(tmp_path / "reyn/project/pair", "brief", [go("second"), finish("x")])
+    report = tried(tmp_path, "pair")
+    assert (report.passed, report.summary) == (True, "2 of 2 cases passed")
+    assert not (tmp_path / ".reyn").exists()
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected", "problem"),
+    [
+        ([finish(), finish(), finish()], {}, "it is failed"),
+        ([finish(), finish(), finish()], {}, "$.control"),
+        ([go("second"), finish()], {"path": ["first"]}, "it visits first → second, expected first"),
+        ([go("second"), finish("a")], {"artifact": {"type": "note", "data": {"text": "b"}}}, 'expected {"type":"note"'),
+        ([go("second"), finish(), finish()], {}, "it uses 2 of 3 answers"),
+        ([go("second")], {}, "needs answer 2"),
+        ([go("second"), finish()], {"status": "aborted"}, "it is finished, expected aborted"),
+    ],
+)
+def test_a_case_that_fails_says_how(tmp_path: Path, answers: list, expected: dict, problem: str):
+    two_phases(tmp_path)
+    add_case(tmp_path / "reyn/project/pair", "bad", answers, expected)
+    assert problem in problems(tmp_path, "pair")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        ("input.json", "{", "cases/odd/input.json"),
+        ("answers.jsonl", "[]", "cases/odd/answers.jsonl:1"),
+        ("expected.json", '{"statuss": "x"}', "unknown field `statuss`"),
+        ("replies.jsonl", "nope", "cases/odd/replies.jsonl:1"),
+    ],
+)
+def test_a_broken_case_fails_and_the_others_run(tmp_path: Path, name: str, content: str, problem: str):
+    two_phases(tmp_path)
+    folder = tmp_path / "reyn/project/pair"
+    add_case(folder, "good", [go("second"), finish()])
+    add_case(folder, "odd", [go("second"), finish()])
+    (folder / "cases/odd" / name).write_text(content)
+    report = tried(tmp_path, "pair")
+    assert problem in "\n".join(report.failures)
+    assert [case.passed for case in report.cases] == [True, False]
+
+
+def test_a_case_without_an_input_says_so(tmp_path: Path):
+    two_phases(tmp_path)
+    case = tmp_path / "reyn/project/pair/cases/bare"
+    case.mkdir(parents=True)
+    (case / "answers.jsonl").write_text("")
+    assert "`input.json` is missing" in problems(tmp_path, "pair")
+
+
+def test_files_of_a_case_are_read_and_writes_stay_in_its_folder(tmp_path: Path):
+    folder = write_skill(
+        tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, skill_keys="permissions: {file.write: [reports/]}\n"
+    )
+    (tmp_path / "prices.csv").write_text("of the project")
+    ops = [
+        file("read", "prices.csv"),
+        file("write", "output/a.txt", content="a"),
+        file("write", "reports/b.txt", content="b"),
+    ]
+    decided = finish("x") | {"control_ir": ops}
+    add_case(folder, "c", [decided], files__prices_csv="x")
+    (folder / "cases/c/files/prices_csv").rename(folder / "cases/c/files/prices.csv")
+    before = sorted(tmp_path.rglob("*"))
+    assert problems(tmp_path, "s") == ""
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_questions_are_answered_from_the_case(tmp_path: Path):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
+    add_case(folder, "c", [act(question("Which?")), finish("x")], **{"replies.jsonl": '"blue"\n'})
+    assert problems(tmp_path, "s") == ""
+    (folder / "cases/c/replies.jsonl").unlink()
+    assert "it is waiting" in problems(tmp_path, "s")
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        {"kind": "sandboxed_exec", "argv": ["touch", "/tmp/owned"]},
+        {"kind": "shell", "command": "touch /tmp/owned"},
+        {"kind": "web_fetch", "url": "http://127.0.0.1:9/"},
+        {"kind": "file", "op": "write", "path": "/tmp/owned", "content": "x"},
+        {"kind": "file", "op": "read", "path": "../secret.txt"},
+    ],
+    ids=lambda op: op["kind"],
+)
+def test_a_case_has_no_effects_outside(tmp_path: Path, op: dict):
+    """Whatever the skill requests and the project grants."""
+    keys = "permissions: {exec: true, shell: true, web: true, file.write: [/tmp/], file.read: [/]}\n"
+    kind = op["kind"]
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": kind}, skill_keys=keys)
+    add_case(folder, "c", [finish("x") | {"control_ir": [op]}, finish("x")])
+    grants: dict[str, Any] = {"exec": "allow", "shell": "allow", "web": "allow", "file.write": [{"allow": "/tmp/"}]}
+    assert problems(tmp_path, "s", trust=True, allow_shell=True, permissions=grants) == ""  # the op was denied
+
+
+class Horn:
+    """An op from outside the package that needs no permission."""
+
+    form = OpForm(None, "Blow.", arguments("horn", None, {}), "unsafe", result("horn", None, {}), {"kind": "horn"})
+    spec = OpSpec("horn", "Blow.", "unsafe", forms=(form,))
+
+    def __init__(self) -> None:
+        self.blown = 0
+
+    def plan(self, call: Call, env: Env) -> Plan:
+        return Plan("free")
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> dict:
+        self.blown += 1
+        return call.ok()
+
+
+def test_ops_of_other_packages_are_not_executed(tmp_path: Path):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "horn"})
+    add_case(folder, "c", [act({"kind": "horn"}), finish("x")])
+    horn = Horn()
+    assert problems(tmp_path, "s", ops=[horn]) == ""
+    assert horn.blown == 0
+
+
+def test_sub_skills_of_the_project_run_in_a_case(tmp_path: Path):
+    two_phases(tmp_path)
+    folder = write_skill(tmp_path, "outer", {"a": ["@pair"], "@pair": ["end"]})
+    add_case(folder, "c", [go("@pair"), go("second"), finish("deep")])
+    assert problems(tmp_path, "outer") == ""
+
+
+def test_a_changed_case_is_tried_again(tmp_path: Path):
+    two_phases(tmp_path)
+    folder = tmp_path / "reyn/project/pair"
+    add_case(folder, "c", [go("second"), finish()])
+    with SyncRuntime.open(tmp_path, model=ScriptedModel([]), journal=MemoryJournal()) as rt:
+        assert rt.try_cases("pair").passed
+        add_case(folder, "c", [go("second")])
+        assert not rt.try_cases("pair").passed
+
+
+def test_a_link_out_of_the_skill_is_not_read_as_a_case(tmp_path: Path):
+    two_phases(tmp_path)
+    folder = tmp_path / "reyn/project/pair"
+    add_case(folder, "c", [go("second"), finish()])
+    (tmp_path / "outside.json").write_text(json.dumps(NOTE))
+    (folder / "cases/c/input.json").unlink()
+    (folder / "cases/c/input.json").symlink_to(tmp_path / "outside.json")
+    [broken] = read_cases(folder)
+    assert "leads out of" in str(broken)

@@ -1,0 +1,204 @@
+"""Record docs/guides/chat-session.md: a conversation at a terminal, with a kill, a resume and a fork.
+
+The commands run on a real terminal, in a temporary project, with a scripted model: the output is the same every time.
+With `--check`, compare the page instead of writing it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from terminal import Program  # noqa: E402 - it is beside this file
+
+PAGE = HERE.parent / "docs" / "guides" / "chat-session.md"
+BEGIN, END = "<!-- session {0}: written by tools/record_chat.py -->", "<!-- end of session -->"
+BUILDER = HERE.parent / "src" / "reyn" / "stdlib" / "skills" / "skill_builder" / "cases" / "approved"
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"items": {"type": "array", "items": {"type": "string"}}},
+    "required": ["items"],
+}
+FILES = {
+    "reyn.yaml": "model: scripted:answers.jsonl\n",
+    "reyn/project/packing_list/skill.md": (
+        "---\ntype: skill\nname: packing_list\ndescription: Write a packing list for a trip\nentry: pack\n"
+        "final_output: packing_list\ngraph: {pack: [end]}\n---\nPacks for a trip.\n"
+    ),
+    "reyn/project/packing_list/phases/pack.md": (
+        "---\ntype: phase\nname: pack\ninput: user_message\npreprocessor:\n  - ask_user:\n"
+        "      question: In which season do you travel?\n      suggestions: [spring, autumn]\n"
+        "      into: data.season\n---\nWrite the list.\n"
+    ),
+    "reyn/project/packing_list/artifacts/packing_list.yaml": json.dumps(_SCHEMA),
+}
+
+
+def reply(text: str) -> dict[str, Any]:
+    control = {"type": "transition", "decision": "continue", "next_phase": "converse", "confidence": 0.9}
+    return {
+        "control": control | {"reason": {"summary": "answered"}},
+        "artifact": {"type": "reply", "data": {"text": text}},
+    }
+
+
+def run_skill(skill: str, text: str) -> dict[str, Any]:
+    return {"control_ir": [{"kind": "run_skill", "skill": skill, "input": {"text": text}}]}
+
+
+def finish(artifact: str, **data: Any) -> dict[str, Any]:
+    control = {"type": "finish", "decision": "finish", "next_phase": None, "confidence": 0.9}
+    return {"control": control | {"reason": {"summary": "done"}}, "artifact": {"type": artifact, "data": data}}
+
+
+TASKS = finish("task_list", tasks=[{"task": "Book the train", "person": "Ada", "date": "Friday"}], open_points=[])
+ANSWERS = [
+    reply("Two full days. One for **Higashiyama**, one for **Arashiyama**."),
+    run_skill("packing_list", "a weekend in Kyoto"),
+    finish("packing_list", items=["raincoat", "umbrella", "walking shoes"]),
+    reply("For autumn, pack:\n\n- a raincoat\n- an umbrella\n- walking shoes"),
+    run_skill("skill_builder", "Turn the notes of a meeting into a list of tasks, each with a person and a date."),
+    *(json.loads(line) for line in BUILDER.joinpath("answers.jsonl").read_text().splitlines()),
+    reply("The skill `meeting_tasks` is ready."),
+    run_skill("meeting_tasks", "Ada books the train by Friday."),
+    TASKS,
+    reply("One task: Ada books the train by Friday."),
+    run_skill("packing_list", "the same in spring"),
+    finish("packing_list", items=["light jacket", "walking shoes"]),
+    reply("For spring, a light jacket and walking shoes."),
+]
+FORKED = [*ANSWERS[:1], reply("Then stay in Gion and skip Arashiyama.")]
+
+
+class Recording:
+    """The sessions of a page, each the text of a terminal."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._environ = {
+            key: value for key, value in os.environ.items() if not key.startswith(("REYN_", "LC_", "COLORTERM"))
+        } | {"TERM": "xterm", "NO_COLOR": "1", "PROMPT_TOOLKIT_COLOR_DEPTH": "DEPTH_1_BIT", "LANG": "C.UTF-8"}
+        self._environ |= {"HOME": str(folder), "USER": "ada"}
+        self.sessions: dict[str, str] = {}
+
+    def start(self, *arguments: str) -> Program:
+        return Program([sys.executable, "-m", "reyn", *arguments], self._folder, self._environ)
+
+    def chat(self, *arguments: str) -> Program:
+        program = self.start("chat", *arguments)
+        self.wait_for_prompt(program, "leaves.")
+        return program
+
+    def say(self, program: Program, text: str, answer: str) -> None:
+        """Type a line and wait until the answer is there and the agent waits again."""
+        program.type(f"{text}\r")
+        self.wait_for_prompt(program, answer)
+
+    @staticmethod
+    def wait_for_prompt(program: Program, text: str) -> None:
+        before = str(program.screen).count(text)
+
+        def is_idle(screen: str) -> bool:
+            lines = screen.split("\n")
+            prompts = [number for number, line in enumerate(lines) if line.rstrip() == ">"]
+            is_there = screen.count(text) > before or (not before and text in screen)
+            return is_there and bool(prompts) and "replying" not in lines[-1] and " tokens" in lines[-1]
+
+        program.wait_until(is_idle, repr(text))
+
+    def keep(self, name: str, command: str, text: str) -> None:
+        """Keep what a command printed: without the colours and reserved lines, and with ids and hashes shortened."""
+        lines = [line.rstrip() for line in text.split("\n")]
+        shown = re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip("\n"))
+        shown = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", "…", shown)
+        known = self.sessions.get(name, "")
+        self.sessions[name] = f"{known}$ {command}\n{shown}\n"
+
+
+def record() -> dict[str, str]:
+    """Hold the conversation; return the sessions by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for path, content in FILES.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(content)
+        (root / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in ANSWERS))
+        (root / "forked.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in FORKED))
+        recording = Recording(root)
+        _talk(recording)
+        return recording.sessions
+
+
+def _talk(recording: Recording) -> None:
+    chat = recording.chat("--run-id", "kyoto")
+    recording.say(chat, "How many days does Kyoto need?", "Arashiyama")
+    recording.say(chat, "What do I pack?", "In which season do you travel?")
+    recording.say(chat, "2", "walking shoes")
+    chat.type("\x04")
+    recording.keep("question", "reyn chat --run-id kyoto", chat.finish())
+
+    chat = recording.chat("--continue")
+    recording.say(chat, "Make a skill that turns meeting notes into tasks.", "approve")
+    recording.say(chat, "approve", "is ready")
+    recording.say(chat, "Use it: Ada books the train by Friday.", "One task")
+    chat.type("\x04")
+    recording.keep("build", "reyn chat --continue", chat.finish())
+
+    chat = recording.chat("--continue")
+    recording.say(chat, "And in spring?", "In which season do you travel?")
+    recording.keep("kill", "reyn chat --continue", chat.kill() + "\nKilled")
+    recording.keep("kill", "reyn runs --top", recording.start("runs", "--top").finish())
+    chat = recording.chat("--continue")
+    recording.wait_for_prompt(chat, "In which season do you travel?")
+    recording.say(chat, "1", "For spring")
+    chat.type("\x04")
+    recording.keep("resume", "reyn chat --continue", chat.finish())
+
+    arguments = ["--fork", "kyoto@2", "--run-id", "kyoto-b", "--model", "scripted:forked.jsonl"]
+    chat = recording.chat(*arguments)
+    recording.say(chat, "And if I have one day only?", "Gion")
+    chat.type("\x04")
+    recording.keep("fork", f"reyn chat {' '.join(arguments)}", chat.finish())
+
+    for command in ("verify kyoto", "replay kyoto", "verify kyoto-b", "replay kyoto-b"):
+        recording.keep("check", f"reyn {command}", recording.start(*command.split()).finish())
+
+
+def rendered(page: str, sessions: dict[str, str]) -> str:
+    """Return the page with the sessions between its markers."""
+    for name, text in sessions.items():
+        begin = BEGIN.format(name)
+        before, found, rest = page.partition(begin)
+        _, end, after = rest.partition(END)
+        if not (found and end):
+            raise SystemExit(f"{PAGE} has no markers for the session `{name}`: {begin} … {END}")
+        page = f"{before}{begin}\n\n```text\n{text}```\n\n{END}{after}"
+    return page
+
+
+def main() -> int:
+    page = PAGE.read_text(encoding="utf-8")
+    new = rendered(page, record())
+    if "--check" not in sys.argv[1:]:
+        PAGE.write_text(new, encoding="utf-8")
+        return 0
+    if new != page:
+        import difflib
+
+        old_lines, new_lines = page.splitlines(keepends=True), new.splitlines(keepends=True)
+        sys.stderr.writelines(difflib.unified_diff(old_lines, new_lines, "page", "recorded"))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
