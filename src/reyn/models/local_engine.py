@@ -146,12 +146,11 @@ class Engine:
         )
         similarities: list[float] = []
         if self._can_begin_answers:
+            groups = (*prompt.replies, *((text,) for text in prompt.topic_texts))
+            known = [[self._known_topic(prompt.topic, text, cancelled) for text in texts] for texts in groups]
             own, used = self._topic(prompt.topic, prompt.text, cancelled)
-            usage += used
-            for texts in (*prompt.replies, *((text,) for text in prompt.topic_texts)):
-                known = [self._known_topic(prompt.topic, text, cancelled) for text in texts]
-                similarities.append(sum(similarity(own, vector) for vector, _ in known) / len(known))
-                usage = sum((used for _, used in known), usage)
+            similarities = [sum(similarity(own, vector) for vector, _ in group) / len(group) for group in known]
+            usage = sum((spent for group in known for _, spent in group), usage + used)
         return Choice(labels, label_probabilities(asked, labels), similarities, usage, len(prompt.replies))
 
     def _known_topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
