@@ -18,13 +18,13 @@ from reyn.models import ModelAnswer, ModelRequest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.journal import Event
     from reyn.models.local import LocalModel
 
 HERE = Path(__file__).parent
 ItemSet = Literal["held-back", "tuning"]
 SETS: tuple[ItemSet, ...] = ("held-back", "tuning")
 AGENT = "desk"
+_OPEN = ("running", "waiting")
 _PHASE = """---
 type: phase
 name: work
@@ -60,7 +60,7 @@ class Score(NamedTuple):
         is_right: Whether that is the expected one.
         has_valid_input: Whether the skill accepted its input; `None` if the model ran none.
         has_replied: Whether the turn ended with a reply.
-        is_open: Whether the conversation waits for the next message.
+        is_open: Whether the conversation can go on with the next message.
         rejected: Number of answers that the OS rejected.
         prompt_tokens: Prompt tokens of the turn.
         output_tokens: Output tokens of the turn.
@@ -186,14 +186,9 @@ def _turn(rt: SyncRuntime, item: Item) -> Score:
         skill == item.skill,
         not runs[0].get("problem") if runs else None,
         has_replied,
-        _waits(events),
+        rt.find(run_id).status in _OPEN,
         sum(event.kind == "validation_error" for event in events),
         sum(entry.get("input_tokens", 0) for entry in usage),
         sum(entry.get("output_tokens", 0) for entry in usage),
         cpu,
     )
-
-
-def _waits(events: list[Event]) -> bool:
-    """Return whether a conversation waits for a message: it was left while it did."""
-    return any(event.kind == "wait_opened" for event in events)
