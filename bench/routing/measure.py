@@ -108,7 +108,8 @@ def make_project(root: Path, item_set: ItemSet) -> None:
     agents.mkdir(parents=True)
     front = {"type": "agent", "name": AGENT, "skills": [skill["name"] for skill in skills], "memory": "none"}
     (agents / f"{AGENT}.md").write_text(f"---\n{json.dumps(front)}\n---\n")
-    (root / "done.jsonl").write_text(json.dumps(_DONE) + "\n")
+    # A script has one answer for each that the conversation and its sub-runs have recorded.
+    (root / "done.jsonl").write_text(f"{json.dumps(_DONE)}\n" * 50)
     config = {"models": {"light": {"model": "scripted:done.jsonl"}}}
     (root / "reyn.yaml").write_text(json.dumps(config))
 
