@@ -33,7 +33,8 @@ def test_the_agent_is_offered_the_six_skills_of_a_set(tmp_path: Path, item_set):
 
 def test_a_turn_is_scored_by_what_the_model_did(tmp_path: Path):
     make_project(tmp_path, "tuning")
-    answers = [run_skill("find_recipe", ingredients="eggs"), reply("An omelette.")]
+    # The answer of the sub-run counts, too.
+    answers = [run_skill("find_recipe", ingredients="eggs"), reply("unused"), reply("An omelette.")]
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     items = [Item("What can I cook?", "find_recipe"), Item("Hello", None)]
     scores = list(turns(tmp_path, "scripted:answers.jsonl", items))
