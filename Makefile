@@ -74,7 +74,7 @@ cover: setup
 	$(BIN)/coverage report --skip-covered --fail-under=93
 	$(BIN)/coverage report --format=total --fail-under=95 --include='src/reyn/skills/*,src/reyn/lint/*'
 
-## bench: the measured targets, each beside its figure; `make bench OF=bench.small` or `OF=bench.decisions` for the small model, an hour
+## bench: the measured targets, each beside its figure; `make bench OF=bench.small`, `OF=bench.decisions` or `OF=bench.routing` for the small model, an hour
 OF ?= bench
 bench: setup
 	$(BIN)/python -m $(OF)
@@ -103,4 +103,4 @@ lock:
 
 ## clean: remove everything that can be made again
 clean:
-	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small .bench-decisions examples/*/.reyn
+	rm -rf .venv .venv-* .coverage site .mypy_cache .ruff_cache .import_linter_cache .hypothesis .bench-small .bench-decisions .bench-routing examples/*/.reyn

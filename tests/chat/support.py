@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from reyn.models import ModelAnswer, ModelRequest
+from reyn.skills.resolve import STDLIB
 from tests.support import act, finish, write_skill
 
 
@@ -24,6 +26,15 @@ def reply(text: str) -> dict[str, Any]:
         },
         "artifact": {"type": "reply", "data": {"text": text}},
     }
+
+
+def ending_chat(root: Path) -> None:
+    """Replace the skill `chat` of a project by one in which the model can end the conversation."""
+    folder = root / "reyn" / "project" / "chat"
+    shutil.copytree(STDLIB / "skills" / "chat", folder)
+    path = folder / "skill.md"
+    front, edge, rest = path.read_text().partition("    converse:")
+    path.write_text(f"{front}    end: the user says goodbye\n{edge}{rest}")
 
 
 def bye(text: str) -> dict[str, Any]:

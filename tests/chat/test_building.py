@@ -30,15 +30,17 @@ class Builder(Agent):
 
 def talk(root: Path, reply: object) -> tuple[list[str], list[str], list[str]]:
     """Build a skill and try to use it; return the replies, the lists of skills in the prompts, and the question."""
-    model = Builder(build=run_skill("skill_builder", text="Sort my mails"), use=run_skill("sorter", text="hello"))
+    model = Builder(
+        construct=run_skill("skill_builder", text="Sort my mails"), try_it=run_skill("sorter", text="hello")
+    )
 
     async def conversation() -> tuple[list[str], list[str], list[str]]:
         async with OSRuntime.open(root, model=model) as rt, rt.chat() as chat:
-            building = asyncio.ensure_future(chat.say("build a skill"))
+            building = asyncio.ensure_future(chat.say("construct a skill"))
             await reach(lambda: len(chat.questions))
             question = chat.questions.first
             chat.answer(question, reply)
-            replies = [(await building).text, (await chat.say("use it")).text]
+            replies = [(await building).text, (await chat.say("try_it")).text]
             assert (await rt.replay(chat.run_id)).status == "waiting"
             return replies, model.systems, [question.question.message]
 
@@ -63,17 +65,17 @@ def test_a_skill_that_the_user_rejects_does_not_exist_in_the_next_message(tmp_pa
     assert "not approved: not now" in built
     assert not (tmp_path / "reyn").exists()
     assert "- sorter:" not in systems[-1]
-    assert "no skill `sorter`" in used
+    assert "'sorter' is not offered here" in used
 
 
 def test_an_agent_that_may_not_run_the_builder_cannot_build(tmp_path: Path):
     agents = tmp_path / "reyn/agents"
     agents.mkdir(parents=True)
     (agents / "clerk.md").write_text("---\ntype: agent\nname: clerk\nskills: [summarize]\n---\nYou are a clerk.\n")
-    model = Builder(build=run_skill("skill_builder", text="Sort my mails"))
+    model = Builder(construct=run_skill("skill_builder", text="Sort my mails"))
 
     async def conversation() -> str:
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("clerk") as chat:
-            return (await chat.say("build a skill")).text
+            return (await chat.say("construct a skill")).text
 
-    assert "`allowed_skills` of the phase does not include `skill_builder`" in asyncio.run(conversation())
+    assert "'skill_builder' is not offered here; use 'summarize'" in asyncio.run(conversation())

@@ -20,7 +20,7 @@ from reyn.errors import (
     RunNotResumable,
     SkillInvalid,
 )
-from tests.chat.support import Agent, bye, reply, run_skill, skills, start_skill
+from tests.chat.support import Agent, bye, ending_chat, reply, run_skill, skills, start_skill
 
 ASK = "preprocessor:\n  - ask_user: {question: Which colour?, into: data.colour}\n"
 
@@ -198,7 +198,9 @@ def test_a_reply_can_be_aborted_and_the_conversation_goes_on(tmp_path: Path):
     run(talk())
 
 
-def test_the_conversation_ends_when_the_model_says_so(tmp_path: Path):
+def test_the_conversation_ends_when_the_model_says_so_and_its_skill_allows_it(tmp_path: Path):
+    ending_chat(tmp_path)
+
     async def talk():
         async with OSRuntime.open(tmp_path, model=Agent(goodbye=bye("Goodbye!"))) as rt:
             async with rt.chat() as chat:
@@ -270,8 +272,7 @@ def test_an_agent_has_a_role_and_the_skills_that_its_file_allows(tmp_path: Path)
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("designer") as chat:
             await chat.say("hello")
             answer = await chat.say("make it")
-            assert '"status":"denied"' in answer.text
-            assert "allowed_skills" in answer.text
+            assert "'flyer' is not offered here; use 'poster'" in answer.text
 
     run(talk())
     assert "You are a designer." in model.systems[0]

@@ -109,7 +109,7 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
                 ("choices", "\n".join(prompt.topic_texts)),
                 ("user", prompt.text),
             ]
-            assert decided == as_pairs(request.decided_messages)
+            assert decided == as_pairs(request.decided_messages())
             assert answer[0] == "answer"
         assert chosen[0] == ("system", "Do what write does.")
         assert chosen[1:] == [

@@ -27,6 +27,7 @@ from reyn.chat.items import (
     RunReported,
     RunStarted,
     Stopped,
+    unanswered_text,
 )
 from reyn.chat.partial_reply import PartialReply
 from reyn.chat.services.intervention_registry import InterventionRegistry
@@ -425,6 +426,8 @@ class Conversation:
             case kinds.ArtifactStored():
                 text = msgspec.json.decode(content(body.artifact.hash))["data"].get("text", "")
                 self._reply(Reply(str(text), "replied", self._usage))
+            case kinds.PhaseAborted(code=code, reason=reason) if code:
+                self._reply(Reply(unanswered_text(reason), "unanswered", self._usage))
             case kinds.PhaseAborted():
                 self._reply(Reply("", "aborted", self._usage))
 

@@ -82,18 +82,23 @@ class QuestionAsked(Item, frozen=True, tag="question"):
     question: Question
 
 
+def unanswered_text(reason: str) -> str:
+    """Return the notice for a turn in which the model gave no usable answer."""
+    return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
+
+
 class Reply(Item, frozen=True, tag="reply"):
     """The agent's reply; the turn is over.
 
     Attributes:
-        text: The reply; empty if the turn was aborted.
-        status: `replied`, or `aborted` by the user.
+        text: The reply; empty if the turn was aborted. If the model gave no usable answer, a notice of Reyn.
+        status: `replied`, `aborted` by the user, or `unanswered`.
         usage: The tokens of the conversation so far.
         run: The background run that the reply is about, if no message of the user is answered.
     """
 
     text: str
-    status: Literal["replied", "aborted"] = "replied"
+    status: Literal["replied", "aborted", "unanswered"] = "replied"
     usage: Usage = Usage()
     run: str = ""
 

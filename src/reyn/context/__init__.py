@@ -13,7 +13,13 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
-from reyn.context.choice_prompt import StaticChoice, recorded_choice, static_choice, without_closing
+from reyn.context.choice_prompt import (
+    StaticChoice,
+    conversation_choice,
+    recorded_choice,
+    static_choice,
+    without_closing,
+)
 from reyn.context.compile import (
     CompiledContext,
     CompiledTurnContext,
@@ -146,6 +152,7 @@ __all__ = [
     "compile_context",
     "compile_invocation_turn",
     "compile_source",
+    "conversation_choice",
     "correction",
     "default_manifests",
     "estimate_tokens",

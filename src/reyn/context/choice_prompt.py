@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from reyn.context.render import message_text
-from reyn.context.words import one_line
+from reyn.context.words import describe_fields, one_line
+from reyn.contract.forms import ABORT
 from reyn.journal.kinds import FrameMessage, Part
+from reyn.models import OpChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reyn.context.frame import StableFrame
     from reyn.journal.kinds import ChoicePrompt
+    from reyn.vocabulary import OpSpec, OpTarget
 
 TOPIC = "First say in one word what the message is about."
 
@@ -33,18 +36,26 @@ class ChoiceMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
 
-class StaticChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StaticChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The static part of the prompts.
 
     Attributes:
-        examples: The messages before the input in the first prompt.
+        examples: The messages before the input in the first prompt; none if there is one choice.
         topic: The system message of the second prompt.
-        texts: The texts to compare the input with, in the order of the candidates.
+        texts: The texts to compare the input with, in the order of the choices.
+        ops: The choices that are ops; they come after the candidates.
+        replies: In a conversation, example messages for each candidate. `texts` then has the ops alone.
+        is_conversation: Whether the input is the last message of a conversation.
+        field: In a conversation whose reply is a single text, the field of the text.
     """
 
     examples: tuple[ChoiceMessage, ...]
     topic: str
     texts: tuple[str, ...]
+    ops: tuple[OpChoice, ...] = ()
+    replies: tuple[tuple[str, ...], ...] = ()
+    is_conversation: bool = False
+    field: str = ""
 
 
 def static_choice(frame: StableFrame) -> StaticChoice | None:
@@ -57,13 +68,69 @@ def static_choice(frame: StableFrame) -> StaticChoice | None:
     texts = {one_line(candidate.description).casefold() for candidate in candidates}
     if len(candidates) < 2 or len(texts) < len(candidates) or frame.available_control_ops:
         return None
+    choices = [(candidate.label, one_line(candidate.description)) for candidate in candidates]
+    return _static(frame, choices)
+
+
+def conversation_choice(
+    frame: StableFrame, ops: Sequence[OpSpec], best: Sequence[str], field: str | None
+) -> StaticChoice:
+    """Return the static part of the prompts of a turn in a conversation: reply, or an op with one of its targets.
+
+    The text of a candidate lists messages to which the model replies, separated by semicolons. A small model is not
+    offered ops without targets, because it calls them at random.
+
+    Args:
+        frame: The frame of the phase.
+        ops: The ops on offer; none if the model has to reply.
+        best: The names of the targets to choose from, if there are many.
+        field: The field of a reply that is a single text.
+    """
+    choices = [(candidate.label, one_line(candidate.description)) for candidate in frame.candidate_outputs]
+    taken = {label for label, _ in choices} | {ABORT}
+    texts = {text.casefold() for _, text in choices}
+    found: list[OpChoice] = []
+    for spec in ops:
+        if spec.target_field is None or spec.targets_of:
+            continue
+        for target in spec.targets:
+            if best and target.name not in best:
+                continue
+            label = f"{spec.kind}:{target.name}" if target.name in taken else target.name
+            text = one_line(target.text)
+            if text.casefold() in texts:
+                text = f"{label}: {text}"
+            taken.add(label)
+            texts.add(text.casefold())
+            choices.append((label, text))
+            found.append(OpChoice(label, spec.kind, spec.target_field, target.name, _op_prompt(label, text, target)))
+    static = _static(frame, choices) if len(choices) > 1 else StaticChoice((), "", ())
+    if found:
+        replies = tuple(_parts(text) for _, text in choices[: -len(found)])
+        static = msgspec.structs.replace(static, texts=static.texts[-len(found) :], ops=tuple(found), replies=replies)
+    return msgspec.structs.replace(static, is_conversation=True, field=field or "")
+
+
+def _op_prompt(label: str, text: str, target: OpTarget) -> str:
+    """Return the system message for an answer that calls an op with this target."""
+    described = ((name, describe_fields(schema)) for name, schema in target.arguments.items())
+    fields = "".join(f"{name}: {fields}.\n" for name, fields in described if fields)
+    return f"{text}.\n\nTake the input of {label} from the message.\n{fields}"
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(";") if part.strip()) or (text,)
+
+
+def _static(frame: StableFrame, choices: Sequence[tuple[str, str]]) -> StaticChoice:
+    """Return the prompts for choices, each a label and the text that says when to choose it."""
     role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
     task = role + frame.instructions.rstrip()
     examples = [ChoiceMessage("system", task)]
-    for candidate in candidates:
-        examples.append(ChoiceMessage("user", one_line(candidate.description)))
-        examples.append(ChoiceMessage("assistant", json.dumps({"choice": candidate.label}, ensure_ascii=False)))
-    named = (f"{candidate.label}: {one_line(candidate.description)}" for candidate in candidates)
+    for label, text in choices:
+        examples.append(ChoiceMessage("user", text))
+        examples.append(ChoiceMessage("assistant", json.dumps({"choice": label}, ensure_ascii=False)))
+    named = (f"{label}: {text}" for label, text in choices)
     return StaticChoice(tuple(examples), f"{task}\n\n{TOPIC}", tuple(named))
 
 

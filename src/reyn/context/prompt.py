@@ -35,7 +35,12 @@ HANDOFF = (
 
 
 def static_text(
-    frame: StableFrame, form: AnswerForm, *, asks_handoff: bool = False, is_plain_text: bool = False
+    frame: StableFrame,
+    form: AnswerForm,
+    *,
+    asks_handoff: bool = False,
+    is_plain_text: bool = False,
+    allows_abort: bool = True,
 ) -> str:
     """Return the text of the system message.
 
@@ -44,6 +49,7 @@ def static_text(
         form: The form of the answer; in the form `tools`, the ops are tools of the request and not in the text.
         asks_handoff: Whether the model may add a handoff.
         is_plain_text: Whether the answer is the text of a reply instead of JSON.
+        allows_abort: Whether the model may abort the run.
     """
     role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
@@ -52,7 +58,7 @@ def static_text(
         role + frame.instructions,
         "" if form == "tools" else _ops(frame.available_control_ops, form),
         f"{'Reply' if is_plain_text else 'Choose end'} only when:\n{finish}" if finish else "",
-        "" if is_plain_text else _full_format(frame) if form == "full" else _short_format(frame),
+        "" if is_plain_text else _full_format(frame, allows_abort) if form == "full" else _short_format(frame),
         HANDOFF.format("artifact" if form == "full" else "data") if asks_handoff else "",
         language,
     ]
@@ -104,7 +110,7 @@ def _fields(candidate: Candidate) -> str:
     return f"JSON that satisfies {quote_schema(candidate.artifact_schema)}" if fields is None else fields or "empty"
 
 
-def _full_format(frame: StableFrame) -> str:
+def _full_format(frame: StableFrame, allows_abort: bool) -> str:
     choices = "".join(
         f"- {output.next_phase}: {one_line(output.description)}\n"
         f"  artifact type {output.schema_name}, data: {_fields(output)}\n"
@@ -113,6 +119,7 @@ def _full_format(frame: StableFrame) -> str:
     carries = ' A decision may carry "control_ir", too; it holds only if all ops succeed.' * bool(
         frame.available_control_ops
     )
+    abort = 'If the task is impossible: type "abort", decision "abort", next_phase null, artifact null.\n'
     return (
         f"Choices:\n{choices}\nAnswer in JSON:\n"
         '{"control": {"reason": {"summary": ...}, "type": ..., "decision": ..., "next_phase": ..., "confidence": ...}, '
@@ -120,8 +127,7 @@ def _full_format(frame: StableFrame) -> str:
         f"summary: one short sentence about the input. confidence: 0 to 1.{carries}\n"
         'To go on to a phase: type "transition", decision "continue", next_phase its name. '
         'To choose end: type "finish", decision "finish", next_phase null.\n'
-        'If the task is impossible: type "abort", decision "abort", next_phase null, artifact null.\n'
-    )
+    ) + (abort if allows_abort else "")
 
 
 def _ops(ops: tuple[dict[str, Any], ...], form: AnswerForm) -> str:

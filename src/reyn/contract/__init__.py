@@ -6,7 +6,7 @@ answer. The package is pure: it has no state and does no I/O.
 
 from reyn.contract.candidates import Candidate, candidates_of
 from reyn.contract.judge import Contract
-from reyn.contract.ops import offered_ops, with_truncated_reads
+from reyn.contract.ops import limit_targets, offered_ops, with_truncated_reads
 from reyn.contract.verdicts import Accepted, Acting, Rejected
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Contract",
     "Rejected",
     "candidates_of",
+    "limit_targets",
     "offered_ops",
     "with_truncated_reads",
 ]

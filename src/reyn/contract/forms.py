@@ -54,8 +54,9 @@ _SHORT_PATHS = (
 class ShortForm:
     """Expands short answers of one turn by its candidates."""
 
-    def __init__(self, candidates: Iterable[Candidate]) -> None:
+    def __init__(self, candidates: Iterable[Candidate], *, allows_abort: bool = True) -> None:
         self._candidates = {candidate.label: candidate for candidate in candidates}
+        self._allows_abort = allows_abort
 
     def expand(self, value: dict[str, Any], probability: float | None) -> dict[str, Any] | Rejected:
         """Return the contract's object for a short answer; an answer in the full form is returned as it is.
@@ -75,7 +76,7 @@ class ShortForm:
     def _expand_decision(self, value: dict[str, Any], probability: float | None) -> dict[str, Any] | Rejected:
         choice = value["choice"]
         candidate = self._candidates.get(choice)
-        if candidate is None and choice != ABORT:
+        if candidate is None and not (choice == ABORT and self._allows_abort):
             return Rejected("candidate", "$.choice", short(f"{choice!r} is not a choice; use {self._labels()}"))
         confidence = value.get("confidence") if probability is None else probability
         if confidence is None:
@@ -94,7 +95,7 @@ class ShortForm:
         return {"control": control, "artifact": artifact}
 
     def _labels(self) -> str:
-        return " or ".join(repr(label) for label in (*self._candidates, ABORT))
+        return " or ".join(map(repr, (*self._candidates, *((ABORT,) if self._allows_abort else ()))))
 
 
 def to_short_path(path: str) -> str:

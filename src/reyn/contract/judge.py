@@ -17,7 +17,7 @@ from reyn.contract.handoff import HANDOFF_SCHEMA
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import answer_schema, short_schema
-from reyn.contract.tools import ToolsForm, to_content_path, to_tool_path
+from reyn.contract.tools import ToolsForm, reply_field, to_content_path, to_tool_path
 from reyn.contract.verdicts import Accepted, Acting, Rejected, short
 from reyn.jsonschema import Validator, compile_schema, lenient
 from reyn.models.protocol import PLAIN_TEXT
@@ -109,6 +109,7 @@ class Contract:
         tools: In the form `tools`, the offered ops as native tools.
         is_plain_text: Whether the answer is the text of a reply instead of JSON.
         ops: The rules for the offered ops.
+        reply_field: The only field of the only candidate, if it is a text that the model may write freely.
     """
 
     def __init__(
@@ -120,20 +121,28 @@ class Contract:
         sizes: Sizes | None = None,
         form: AnswerForm = "full",
         asks_handoff: bool = False,
+        allows_abort: bool = True,
     ) -> None:
         self.candidates = candidates
         self.form = form
         self._asks_handoff = asks_handoff
-        self._short = None if form == "full" else ShortForm(candidates)
+        self._allows_abort = allows_abort
+        self._short = None if form == "full" else ShortForm(candidates, allows_abort=allows_abort)
         self.ops = OpRules(ops)
         self._sizes = sizes or Sizes()
         self._tools = ToolsForm(candidates, ops, self._sizes, asks_handoff=asks_handoff) if form == "tools" else None
         self.tools = self._tools.definitions if self._tools else ()
+        self.reply_field = reply_field(candidates)
         self.is_plain_text = self._tools is not None and self._tools.reply_field is not None
         self.schema: dict[str, Any] = PLAIN_TEXT
         if not self.is_plain_text:
             build_schema = answer_schema if form == "full" else short_schema
-            self.schema = build_schema(candidates, () if form == "tools" else ops, asks_handoff=asks_handoff)
+            self.schema = build_schema(
+                candidates,
+                () if form == "tools" else ops,
+                asks_handoff=asks_handoff,
+                allows_abort=allows_abort,
+            )
         self._branches: dict[str | None, dict[str, Validator]] = {}
         for candidate in candidates:
             target = None if candidate.control_type == "finish" else candidate.next_phase
@@ -258,6 +267,10 @@ class Contract:
         if (control.type == "transition") != (control.next_phase is not None):
             required = "the name of a phase" if control.type == "transition" else "null"
             return Rejected("consistency", "$.control.next_phase", f"type {control.type!r} needs next_phase {required}")
+        if control.type == "abort" and not self._allows_abort:
+            return Rejected(
+                "candidate", "$.control.type", "a conversation is not aborted; reply, and say what is wrong"
+            )
         if control.type == "abort" and answer.control_ir:
             return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None

@@ -9,10 +9,10 @@ import msgspec
 from reyn.jsonschema import compile_schema
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from reyn.jsonschema import Validator
-    from reyn.vocabulary import OpSpec, Vocabulary
+    from reyn.vocabulary import OpSpec, OpTarget, Vocabulary
 
 
 def offered_ops(vocabulary: Vocabulary, allowed: tuple[str, ...]) -> tuple[OpSpec, ...]:
@@ -30,6 +30,23 @@ def with_truncated_reads(vocabulary: Vocabulary, offered: tuple[OpSpec, ...]) ->
         for spec in readers
     ]
     return (*offered, *limited)
+
+
+def limit_targets(offered: tuple[OpSpec, ...], targets: Mapping[str, tuple[OpTarget, ...]]) -> tuple[OpSpec, ...]:
+    """Return the offered ops, limited to the targets that a prompt lists. An op without a target is not offered.
+
+    Args:
+        offered: The specifications of the ops.
+        targets: The targets by the op kind that lists them.
+    """
+    limited: list[OpSpec] = []
+    for spec in offered:
+        listed = targets.get(spec.targets_of or spec.kind) if spec.target_field is not None else None
+        if listed is None:
+            limited.append(spec)
+        elif listed:
+            limited.append(spec.limited_to(listed))
+    return tuple(limited)
 
 
 class OpRules:
@@ -71,6 +88,10 @@ class OpRules:
         if form is None:
             names = [form.op for form in spec.forms if form.op is not None]
             return f"{path}.op", f"{op.get('op')!r} is no {spec.kind} op here; use {_either(names)}"
+        if spec.targets and isinstance(name := op.get(spec.target_field), str):
+            names = [target.name for target in spec.targets]
+            if name not in names:
+                return f"{path}.{spec.target_field}", f"{name!r} is not offered here; use {_either(names)}"
         error = self._validator(spec.kind, form.op, form.arguments).first_error(op)
         return (error.path(path), error.message) if error else None
 

@@ -18,26 +18,36 @@ if TYPE_CHECKING:
 
 
 def answer_schema(
-    candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = (), *, asks_handoff: bool = False
+    candidates: tuple[Candidate, ...],
+    ops: tuple[OpSpec, ...] = (),
+    *,
+    asks_handoff: bool = False,
+    allows_abort: bool = True,
 ) -> dict[str, Any]:
     """Return a schema with one branch per candidate, one for abort, and one for an act turn if ops are offered."""
-    op_list = {"type": "array", "items": {"anyOf": [form.arguments for spec in ops for form in spec.forms]}}
+    op_list = {"type": "array", "items": {"anyOf": [schema for spec in ops for schema in spec.alternatives]}}
     act = [_closed({"control_ir": op_list | {"minItems": 1}})] if ops else []
     decide = [_branch(candidate, op_list if ops else _NO_OPS) for candidate in candidates]
-    return {"anyOf": [*_with_handoff(decide, asks_handoff), _abort_branch(), *act]}
+    abort = [_abort_branch()] if allows_abort else []
+    return {"anyOf": [*_with_handoff(decide, asks_handoff), *abort, *act]}
 
 
 def short_schema(
-    candidates: tuple[Candidate, ...], ops: tuple[OpSpec, ...] = (), *, asks_handoff: bool = False
+    candidates: tuple[Candidate, ...],
+    ops: tuple[OpSpec, ...] = (),
+    *,
+    asks_handoff: bool = False,
+    allows_abort: bool = True,
 ) -> dict[str, Any]:
     """Return the schema of the short form: one branch per candidate, one for abort, and one to act."""
     decide = [
         _short_branch(candidate.label, _standalone(candidate.artifact_schema, candidate.schema_name))
         for candidate in candidates
     ]
-    op_list = {"type": "array", "items": {"anyOf": [form.arguments for spec in ops for form in spec.forms]}}
+    op_list = {"type": "array", "items": {"anyOf": [schema for spec in ops for schema in spec.alternatives]}}
     act = [_closed({"reason": _TEXT, "ops": op_list | {"minItems": 1}})] if ops else []
-    return {"anyOf": [*_with_handoff(decide, asks_handoff), _short_branch(ABORT, None), *act]}
+    abort = [_short_branch(ABORT, None)] if allows_abort else []
+    return {"anyOf": [*_with_handoff(decide, asks_handoff), *abort, *act]}
 
 
 def _with_handoff(branches: list[dict[str, Any]], asks_handoff: bool) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ class ToolsForm:
         self._candidates = candidates
         self._sizes = sizes
         self._tools = _tools(ops)
-        self.reply_field = None if asks_handoff else _reply_field(candidates)
+        self.reply_field = None if asks_handoff else reply_field(candidates)
 
     @property
     def definitions(self) -> tuple[ToolDefinition, ...]:
@@ -133,7 +133,7 @@ def to_content_path(path: str) -> str:
     return "$.content" if path.startswith("$.artifact.data") else path
 
 
-def _reply_field(candidates: tuple[Candidate, ...]) -> str | None:
+def reply_field(candidates: tuple[Candidate, ...]) -> str | None:
     """Return the only field of the only candidate, if it is a required text that the model may write freely."""
     if len(candidates) != 1:
         return None

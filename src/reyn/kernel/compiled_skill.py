@@ -7,7 +7,7 @@ and turns are compiled on first use.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -18,18 +18,23 @@ from reyn.context import (
     PromptContract,
     choose_context,
     closing_text,
+    conversation_choice,
     stable_frame,
     static_choice,
     static_text,
 )
 from reyn.context.tokens import ESTIMATING, NEUTRAL
-from reyn.contract import Contract, candidates_of, offered_ops, with_truncated_reads
+from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
 from reyn.journal import Blob, canonical, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.limits import limit_of, visits_left
+from reyn.skills import successors
 from reyn.skills.values import is_skill_node
+from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.config import RunSettings
     from reyn.config.values import CounterName
     from reyn.context import PhaseContext, StableFrame
@@ -42,11 +47,24 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = PromptLimit()
+_MAX_TURN_SPECS = 32
+"""The number of turn specifications that a phase keeps: the skills that a conversation can run may change."""
 MEMORY_SHARE = 2
 """The memory of a conversation takes at most this fraction of the size of its transcript."""
 UNCALIBRATED = 1250
 """The factor of an estimate against the window of a model, before the model has reported a usage. Prose has about one
 token in four bytes, code and other scripts often one in three."""
+
+
+class Targets(NamedTuple):
+    """What calls of ops can name, as recorded: the hash, and how to read the content."""
+
+    hash: str
+    content: Callable[[str], bytes]
+
+    def read(self) -> dict[str, tuple[OpTarget, ...]]:
+        """Return the targets by op kind."""
+        return msgspec.json.decode(self.content(self.hash), type=dict[str, tuple[OpTarget, ...]])
 
 
 class RunContext:
@@ -107,8 +125,11 @@ class TurnSpec:
         form: kinds.AnswerForm,
         *,
         asks_handoff: bool,
+        stays_open: bool = False,
     ) -> None:
         settings = context.settings
+        self._ops = ops if stays_open else ()
+        self._stays_open = stays_open
         self.phase = phase
         self.form = form
         self.candidates = tuple(
@@ -116,7 +137,13 @@ class TurnSpec:
             for c in candidates
         )
         self.contract = Contract(
-            candidates, ops, strict=settings.strict, sizes=settings.sizes, form=form, asks_handoff=asks_handoff
+            candidates,
+            ops,
+            strict=settings.strict,
+            sizes=settings.sizes,
+            form=form,
+            asks_handoff=asks_handoff,
+            allows_abort=not stays_open,
         )
         self.frame: StableFrame = stable_frame(
             context.skill,
@@ -128,14 +155,35 @@ class TurnSpec:
         )
         is_plain = self.contract.is_plain_text
         self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
-        text = static_text(self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain)
+        text = static_text(
+            self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain, allows_abort=not stays_open
+        )
         self.stable = Blob.of(text.encode())
+        self.reply = self._reply_text(asks_handoff) if stays_open and form == "short" else None
+        """The static text of a reply, which offers no ops."""
         choice = static_choice(self.frame) if form == "short" else None
         self.choice = Blob.of(canonical(choice)) if choice is not None else None
         self.schema = Blob.of(ordered(self.contract.schema))
         self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
         self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
+
+    def _reply_text(self, asks_handoff: bool) -> Blob:
+        frame = msgspec.structs.replace(self.frame, available_control_ops=())
+        is_plain = self.contract.reply_field is not None
+        return Blob.of(static_text(frame, self.form, asks_handoff=asks_handoff, is_plain_text=is_plain).encode())
+
+    def conversation_choice(self, best: tuple[str, ...], *, must_reply: bool) -> Blob | None:
+        """Return the prompts with which a small model chooses between a reply and an op; `None` if it need not.
+
+        Args:
+            best: The names of the targets to choose from, if there are many.
+            must_reply: Whether it has acted already.
+        """
+        if not self._stays_open or self.form != "short":
+            return None
+        ops = () if must_reply else self._ops
+        return Blob.of(canonical(conversation_choice(self.frame, ops, best, self.contract.reply_field)))
 
     @property
     def answer_schema(self) -> dict[str, Any]:
@@ -166,7 +214,7 @@ class CompiledPhase(RunContext):
         self._max_phase_visits = max_phase_visits
         self.used_up = used_up
         """Successors that are not candidates because their visits are used up."""
-        self._turn_specs: dict[tuple[bool, bool, str], TurnSpec] = {}
+        self._turn_specs: dict[tuple[bool, bool, str, str | None], TurnSpec] = {}
         self._contexts: dict[int, PhaseContext] = {}
 
     def recompiled(self, state: RunState) -> CompiledPhase:
@@ -296,24 +344,46 @@ class CompiledPhase(RunContext):
         """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
         return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"
 
-    def turn_spec(self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool) -> TurnSpec:
+    def turn_spec(
+        self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool, targets: Targets | None = None
+    ) -> TurnSpec:
         """Return the prompt and contract of a turn.
 
         Args:
             form: The form of the answer.
             acting: Whether the phase's ops are on offer.
             is_truncated: Whether the frame shows truncated content, so that ops to read the rest are on offer.
+            targets: What calls of ops can name; `None` if that is not limited.
         """
-        key = (acting, is_truncated, form)
-        if key not in self._turn_specs:
+        key = (acting, is_truncated, form, targets.hash if targets is not None and acting else None)
+        spec = self._turn_specs.get(key)
+        if spec is None:
             ops = self.ops if acting else ()
+            if targets is not None and acting:
+                ops = limit_targets(ops, targets.read())
             if is_truncated:
                 ops = with_truncated_reads(self.vocabulary, ops)
             asks = self.context(1).asks_handoff
-            self._turn_specs[key] = TurnSpec(
-                self, self.name, self._candidates, ops, self._max_phase_visits, form, asks_handoff=asks
+            spec = TurnSpec(
+                self,
+                self.name,
+                self._candidates,
+                ops,
+                self._max_phase_visits,
+                form,
+                asks_handoff=asks,
+                stays_open=self.stays_open,
             )
-        return self._turn_specs[key]
+            if len(self._turn_specs) >= _MAX_TURN_SPECS:
+                self._turn_specs.pop(next(iter(self._turn_specs)))
+            self._turn_specs[key] = spec
+        return spec
+
+    @cached_property
+    def stays_open(self) -> bool:
+        """Whether a turn without a usable answer does not fail the run."""
+        conversation = self.definition.conversation
+        return conversation is not None and conversation.stays_open and self.name in successors(self.skill, self.name)
 
 
 class CompiledSkill(RunContext):

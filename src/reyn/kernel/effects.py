@@ -258,8 +258,8 @@ class Pause(Effect[None]):
 
 
 @dataclass
-class ReadOverviews(Effect[str | None]):
-    """Read what ops can act on; the result is the hash of a text. `query` is what the user said."""
+class ReadOverviews(Effect[kinds.OverviewsRead]):
+    """Read what ops can act on. `query` is what the user said."""
 
     key: str
     op_kinds: tuple[str, ...]
@@ -267,10 +267,6 @@ class ReadOverviews(Effect[str | None]):
 
     outcomes = (kinds.OverviewsRead,)
     needs_intent = False
-
-    def result(self, outcome: Body, content: Content) -> str | None:
-        assert isinstance(outcome, kinds.OverviewsRead)
-        return outcome.text
 
 
 @dataclass

@@ -214,7 +214,18 @@ class LlmCallRecorder:
         scrub = self._roster.scrub
         static, text = recorded_choice(call.choice, tape.content, call.results)
         examples = tuple(Message(example.role, scrub(example.text)) for example in static.examples)
-        return ChoicePrompt(examples, scrub(static.topic), tuple(map(scrub, static.texts)), scrub(text))
+        texts = tuple(map(scrub, static.texts))
+        return ChoicePrompt(
+            examples,
+            scrub(static.topic),
+            texts,
+            scrub(text),
+            tuple(msgspec.structs.replace(op, prompt=scrub(op.prompt)) for op in static.ops),
+            tuple(tuple(map(scrub, parts)) for parts in static.replies),
+            static.is_conversation,
+            scrub(message_text(call.choice.system, tape.content)) if call.choice.system is not None else "",
+            static.field,
+        )
 
     async def _try(
         self,

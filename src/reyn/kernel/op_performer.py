@@ -15,7 +15,7 @@ import msgspec
 
 from reyn.context.words import one_line
 from reyn.errors import BlobMissing, RunBlocked
-from reyn.journal import Blob, canonical, digest, encode, kinds
+from reyn.journal import Blob, canonical, digest, encode, kinds, ordered
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
@@ -278,10 +278,17 @@ class OpPerformer:
         """Return what ops can act on, as the prompt of a conversation shows it."""
         found, failed = self._overviews(effect.op_kinds, effect.query, self._env(tape))
         sections = [section for section in map(render_overview, found.values()) if section]
-        if not sections:
-            return kinds.OverviewsRead(effect.key, None, tuple(failed)), ()
-        text = Blob.of("".join(sections).encode(errors="replace"))
-        return kinds.OverviewsRead(effect.key, text.hash, tuple(failed)), (text,)
+        targets = {kind: overview.targets for kind, overview in found.items() if overview.targets is not None}
+        text = Blob.of("".join(sections).encode(errors="replace")) if sections else None
+        listed = Blob.of(ordered(targets)) if targets else None
+        read = kinds.OverviewsRead(
+            effect.key,
+            text.hash if text is not None else None,
+            tuple(failed),
+            listed.hash if listed is not None else None,
+            tuple(name for overview in found.values() for name in overview.best),
+        )
+        return read, tuple(blob for blob in (text, listed) if blob is not None)
 
     def overviews(self, skill: Skill, sizes: Sizes, query: str = "") -> dict[str, Overview]:
         """Return what the ops of a skill's entry phase can act on, by op kind, as a new run would see it."""
@@ -301,11 +308,11 @@ class OpPerformer:
                 continue
             try:
                 overview = op.overview(query, env)
-                text = render_overview(overview)
+                text = render_overview(overview).encode(errors="replace") + ordered(overview.targets or ())
             except Exception as error:  # noqa: BLE001 - ops are foreign code, and a prompt can do without the section
                 failed.append(f"{kind}: {type(error).__name__}: {error}"[:_MAX_REASON])
                 continue
-            if self._secrets().find(text.encode(errors="replace")):
+            if self._secrets().find(text):
                 failed.append(f"{kind}: it holds a secret")
             else:
                 found[kind] = overview

@@ -18,6 +18,7 @@ from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.compaction import compact, plan_compaction
+from reyn.kernel.compiled_skill import Targets
 from reyn.kernel.effects import QUEUED, CheckOutput, Pause, ReadOverviews, Restore, TurnInterrupted
 from reyn.kernel.handoffs import hand_in, hand_over
 from reyn.kernel.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
@@ -31,6 +32,8 @@ from reyn.skills import successors
 from reyn.skills.values import USER_MESSAGE, skill_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reyn.context import CompiledTurnContext, Repetition
     from reyn.kernel.compiled_skill import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.run_orchestrator import Postprocess, Visit
@@ -65,11 +68,15 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
 async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, log: OpLog, tape: Tape) -> None:
     """Take turns until a decision is committed or the visit fails."""
     turns, reads, retries, calls = 0, 0, 0, 0
+    must_reply = False
     last_rejection: Rejected | None = None
     while retries <= phase.max_retries:
-        if log.failure is not None:
+        if log.failure is not None and phase.stays_open:
+            must_reply = must_reply or _is_stuck(phase, log.failure, tape)
+        elif log.failure is not None:
             await _within_progress(phase, log.failure, tape)
         left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
+        left = 0 if must_reply else left
         draft = partial(_draft, phase, context, log, left, MAX_TRUNCATED_READS - reads, tape)
         spec, compiled = draft()
         if phase.calls_hooks(tape.state) and await context.call_hooks(spec, compiled, f"{entry.step}.{calls + 1}"):
@@ -101,6 +108,9 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
             last_rejection, retries = verdict, retries + 1
             if retries > phase.max_retries and phase.used_up and verdict.rule == "candidate":
                 phase, retries = await _more_visits(phase, _failure_reason(phase, calls, verdict), tape), 0
+            elif retries > phase.max_retries and phase.stays_open and left > 0:
+                must_reply, retries = True, phase.max_retries  # one more attempt, without ops
+                context.pending = ()
             continue
         if isinstance(verdict, Accepted) and phase.definition.requires_approval:
             reviewed = await review_decision(verdict, call, phase, tape)
@@ -119,6 +129,8 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
         context.add_turn(spec, answer, batch, max(0, left - 1))
         if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):
             return _commit(phase, entry, call, verdict, log, tape)
+        if context.overviews is not None and _may_change(phase, verdict.ops):
+            context.overviews = await _overviews(phase, entry, context.prepared, tape, call)
         if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
             reads += 1
         elif left > 0:
@@ -126,7 +138,22 @@ async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, 
         else:
             retries += 1
     reason = _failure_reason(phase, calls, last_rejection)
+    if phase.stays_open:
+        # Completed ops stay, as after an abort by the user.
+        tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends=False, code=AnswersRejected.code))
+        return None
     return await _fail_visit(entry, log, calls, AnswersRejected.code, reason, tape)
+
+
+def _is_stuck(phase: CompiledPhase, failure: Repetition, tape: Tape) -> bool:
+    """Return whether the same op failed too often with the same arguments."""
+    return repeated_failure(tape.state, phase.settings, failure.name, failure.times) is not None
+
+
+def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
+    """Return whether ops may have changed what other ops can act on."""
+    forms = (phase.vocabulary.form_of(op) for op in ops)
+    return any(form is None or form.effect_of(op) != "pure" for form, op in zip(forms, ops, strict=True))
 
 
 async def _check_output(verdict: Accepted, call: str, spec: TurnSpec) -> Accepted | Rejected:
@@ -137,8 +164,13 @@ async def _check_output(verdict: Accepted, call: str, spec: TurnSpec) -> Accepte
     return spec.contract.reject_output(found.path, found.error) if found.error else verdict
 
 
-async def _overviews(phase: CompiledPhase, entry: Visit, prepared: PreparedInput, tape: Tape) -> str | None:
-    """Return the hash of the text that lists what the ops of a conversation can act on, if one of them can tell."""
+async def _overviews(
+    phase: CompiledPhase, entry: Visit, prepared: PreparedInput, tape: Tape, call: str = ""
+) -> kinds.OverviewsRead | None:
+    """Return what the ops of a conversation can act on, if one of them can tell.
+
+    `call` is the last call of the visit: its ops may have changed what there is.
+    """
     if phase.definition.conversation is None:
         return None
     op_kinds = tuple(spec.kind for spec in phase.ops if spec.has_overview)
@@ -146,7 +178,9 @@ async def _overviews(phase: CompiledPhase, entry: Visit, prepared: PreparedInput
         return None
     new = {blob.hash: blob.content for blob in prepared.blobs}
     text = plain_text(new.get(prepared.input) or tape.content(prepared.input))
-    return await ReadOverviews(f"{entry.step}.overviews", op_kinds, text)
+    if _continues(phase, entry):  # a short message, such as `yes`, refers to what was said before
+        text += f"\n{plain_text(tape.content(entry.input.hash))}"
+    return await ReadOverviews(f"{call or entry.step}.overviews", op_kinds, text)
 
 
 def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
@@ -234,7 +268,9 @@ def _draft(
     `left` and `reads` are the act turns that are left, and the turns to read truncated content.
     """
     reads_left = reads if is_truncated or log.is_truncated else 0
-    spec = phase.turn_spec(phase.form(tape.state), acting=left > 0, is_truncated=reads_left > 0)
+    form, read = phase.form(tape.state), context.overviews
+    targets = Targets(read.targets, tape.content) if read is not None and read.targets is not None else None
+    spec = phase.turn_spec(form, acting=left > 0, is_truncated=reads_left > 0, targets=targets)
     return spec, context.compile(spec, left if phase.ops else reads_left or None)
 
 

@@ -108,10 +108,10 @@ class TurnContext:
         handoff: str | None,
         log: OpLog,
         tape: Tape,
-        overviews: str | None = None,
+        overviews: kinds.OverviewsRead | None = None,
     ) -> None:
-        """Start a visit. `overviews` is the hash of the list of what ops can act on."""
-        self._overviews = overviews
+        """Start a visit. `overviews` is the list of what ops can act on."""
+        self.overviews = overviews
         self._phase = phase
         self._entry = entry
         self.prepared = prepared
@@ -175,8 +175,30 @@ class TurnContext:
             return compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
         if self._first_results is None:
             self._begin(spec, turns_left)
-        invocation = with_overviews(spec.invocation, self._overviews)
+        invocation = with_overviews(spec.invocation, self.overviews.text if self.overviews is not None else None)
         return compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
+
+    def choice(
+        self, spec: TurnSpec, messages: tuple[kinds.FrameMessage, ...]
+    ) -> tuple[kinds.ChoicePrompt, Blob] | None:
+        """Return the prompts that ask a small model for its choice, and their static part."""
+        if self.is_conversation:
+            best = self.overviews.best if self.overviews is not None else ()
+            static = spec.conversation_choice(best, must_reply=bool(self._log.results))
+            turn = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
+            if static is not None:
+                return kinds.ChoicePrompt(static.hash, turn, self._reply_system(spec, messages[0])), static
+        else:
+            static = spec.choice if not self.grows(spec) else None
+            turn = without_closing(messages[1], spec.closing) if static is not None else messages[0]
+        return (kinds.ChoicePrompt(static.hash, turn), static) if static is not None else None
+
+    def _reply_system(self, spec: TurnSpec, system: kinds.FrameMessage) -> kinds.FrameMessage:
+        """Return the system message without the ops on offer, and without the list of what they can act on."""
+        assert spec.reply is not None
+        listed = self.overviews.text if self.overviews is not None else None
+        parts = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
+        return kinds.FrameMessage("system", (kinds.Part(blob=spec.reply.hash), *parts))
 
     async def call_hooks(self, spec: TurnSpec, compiled: CompiledTurnContext, call: str) -> bool:
         """Call the hooks of the program before a turn; return whether they patched it.
@@ -344,9 +366,11 @@ async def execute_single_llm_phase(
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
     choice = None
-    if spec.choice is not None and transcript is None:
-        choice = kinds.ChoicePrompt(spec.choice.hash, without_closing(messages[1], spec.closing))
-        blobs.append(spec.choice)
+    if (chosen := context.choice(spec, messages)) is not None:
+        choice, static = chosen
+        blobs.append(static)
+        if spec.reply is not None:
+            blobs.append(spec.reply)
     budget = prompt.budget if prompt else None
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference, choice), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.

@@ -112,7 +112,7 @@ class LocalModel:
     async def choose(self, request: ModelRequest) -> Choice:
         """Return the first step of an answer, for a request that has a `choice_prompt`."""
         assert request.choice_prompt is not None
-        prompt, labels = request.choice_prompt, self._labels(request)
+        prompt, labels = request.choice_prompt, self._choices(request)
 
         def choose() -> Choice:
             return _engine(self.path, self._settings).choose(prompt, labels, threading.Event())
@@ -133,8 +133,9 @@ class LocalModel:
         window, most = self._settings.window or LOCAL_WINDOW, self._settings.max_tokens
         prompts: list[Sequence[Message]] = [request.messages]
         if (choice := request.choice_prompt) is not None and self._settings.two_step != "never":
-            texts = (choice.text, *choice.topic_texts)
-            prompts[0] = max(request.messages, request.decided_messages, key=_bound)
+            texts = (choice.text, *choice.topic_texts, *(text for parts in choice.replies for text in parts))
+            decided = (request.decided_messages(op) for op in (None, *choice.ops))
+            prompts[0] = max(request.messages, *decided, key=_bound)
             prompts += [choice.messages, *((Message("system", choice.topic), Message("user", text)) for text in texts)]
             most += MAX_LABEL_TOKENS + len(texts)
         return Usage(sum(min(_bound(prompt), window) for prompt in prompts), most)
@@ -152,11 +153,13 @@ class LocalModel:
         labels = self._labels(request)
         choice = None
         if is_measured and request.choice_prompt and self._has_two_steps(engine):
-            choice = engine.choose(request.choice_prompt, labels, cancelled)
+            choice = engine.choose(request.choice_prompt, self._choices(request), cancelled)
+        op = choice.op(request) if choice else None
+        if choice and request.choice_prompt and request.choice_prompt.field and op is None:
+            return self._reply(request, choice, request.choice_prompt.field, engine, cancelled)
+        messages = request.decided_messages(op) if choice else request.messages
         body: dict[str, Any] = {
-            "messages": to_chat_messages(
-                to_plain_text(request.decided_messages if choice else request.messages, self.name)
-            ),
+            "messages": to_chat_messages(to_plain_text(messages, self.name)),
             "max_tokens": self._settings.max_tokens,
         } | STREAM
         if self._settings.temperature is not None:
@@ -172,6 +175,7 @@ class LocalModel:
                     asks_confidence=not is_measured,
                     reason_begins=REASON,
                     choice=choice.label if choice else None,
+                    op=op,
                 )
                 body["grammar"] = _grammar(schema)
                 if request.answer_form == "short" and body["grammar"].startswith(_LLGUIDANCE):
@@ -185,14 +189,68 @@ class LocalModel:
                 error.instead = "free"
             raise
 
+    def _reply(
+        self, request: ModelRequest, choice: Choice, field: str, engine: Engine, cancelled: threading.Event
+    ) -> ModelAnswer:
+        """Generate the text of a reply in a conversation, and return it as a short answer.
+
+        A small model writes better without a JSON object around its text, in the prompt and in the answer.
+        """
+        spoken = [_spoken(message, field) for message in request.decided_messages()]
+        body: dict[str, Any] = {
+            "messages": to_chat_messages(to_plain_text(spoken, self.name)),
+            "max_tokens": min(self._settings.max_tokens, _SMALL_REPLY if self._is_small else _REPLY),
+            "repeat_penalty": _REPEAT_PENALTY,
+        } | STREAM
+        if self._settings.temperature is not None:
+            body["temperature"] = self._settings.temperature
+        reply = engine.generate(body, cancelled, "free", None)
+        text = _whole_sentences(reply.text.strip()) if reply.is_truncated else reply.text.strip()
+        answer = {"reason": _REPLY_REASON, "choice": choice.label, "data": {field: text or _NO_TEXT}}
+        answered = msgspec.structs.replace(reply, text=json.dumps(answer, ensure_ascii=False), is_truncated=False)
+        return choice.added_to(answered)
+
     def _labels(self, request: ModelRequest) -> tuple[str, ...]:
-        """Return the choices on offer. A small model cannot judge that a task is impossible, and aborts at random."""
+        """Return the decisions on offer. A small model cannot judge that a task is impossible, and aborts at random."""
         return (*(candidate.label for candidate in request.candidates), *(() if self._is_small else ("abort",)))
+
+    def _choices(self, request: ModelRequest) -> tuple[str, ...]:
+        """Return the choices of the first step: decisions, and ops in a conversation, which cannot be aborted."""
+        prompt = request.choice_prompt
+        if prompt is None or not prompt.is_conversation:
+            return self._labels(request)
+        return (*(candidate.label for candidate in request.candidates), *(op.label for op in prompt.ops))
 
     def _has_two_steps(self, engine: Engine) -> bool:
         if self._settings.two_step == "auto":
             return engine.parameters < TWO_STEP_PARAMETERS
         return self._settings.two_step == "always"
+
+
+_REPLY = 400
+_SMALL_REPLY = 100
+"""Maximum number of tokens of a reply in a conversation. Small models do not find an end by themselves."""
+_REPEAT_PENALTY = 1.15
+"""Keeps small models from repeating a sentence without end."""
+_REPLY_REASON = "a reply"
+_NO_TEXT = "…"
+
+
+def _spoken(message: Message, field: str) -> Message:
+    """Return an earlier reply of the model as the text that the user saw."""
+    if message.role != "assistant":
+        return message
+    try:
+        said = msgspec.json.decode(message.text)["data"][field]
+    except (msgspec.DecodeError, KeyError, TypeError):
+        return message
+    return Message("assistant", said) if isinstance(said, str) else message
+
+
+def _whole_sentences(text: str) -> str:
+    """Return a text that was cut off up to the end of its last sentence."""
+    ends = [found.end() for found in re.finditer(r"[.!?](?=\s)", text)]
+    return f"{text[: ends[-1]] if ends else text} …"
 
 
 def _bound(messages: Sequence[Message]) -> int:

@@ -20,7 +20,7 @@ from reyn.journal.kinds import Usage
 from reyn.models.choice_probability import Token, choice_probability, label_probabilities
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer
-from reyn.models.topics import Topic, similarity, topic, weighed
+from reyn.models.topics import Topic, similarity, topic, weighed, weighed_acts
 
 if TYPE_CHECKING:
     import threading
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.errors import ModelError
-    from reyn.models.protocol import ChoicePrompt, OutputMode
+    from reyn.models.protocol import ChoicePrompt, ModelRequest, OpChoice, OutputMode
 
 _LOAD_HINT = (
     "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
@@ -61,17 +61,24 @@ class Choice(NamedTuple):
         by_examples: The probability of each label after the examples.
         similarities: The similarity of the input with the text of each choice; empty if it was not measured.
         usage: What the step used.
+        replies: In a conversation with ops to choose from, the number of labels that are replies.
     """
 
     labels: tuple[str, ...]
     by_examples: list[float]
     similarities: list[float]
     usage: Usage
+    replies: int = 0
 
     @property
     def label(self) -> str:
         """The choice."""
         return self.labels[max(range(len(self.labels)), key=self._probabilities.__getitem__)]
+
+    def op(self, request: ModelRequest) -> OpChoice | None:
+        """Return the op that the choice stands for; `None` if it is a decision."""
+        ops = request.choice_prompt.ops if request.choice_prompt else ()
+        return next((op for op in ops if op.label == self.label), None)
 
     @property
     def probability(self) -> float:
@@ -80,7 +87,11 @@ class Choice(NamedTuple):
 
     @property
     def _probabilities(self) -> list[float]:
-        return weighed(self.by_examples, self.similarities) if self.similarities else self.by_examples
+        if not self.similarities:
+            return self.by_examples
+        if self.replies:
+            return weighed_acts(self.by_examples, self.similarities, self.replies)
+        return weighed(self.by_examples, self.similarities)
 
     def added_to(self, reply: ModelAnswer) -> ModelAnswer:
         """Return the reply of the second step with the probability of the choice and the usage of both steps."""
@@ -126,18 +137,21 @@ class Engine:
     def choose(self, prompt: ChoicePrompt, labels: tuple[str, ...], cancelled: threading.Event) -> Choice:
         """Ask for one of the labels and nothing else, then weigh the labels by the topic of the input.
 
-        The result does not depend on the temperature.
+        The result does not depend on the temperature. If there is one label, the model is not asked.
         """
+        if len(labels) == 1:
+            return Choice(labels, [1.0], [], Usage())
         asked, usage = self._ask_label(
             to_chat_messages((message.role, message.text) for message in prompt.messages), labels, cancelled
         )
         similarities: list[float] = []
         if self._can_begin_answers:
-            known = [self._known_topic(prompt.topic, text, cancelled) for text in prompt.topic_texts]
+            groups = (*prompt.replies, *((text,) for text in prompt.topic_texts))
+            known = [[self._known_topic(prompt.topic, text, cancelled) for text in texts] for texts in groups]
             own, used = self._topic(prompt.topic, prompt.text, cancelled)
-            similarities = [similarity(own, one) for one, _ in known]
-            usage = sum((one for _, one in known), usage + used)
-        return Choice(labels, label_probabilities(asked, labels), similarities, usage)
+            similarities = [sum(similarity(own, vector) for vector, _ in group) / len(group) for group in known]
+            usage = sum((spent for group in known for _, spent in group), usage + used)
+        return Choice(labels, label_probabilities(asked, labels), similarities, usage, len(prompt.replies))
 
     def _known_topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
         """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""

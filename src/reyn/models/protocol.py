@@ -105,20 +105,48 @@ class Candidate(msgspec.Struct, frozen=True):
     label: str = ""
 
 
+class OpChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A choice that stands for an op with a certain target.
+
+    Attributes:
+        label: The choice.
+        kind: The op kind.
+        field: The field of the op that names the target.
+        target: The name of the target.
+        prompt: The system message for an answer with this op.
+    """
+
+    label: str
+    kind: str
+    field: str
+    target: str
+    prompt: str = ""
+
+
 class ChoicePrompt(msgspec.Struct, frozen=True):
     """Prompts that ask for the choice alone. A small model decides better if it chooses before it answers.
 
     Attributes:
-        examples: Messages that show each choice as an example; the input follows them.
+        examples: Messages that show each choice as an example; the input follows them. Empty if there is one choice.
         topic: A system message that asks for the topic of a text in one word.
-        topic_texts: Texts whose topic can be compared with that of the input, in the order of the candidates.
+        topic_texts: Texts whose topic can be compared with that of the input, in the order of the choices.
         text: The input.
+        ops: The choices that are ops. They come after the candidates.
+        replies: In a conversation, example messages for each candidate. `topic_texts` then has the ops alone.
+        is_conversation: Whether the input is the last message of a conversation.
+        system: In a conversation, the system message of a reply.
+        field: In a conversation whose reply is a single text, the field of the text; `system` then asks for text.
     """
 
     examples: tuple[Message, ...]
     topic: str
     topic_texts: tuple[str, ...]
     text: str
+    ops: tuple[OpChoice, ...] = ()
+    replies: tuple[tuple[str, ...], ...] = ()
+    is_conversation: bool = False
+    system: str = ""
+    field: str = ""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -166,12 +194,20 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     choice_prompt: ChoicePrompt | None = None
     max_tokens: int = 1024
 
-    @property
-    def decided_messages(self) -> Sequence[Message]:
-        """The prompt for an answer whose choice is made: `messages` without the choices after the input."""
-        if self.choice_prompt is None:
+    def decided_messages(self, op: OpChoice | None = None) -> Sequence[Message]:
+        """Return the prompt for an answer whose choice is made, without the choices and the ops on offer.
+
+        Args:
+            op: The op that the choice stands for; `None` for a decision.
+        """
+        prompt = self.choice_prompt
+        if prompt is None:
             return self.messages
-        return (self.messages[0], Message("user", self.choice_prompt.text), *self.messages[2:])
+        if op is not None:
+            return (Message("system", op.prompt), Message("user", prompt.text))
+        if prompt.is_conversation:
+            return (Message("system", prompt.system), *self.messages[1:])
+        return (self.messages[0], Message("user", prompt.text), *self.messages[2:])
 
     @cached_property
     def input(self) -> Any:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 WEIGHT = 40.0
 """The weight of a similarity beside the logarithm of a probability, measured on small models (`bench/decisions`)."""
 
+REPLY_MARGIN = 0.02
+"""How much more similar than a reply an op has to be, measured on small models (`bench/routing`)."""
+
 Topic = dict[str, float]
 """The likeliest words, with their log probabilities above that of the least likely of them."""
 
@@ -44,3 +47,24 @@ def weighed(probabilities: Sequence[float], similarities: Sequence[float]) -> li
     products = [one * math.exp(weight) for one, weight in zip(probabilities, weights, strict=True)]
     total = sum(products)
     return [product / total for product in products]
+
+
+def weighed_acts(probabilities: Sequence[float], similarities: Sequence[float], replies: int) -> list[float]:
+    """Return the probabilities of the choices in a conversation: to reply, or one of several ops.
+
+    A model prefers the label of an op to that of a reply, or the reverse, whatever the input is. So replies and ops are
+    compared by their similarity alone; the probabilities help to choose among the ops.
+
+    Args:
+        probabilities: The probability of each choice after the examples.
+        similarities: The similarity of each choice with the input.
+        replies: The number of choices, at the beginning, that are replies.
+    """
+    similarities = [one + REPLY_MARGIN for one in similarities[:replies]] + [*similarities[replies:]]
+    highest = max(similarities)
+    scores = [one * math.exp(WEIGHT * (own - highest)) for one, own in zip(probabilities, similarities, strict=True)]
+    best = max(range(replies, len(scores)), key=scores.__getitem__)
+    for number in range(replies):
+        scores[number] = probabilities[best] * math.exp(WEIGHT * (similarities[number] - highest))
+    total = sum(scores)
+    return [score / total for score in scores]

@@ -21,6 +21,7 @@ from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest
 from reyn.ops.budget import Budget, OpFailed
 from reyn.permissions import Denied, Gate, NeedsApproval
+from reyn.vocabulary import OpTarget
 from reyn.workspace import Change, FileError, PathInvalid, Roots
 
 if TYPE_CHECKING:
@@ -308,10 +309,19 @@ class NeedsSetup(Protocol):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """What an op can act on, for the prompt of a conversation: a heading and one line for each thing."""
+    """What an op can act on, for the prompt of a conversation.
+
+    Attributes:
+        heading: The heading of the list.
+        lines: One line for each thing.
+        targets: The things that a call can name; `None` if calls are not limited to what is listed.
+        best: The names of the targets that match the query best, if there are too many to choose one of them.
+    """
 
     heading: str
     lines: tuple[str, ...]
+    targets: tuple[OpTarget, ...] | None = None
+    best: tuple[str, ...] = ()
 
 
 @runtime_checkable

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
@@ -11,7 +11,7 @@ from reyn.permissions import Denied
 from reyn.ranking import Ranking
 from reyn.skills.catalogue import Catalogue
 from reyn.skills.resolve import is_path
-from reyn.vocabulary import OpForm, OpSpec
+from reyn.vocabulary import OpForm, OpSpec, OpTarget
 from reyn.vocabulary.schemas import arguments, array, result, text
 
 if TYPE_CHECKING:
@@ -52,6 +52,10 @@ _START_FORM = OpForm(
 )
 MAX_OVERVIEW_CHARS = 8_000
 """The size of the list of skills in a prompt, about 2,000 tokens."""
+MAX_BEST = 12
+"""The number of skills among which a small model chooses."""
+_MAX_TEXT = 300
+_MAX_SCHEMA_BYTES = 4_000
 
 
 def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied:
@@ -72,7 +76,8 @@ def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied
 class RunSkillOp:
     """Runs through a request to the kernel, which executes the sub-run."""
 
-    spec = OpSpec("run_skill", _FORM.summary, "idempotent", forms=(_FORM,), skill_field="skill", has_overview=True)
+    spec = OpSpec("run_skill", _FORM.summary, "idempotent", forms=(_FORM,), skill_field="skill", has_overview=True,
+                  target_field="skill")  # fmt: skip
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue
@@ -98,25 +103,63 @@ class RunSkillOp:
         known = [one for one in self._catalogue or () if env.may_run(one.name)]
         lines = [_line(one) for one in known]
         order: Sequence[int] = range(len(known))
-        if sum(map(len, lines)) > MAX_OVERVIEW_CHARS:
+        if is_ranked := sum(map(len, lines)) > MAX_OVERVIEW_CHARS or len(known) > MAX_BEST:
             ranked = dict.fromkeys(number for number, _ in self._ranking.best_matches(query, known, len(known)))
             order = [*ranked, *(number for number in order if number not in ranked)]
-        chosen: list[str] = []
+        chosen: list[int] = []
         size = 0
         for number in order:
             size += len(lines[number])
             if size > MAX_OVERVIEW_CHARS:
                 break
-            chosen.append(lines[number])
-        if left := len(known) - len(chosen):
-            chosen.append(f"and {left} more that match the message less")
-        return Overview("Skills that you can run", tuple(chosen))
+            chosen.append(number)
+        if len(chosen) == len(known):
+            listed = lines
+        else:
+            listed = [lines[number] for number in chosen]
+            listed.append(f"and {len(known) - len(chosen)} more that match the message less")
+        # Sorted, so that the contract is the same for the next message.
+        targets = tuple(OpTarget(known[number].name, _text(known[number]), _arguments(known[number]))
+                        for number in sorted(chosen))  # fmt: skip
+        best = tuple(known[number].name for number in chosen[:MAX_BEST]) if is_ranked else ()
+        return Overview("Skills that you can run", tuple(listed), targets, best)
+
+
+def _text(skill: SkillSummary) -> str:
+    return skill.description.rstrip(". ")[:_MAX_TEXT] or skill.name.replace("_", " ")
+
+
+def _arguments(skill: SkillSummary) -> dict[str, Any]:
+    """Return the schema of the input of a skill; a very large one is left out."""
+    schemas = [_standalone(schema, f"{skill.name}/{name}") for name, schema in skill.inputs]
+    if len(schemas) == 1:
+        schema = schemas[0]
+    else:
+        named = zip(skill.inputs, schemas, strict=True)
+        schema = {"anyOf": [_artifact(name, data) for (name, _), data in named]}
+    is_large = not isinstance(schema, dict) or len(canonical(schema)) > _MAX_SCHEMA_BYTES
+    return {} if is_large else {"input": schema}
+
+
+def _standalone(schema: Any, name: str) -> Any:
+    """Give a schema its own `$id`, so that `#/…` references resolve inside it after it is embedded."""
+    if not isinstance(schema, dict) or "$id" in schema or b'"$ref"' not in canonical(schema):
+        return schema
+    standalone = {"$id": f"urn:reyn:input:{name}", **schema}
+    if "$ref" in schema:  # draft 7 ignores `$id` beside `$ref`
+        standalone["allOf"] = [*schema.get("allOf", []), {"$ref": standalone.pop("$ref")}]
+    return standalone
+
+
+def _artifact(name: str, data: Any) -> dict[str, Any]:
+    properties = {"type": {"const": name}, "data": data}
+    return {"type": "object", "properties": properties, "required": ["type", "data"], "additionalProperties": False}
 
 
 def _line(skill: SkillSummary) -> str:
     """Describe a skill in one line: what it is for, and the fields of its input."""
     inputs = " or ".join(_fields(schema) for _, schema in skill.inputs)
-    return f"{skill.name}: {skill.description.rstrip('. ')[:300] or 'no description'}. Input: {inputs}"
+    return f"{skill.name}: {skill.description.rstrip('. ')[:_MAX_TEXT] or 'no description'}. Input: {inputs}"
 
 
 def _fields(schema: object) -> str:
@@ -144,7 +187,7 @@ class StartSkillOp:
     """Starts a background run through a request to the kernel. The run does not wait for it."""
 
     spec = OpSpec("start_skill", _START_FORM.summary, "idempotent", forms=(_START_FORM,), is_step=False,
-                  is_for_conversations=True)  # fmt: skip
+                  is_for_conversations=True, target_field="skill", targets_of="run_skill")  # fmt: skip
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return _planned(call, env, background=True)

@@ -110,11 +110,14 @@ def _choice_messages(
 ) -> list[tuple[str, str]]:
     """Return role and text of the messages that asked for the choice, and for the topic of the input."""
     static, text = recorded_choice(choice, content, results)
+    if not static.examples:  # there is one choice, and the model was not asked
+        return []
+    replies = (part for parts in static.replies for part in parts)
     return [
         *((f"{CHOICE}{example.role}", example.text) for example in static.examples),
         (f"{CHOICE}user", text),
         (f"{TOPIC}system", static.topic),
-        (f"{TOPIC}choices", "\n".join(static.texts)),
+        (f"{TOPIC}choices", "\n".join((*replies, *static.texts))),
         (f"{TOPIC}user", text),
     ]
 

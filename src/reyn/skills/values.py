@@ -115,10 +115,14 @@ class Postprocessor(msgspec.Struct, frozen=True, omit_defaults=True):
 class ConversationSettings(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """A phase that keeps a transcript across its visits.
 
-    `max_tokens` is the size of the transcript above which older messages are replaced by a summary.
+    Attributes:
+        max_tokens: The size of the transcript above which older messages are replaced by a summary.
+        stays_open: Whether a turn without a usable answer ends with a notice to the user, instead of failing the run.
+            The model can then not abort the run either.
     """
 
     max_tokens: Annotated[int, msgspec.Meta(ge=MIN_TOKENS)] = 16_000
+    stays_open: bool = False
 
 
 class Phase(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -4,7 +4,7 @@ A `Vocabulary` is a frozen value that the loader, lint, the frame, the contract 
 specifications come from the op table in `reyn.ops`; nothing here executes anything.
 """
 
-from reyn.vocabulary.specs import EFFECT_ORDER, Effect, OpForm, OpSpec, Vocabulary
+from reyn.vocabulary.specs import EFFECT_ORDER, Effect, OpForm, OpSpec, OpTarget, Vocabulary
 from reyn.vocabulary.tables import PERMISSIONS, STEPS
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "Effect",
     "OpForm",
     "OpSpec",
+    "OpTarget",
     "Vocabulary",
 ]

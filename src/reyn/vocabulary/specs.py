@@ -61,6 +61,20 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
         return rest | {"properties": properties, "required": [name for name in properties if name in needed]}
 
 
+class OpTarget(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that an op can act on, such as a skill that it can run.
+
+    Attributes:
+        name: The value by which a call names it.
+        text: When to choose it.
+        arguments: JSON Schemas of further arguments of a call with this target, by name.
+    """
+
+    name: str
+    text: str
+    arguments: dict[str, Any] = {}
+
+
 class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The specification of an op kind. A run records the specifications that it was offered."""
 
@@ -92,6 +106,12 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether only phases with `conversation` may use it."""
     has_overview: bool = False
     """Whether the prompt of a conversation lists what the op can act on, such as the skills that it can run."""
+    target_field: str | None = None
+    """The field that names a target. In a conversation, it accepts the targets that the prompt lists, and no others."""
+    targets_of: str = ""
+    """The op kind that lists the targets; empty for the op itself."""
+    targets: tuple[OpTarget, ...] = ()
+    """The targets that calls can name; empty if they are not limited."""
 
     @property
     def is_available(self) -> bool:
@@ -119,6 +139,27 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
                 return form.arguments
         return {"anyOf": [form.arguments for form in self.forms]}
 
+    def limited_to(self, targets: tuple[OpTarget, ...]) -> OpSpec:
+        """Return the specification of an op whose calls can name these targets only."""
+        assert self.target_field is not None
+        names = {self.target_field: {"enum": [target.name for target in targets]}}
+        forms = tuple(
+            msgspec.structs.replace(form, arguments=_with_properties(form.arguments, names)) for form in self.forms
+        )
+        return msgspec.structs.replace(self, forms=forms, targets=targets)
+
+    @property
+    def alternatives(self) -> list[dict[str, Any]]:
+        """The schemas of all calls: one for each form, or one for each form and target, if there are not too many."""
+        schemas = [form.arguments for form in self.forms]
+        if self.target_field is None or not 0 < len(self.targets) <= MAX_ALTERNATIVES:
+            return schemas
+        return [
+            _with_properties(schema, {self.target_field: {"const": target.name}} | target.arguments)
+            for schema in schemas
+            for target in self.targets
+        ]
+
     def offered(self) -> dict[str, Any]:
         """The entry of `available_control_ops`. Every visit pays for these tokens, so it is short."""
         match self.forms:
@@ -131,6 +172,15 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
                 example = form.example
         description = " ".join(part for part in (self.summary, self.advice, forms) if part)
         return {"kind": self.kind, "description": description, "example": example}
+
+
+MAX_ALTERNATIVES = 32
+"""Maximum number of targets for which a schema describes the calls one by one."""
+
+
+def _with_properties(schema: dict[str, Any], properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with other schemas for some of its properties, in their order."""
+    return schema | {"properties": schema["properties"] | properties}
 
 
 class StepSpec(msgspec.Struct, frozen=True):

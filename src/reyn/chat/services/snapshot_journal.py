@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from reyn.chat.items import unanswered_text
 from reyn.errors import ConversationInvalid
 from reyn.journal import Rename, decode, kinds
 
@@ -128,6 +129,8 @@ def _text(body: Any, content: Callable[[str], bytes]) -> str:
             return content(text).decode()
         case kinds.WaitAnswered(value=value):
             return str(msgspec.json.decode(content(value)))
+        case kinds.PhaseAborted(code=code, reason=reason) if code:
+            return unanswered_text(reason)
     return ""
 
 

@@ -47,7 +47,7 @@ class PlainPrinter:
 
     def show(self, item: ChatItem) -> None:
         if isinstance(item, Reply):
-            click.echo(printable(item.text) if item.status == "replied" else "(aborted)")
+            click.echo("(aborted)" if item.status == "aborted" else printable(item.text))
         elif line := describe(item):
             click.echo(line, err=True)
 

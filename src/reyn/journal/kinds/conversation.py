@@ -43,13 +43,15 @@ class TurnAborted(Body, frozen=True):
 class PhaseAborted(Body, frozen=True):
     """A visit ended because its turn was aborted. If `ends` is false, the phase is visited again with the next message.
 
-    The transcript has the results of the tool calls that were completed, and says which ones were cancelled.
+    The transcript has the results of the tool calls that were completed, and says which ones were cancelled. `code` is
+    set if the user did not abort the turn, but the model gave no usable answer, and the conversation stays open.
     """
 
     phase: str
     visit: Count
     reason: DerivedText
     ends: bool
+    code: str = ""
 
 
 @event("experience_remembered", v=1, origin="derived")
@@ -191,9 +193,12 @@ class OverviewsRead(Body, frozen=True):
     """What the ops of a conversation can act on was read, such as the skills that it can run.
 
     `text` is the section of the prompt; null if there is nothing to show. `failed` says which ops could not tell, and
-    why.
+    why. `targets` is a JSON object: for each op kind, the list of what its calls can name. `best` has the names of the
+    targets that match the message best, if there are many.
     """
 
     call: str
     text: ContentName | None = None
     failed: tuple[str, ...] = ()
+    targets: ContentName | None = None
+    best: tuple[str, ...] = ()

@@ -8,12 +8,15 @@ every answer against the contract itself.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.jsonschema.flattening import flatten
 from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, DecodingLimits, restrict, steps
+
+if TYPE_CHECKING:
+    from reyn.models.protocol import OpChoice
 
 MAX_REASON_LENGTH = 160
 """A reason that comes first grows, and every character of it is paid for; one sentence suffices to decide by."""
@@ -31,6 +34,7 @@ def decoding_schema(
     asks_confidence: bool = True,
     reason_begins: str = "",
     choice: str | None = None,
+    op: OpChoice | None = None,
 ) -> dict[str, Any]:
     """Return the decoding schema of a contract. The result is cached and must not be modified.
 
@@ -40,13 +44,30 @@ def decoding_schema(
         is_one_object: Avoid `anyOf` at the root, which some providers reject.
         reason_begins: Words with which the reason has to begin.
         choice: The only choice that a short answer may make.
+        op: The only op that a short answer may have, if the choice stands for an op.
         asks_confidence: Whether a short answer states its confidence; not needed where the engine measures it.
     """
-    if choice is not None:
+    if op is not None:
+        contract = {"anyOf": [_one_op(one, op) for one in contract["anyOf"] if "ops" in one["properties"]]}
+    elif choice is not None:
         made = {"const": choice}
         contract = {"anyOf": [one for one in contract["anyOf"] if one["properties"].get("choice") == made]}
     length = DecodingLimits().reason_length if choice is None else DECIDED_REASON_LENGTH
     return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins, length)
+
+
+def _one_op(branch: dict[str, Any], op: OpChoice) -> dict[str, Any]:
+    """Return the branch of an act turn with one op that has a certain target."""
+    calls: list[dict[str, Any]] = []
+    for call in branch["properties"]["ops"]["items"]["anyOf"]:
+        fields = call["properties"]
+        named = fields.get(op.field, {})
+        if fields["kind"] == {"const": op.kind} and (
+            named.get("const") == op.target or op.target in named.get("enum", ())
+        ):
+            calls.append(call | {"properties": fields | {op.field: {"const": op.target}}})
+    ops = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": 1}
+    return branch | {"properties": branch["properties"] | {"ops": ops}}
 
 
 @lru_cache(maxsize=64)
@@ -152,5 +173,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 def _ops(ops: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     restricted = restrict(ops, limits._replace(is_op=True))
     if limits.is_small:
-        restricted["maxItems"] = max(restricted.get("minItems", 0), MAX_SMALL_OPS)
+        restricted["maxItems"] = max(
+            restricted.get("minItems", 0), min(restricted.get("maxItems", MAX_SMALL_OPS), MAX_SMALL_OPS)
+        )
     return restricted

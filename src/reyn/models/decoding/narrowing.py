@@ -298,7 +298,7 @@ def _object(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
             return {"anyOf": [_object(_apply_choice(rest, choice, others), limits) for choice in choices]}
     if limits.is_small and limits.is_op:
         needed = {name: field for name, field in schema["properties"].items() if name in schema.get("required", ())}
-        return schema | {"properties": needed}
+        return schema | {"properties": needed, "additionalProperties": False}
     if limits.is_small and schema["properties"].keys() >= set(schema.get("required", ())):
         return schema | {"additionalProperties": False}
     return schema

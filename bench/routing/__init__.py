@@ -1,0 +1,1 @@
+"""Routing of messages in a conversation: which skill does a model run?"""
