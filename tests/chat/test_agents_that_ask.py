@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn import OSRuntime, ReynError, SyncRuntime
+from reyn import OSRuntime, SyncRuntime
 from reyn.chat.services.chain_manager import ChainManager
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.journal import decode, kinds
