@@ -61,6 +61,18 @@ def test_an_existing_skill_is_not_overwritten(reyn, tmp_path: Path):
     assert reyn("export-skill", "pdf-tools", "--to", "output").code == 2
 
 
+@pytest.mark.parametrize("name", ["chat", "skill_builder", "mine"])
+def test_a_folder_does_not_choose_to_take_the_place_of_a_skill(reyn, tmp_path: Path, agent_skill: Path, name: str):
+    reyn("import-skill", "downloads/pdf-tools", "--name", "mine")
+    (tmp_path / "reyn/local").rename(tmp_path / "reyn/project")
+    (agent_skill / "SKILL.md").write_text(SKILL.replace("pdf-tools", name))
+    for options in ((), ("--dry-run",)):
+        refused = reyn("import-skill", "downloads/pdf-tools", *options)
+        assert (refused.code, "would take its place" in refused.err) == (2, True)
+    assert not (tmp_path / "reyn/local" / name).exists()
+    assert reyn("import-skill", "downloads/pdf-tools", "--name", name).code == 0
+
+
 @pytest.mark.parametrize("name", ["../up", "a/b", "end", ""])
 def test_an_invalid_name_is_refused(reyn, tmp_path: Path, name: str):
     output = reyn("import-skill", "downloads/pdf-tools", "--name", name or "1")

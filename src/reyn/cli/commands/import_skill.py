@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import project_ops, project_root
+
+if TYPE_CHECKING:
+    from reyn.skills import Library
 
 
 @click.command("import-skill", epilog="Example: reyn import-skill downloads/pdf-processing --name pdf")
@@ -20,7 +24,8 @@ def command(path: str, name: str | None, dry_run: bool, as_json: bool) -> int:
     """Convert the Agent Skill (agentskills.io) in the folder PATH into the skill reyn/local/NAME.
 
     Its instructions become the only phase of the skill; its scripts, references and assets are copied. What Reyn cannot
-    convert is listed. An existing skill is not overwritten. `reyn run skill_importer` does the same with a review.
+    convert is listed. An existing skill is not overwritten, and the name in the folder never takes the place of a skill
+    of the project or of the standard library; `--name` does. `reyn run skill_importer` does the same with a review.
     """
     from reyn.cli.files import write_new_files
     from reyn.errors import FileExists
@@ -37,6 +42,8 @@ def command(path: str, name: str | None, dry_run: bool, as_json: bool) -> int:
     if os.path.lexists(root / folder):
         hint = "Remove it, or choose another name with `--name`."
         raise FileExists(f"`{folder}` already exists; nothing was written", hint=hint)
+    if name is None:
+        _check_new(conversion.name, Library(root))
     if not dry_run:
         write_new_files(root, {f"{folder}/{file}": content for file, content in conversion.files.items()})
         findings = lint_skill(root / folder, Library(root), project_ops().vocabulary)
@@ -66,3 +73,22 @@ def command(path: str, name: str | None, dry_run: bool, as_json: bool) -> int:
     if not dry_run:
         click.echo(f"next: reyn run {conversion.name} 'What to do'")
     return 1 if errors else 0
+
+
+def _check_new(name: str, library: Library) -> None:
+    """Refuse a name that the author of the folder chose and that a skill of the project or the standard library has.
+
+    A skill in reyn/local precedes the others: one with the name `chat` would answer in every conversation.
+    """
+    from reyn.errors import FileExists, SkillNotFound
+    from reyn.skills.resolve import STDLIB
+
+    try:
+        existing = library.find(name)
+    except SkillNotFound:
+        return
+    place = "the standard library" if existing.is_relative_to(STDLIB) else "the project"
+    raise FileExists(
+        f"a skill `{name}` exists in {place}, and this one would take its place; nothing was written",
+        hint=f"Choose another name with `--name`. `--name {name}` takes the place of the existing skill.",
+    )
