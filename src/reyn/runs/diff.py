@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.journal import decode, kinds
+from reyn.journal import decode, digest, kinds
 from reyn.kernel.run_state import fold
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reyn.journal import Event
     from reyn.journal.kinds import FrameMessage
 
-Cause = Literal["input", "skill", "settings", "rules", "model", "frame", "answer", "end", "outside"]
+Cause = Literal["input", "skill", "settings", "rules", "model", "message", "frame", "answer", "end", "outside"]
 
 
 _MAX_INPUT = 80
@@ -35,6 +35,8 @@ class Decision(msgspec.Struct, frozen=True):
     request: str = ""
     model: str = ""
     messages: tuple[Any, ...] = ()
+    message: str = ""
+    """The message that the decision answers, in a conversation after its first message. A long one ends in its hash."""
     is_end: bool = False
     """Whether this is the end of the run, which is no decision of a model."""
 
@@ -78,7 +80,7 @@ def side_of(run_id: str, events: tuple[Event, ...]) -> Side:
 def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:
     """Return the first decision that differs, with its cause."""
     common = 0
-    for one, other in zip_longest(_decisions(a.events), _decisions(b.events)):
+    for one, other in zip_longest(_decisions(a.events, content), _decisions(b.events, content)):
         if one is not None and other is not None and _is_same(one, other):
             common += not one.is_end
             continue
@@ -91,7 +93,7 @@ def _is_same(one: Decision, other: Decision) -> bool:
     """Compare rejected answers by their texts, and everything else by its effect."""
     if one.what.startswith("rejected") and one.text != other.text:
         return False
-    return (one.what, one.phase) == (other.what, other.phase)
+    return (one.what, one.phase, one.message) == (other.what, other.phase, other.message)
 
 
 def _explain(
@@ -105,6 +107,9 @@ def _explain(
         shorter = a.run_id if one is None else b.run_id
         detail = f"`{shorter}`"
         return DiffReport(a.run_id, b.run_id, common, "end", detail, "", one, other)
+    if one.message != other.message:
+        detail = " and ".join(repr(message) for message in (one.message, other.message))
+        return DiffReport(a.run_id, b.run_id, common, "message", detail, "", one, other)
     if one.request != other.request:
         part, detail = _frame_difference(one, other, content)
         return DiffReport(a.run_id, b.run_id, common, "frame", detail, part, one, other)
@@ -135,9 +140,9 @@ def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tupl
     return None
 
 
-def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
+def _decisions(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[Decision]:
     """Yield every answer of a model with its effect, then the end of the run; a failure that was retried is no end."""
-    phase = model = request = text = call = artifact = decided = ""
+    phase = model = request = text = call = artifact = decided = message = ""
     messages: tuple[FrameMessage, ...] = ()
     seq, ops, end = 0, list[str](), None
     for event in events:
@@ -149,16 +154,20 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
                 model, end = name or model, None
             case kinds.PhaseStarted(phase=phase):
                 pass
+            case kinds.MessageTaken(text=said):
+                message = _comparable(content(said).decode(errors="replace"))
+            case kinds.WaitAnswered(wait=wait, value=said) if wait.endswith(".message"):
+                message = _comparable(str(msgspec.json.decode(content(said))))
             case kinds.FrameBuilt():
                 if ops:
-                    yield Decision(seq, call, phase, f"ops {' '.join(ops)}", text, request, model, messages)
+                    yield Decision(seq, call, phase, f"ops {' '.join(ops)}", text, request, model, messages, message)
                 messages, ops = (*body.messages, *_transcript(body.transcript)), []
             case kinds.LlmRequested(call=call, request=request):
                 pass
             case kinds.LlmResponded(text=text):
                 seq = event.seq
             case kinds.ValidationError(class_=rule):
-                yield Decision(seq, call, phase, f"rejected: {rule}", text, request, model, messages)
+                yield Decision(seq, call, phase, f"rejected: {rule}", text, request, model, messages, message)
             case kinds.OpStarted(args=args) if call and body.call.startswith(f"{call}."):
                 ops.append(args)
             case kinds.ControlDecided(type=kind, next_phase=target):
@@ -166,12 +175,19 @@ def _decisions(events: Iterable[Event]) -> Iterator[Decision]:
             case kinds.ArtifactStored(artifact=stored):
                 artifact = stored.hash
             case kinds.PhaseCompleted():
-                yield Decision(seq, call, phase, f"{decided} with {artifact}", text, request, model, messages)
+                yield Decision(seq, call, phase, f"{decided} with {artifact}", text, request, model, messages, message)
                 artifact = ""
             case kinds.SkillAborted() | kinds.SkillCompleted() | kinds.RunFailed() | kinds.RunCancelled():
-                end = Decision(event.seq, call, phase, str(body.enters), text, request, model, messages, is_end=True)
+                end = Decision(
+                    event.seq, call, phase, str(body.enters), text, request, model, messages, message, is_end=True
+                )
     if end is not None:
         yield end
+
+
+def _comparable(message: str) -> str:
+    """Return a message in a form that can be compared and shown."""
+    return message if len(message) <= _MAX_INPUT else f"{message[:_MAX_INPUT]}… ({digest(message.encode())[:16]})"
 
 
 def _frame_difference(one: Decision, other: Decision, content: Callable[[str], bytes]) -> tuple[str, str]:

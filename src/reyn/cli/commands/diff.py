@@ -22,6 +22,7 @@ _CAUSES = {
     "settings": "their settings differ",
     "rules": "their rules versions differ",
     "model": "the same prompt was sent to different models",
+    "message": "the user's messages differ",
     "frame": "their prompts differ",
     "answer": "the same model answered the same prompt differently",
     "end": "one run makes no further decisions",
