@@ -89,7 +89,7 @@ def format_memory(memory: Memory) -> str:
 
 def read_memory(root: Path, name: str, scope: str) -> Memory | None:
     """Return a memory; `None` if there is none of this name."""
-    if not _SLUG.match(name):
+    if not _SLUG.fullmatch(name):
         return None
     path = root / memory_path(name, scope)
     return _read(root, path, name, scope) if path.is_file() or path.is_symlink() else None
@@ -109,7 +109,7 @@ def _memories_of(root: Path, scope: str) -> tuple[Memory, ...]:
     if known is not None and known[0] == stamps:
         return known[1]
     named = [(stamp[0].removesuffix(".md"), stamp) for stamp in stamps]
-    latest = sorted((-_modified(f"{folder}/{stamp[0]}"), name, stamp) for name, stamp in named if _SLUG.match(name))
+    latest = sorted((-_modified(f"{folder}/{stamp[0]}"), name, stamp) for name, stamp in named if _SLUG.fullmatch(name))
     memories = tuple(_cached(root, f"{folder}/{name}.md", name, scope, stamp) for _, name, stamp in latest[:MAX_FILES])
     if len(_listed_before) >= _MAX_FOLDERS:
         _listed_before.clear()

@@ -5,9 +5,11 @@ Agents change memories with ops, which pass the permission gate and are recorded
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING
 
+from reyn.documents import DocumentError, read_text
 from reyn.errors import InputInvalid, MemoryNotFound
 from reyn.ops.memory_files import (
     FOLDER,
@@ -73,6 +75,21 @@ class MemoryService:
             )
         return path
 
+    def source(self, name: str) -> str:
+        """Return the content of a memory's file, front matter included; empty if there is none.
+
+        Raises:
+            InputInvalid: What is there is no text file, or a link leads out of the project.
+        """
+        path, label = self.path(name), memory_path(*reversed(split_name(name)))
+        if not os.path.lexists(path):
+            return ""
+        try:
+            return read_text(path, label, inside=self._root)
+        except DocumentError as error:
+            message = f"`{label}` cannot be edited: {error.finding.message}"
+            raise InputInvalid(message, hint="Fix or remove the file first.") from error
+
     def template(self, name: str) -> str:
         """Return the content that a new memory starts with."""
         scope, slug = split_name(name)
@@ -96,7 +113,7 @@ def split_name(name: str) -> tuple[str, str]:
         InputInvalid: No memory can have this name.
     """
     scope, separator, slug = name.rpartition("/")
-    if not re.match(SLUG, slug) or (separator and not is_valid_name(scope)):
+    if not re.fullmatch(SLUG, slug) or (separator and not is_valid_name(scope)):
         raise InputInvalid(
             f"`{name}` cannot be the name of a memory",
             hint="Use lower case letters, digits, `_` and `-`: `tea`, or `designer/tea` for a memory of one agent.",

@@ -62,7 +62,7 @@ def edit(name: str) -> None:
 
     service = MemoryService(project_root())
     path = service.path(name)
-    before = path.read_text(encoding="utf-8") if path.is_file() else ""
+    before = service.source(name)
     after = click.edit(before or service.template(name), extension=".md")
     if after is None or after == before:
         click.echo("unchanged")
