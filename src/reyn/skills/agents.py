@@ -169,7 +169,9 @@ class Agents:
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of all agents; `default` is one even without a file."""
-        files = {nfc(path.stem) for path in self.folder.glob("*.md")} if self.folder.is_dir() else set()
+        files = (
+            {nfc(path.stem) for path in self.folder.glob("*.md") if path.is_file()} if self.folder.is_dir() else set()
+        )
         yield from sorted({DEFAULT, *(name for name in files if is_valid_name(name))})
 
     def path(self, name: str) -> Path | None:
