@@ -145,7 +145,11 @@ def run_app(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except OSError as error:
         return _report_outside(
-            InternalError(f"cannot write the output: {error.strerror or error}"), debug=debug, as_json=False
+            InternalError(
+                f"cannot write the output: {error.strerror or error}", hint="Write it to a place with free space."
+            ),
+            debug=debug,
+            as_json=False,
         )
     except Exception as error:  # noqa: BLE001 - a bug; the traceback is printed with --debug
         return _report_outside(InternalError(f"{type(error).__name__}: {error}"), debug=debug, as_json=as_json)

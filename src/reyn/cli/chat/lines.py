@@ -42,7 +42,8 @@ async def read_lines() -> AsyncIterator[str]:
         try:
             yield line.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise InputInvalid(f"line {number} of standard input is not UTF-8 text: {error.reason}") from error
+            message = f"line {number} of standard input is not UTF-8 text: {error.reason}"
+            raise InputInvalid(message, hint="Convert the input to UTF-8, for example with `iconv`.") from error
 
 
 def _serve(
@@ -94,7 +95,9 @@ class _DescriptorLines:
         while (end := self._buffer.find(b"\n", self._searched)) < 0:
             self._searched = len(self._buffer)
             if self._searched > _MAX_LINE_BYTES:
-                raise InputInvalid(f"a line of standard input is longer than {_MAX_LINE_BYTES} bytes")
+                raise InputInvalid(
+                    f"a line of standard input is longer than {_MAX_LINE_BYTES} bytes", hint="Shorten the message."
+                )
             chunk = os.read(self._descriptor, 1 << 16)
             if not chunk:
                 end = len(self._buffer) - 1
