@@ -49,7 +49,7 @@ class InterventionHandler:
         """Reply to a question; return why the text cannot be the reply."""
         wait = question.question
         chosen = text.strip()
-        if chosen.isascii() and chosen.isdigit() and 0 < int(chosen[:4]) <= len(wait.suggestions):
+        if chosen.isascii() and chosen.isdigit() and len(chosen) < 4 and 0 < int(chosen) <= len(wait.suggestions):
             chosen = wait.suggestions[int(chosen) - 1]
         try:
             value = parse_reply(wait, chosen)
