@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from reyn.chat.conversation import Conversation
-from reyn.errors import ConversationInvalid
-from reyn.skills.agents import DEFAULT, PREFIX
+from reyn.errors import AgentNotFound, ConversationInvalid
+from reyn.runs.importing import check_not_imported
+from reyn.skills.agents import AGENTS, DEFAULT, PREFIX
 
 if TYPE_CHECKING:
-    from reyn.runtime import OSRuntime
+    from reyn.journal import RunRow
+    from reyn.runtime import OSRuntime, SyncRuntime
     from reyn.skills.agents import Agent
 
 
@@ -21,16 +23,13 @@ def open_conversation(
     """Open a conversation; `OSRuntime.chat` documents the arguments."""
     if run_id is not None and runtime.is_recorded(run_id):
         row = runtime.find(run_id)
-        if not row.skill.startswith(PREFIX):
-            raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
-        if name is not None and f"{PREFIX}{name}" != row.skill:
-            message = (
-                f"conversation `{row.run_id}` is one with the agent `{row.skill.removeprefix(PREFIX)}`, not `{name}`"
-            )
-            raise ConversationInvalid(message, hint="Leave the agent out; the conversation keeps the one that it has.")
+        check_conversation(row, name)
+        check_not_imported(row, "continued")
         name, run_id = row.skill.removeprefix(PREFIX), row.run_id
-    name = name or DEFAULT
-    agent = runtime.agents.load(name)
+        agent = recorded_agent(runtime, row)
+    else:
+        name = name or DEFAULT
+        agent = runtime.agents.load(name)
     return Conversation(
         lambda people: _derived(runtime, agent, people, model),
         agent,
@@ -39,6 +38,35 @@ def open_conversation(
         by=by,
         model=model,
     )
+
+
+def check_conversation(row: RunRow, agent: str | None) -> None:
+    """Check that a run is a conversation, and one with `agent` unless that is `None`.
+
+    Raises:
+        ConversationInvalid: It is not.
+    """
+    if not row.skill.startswith(PREFIX):
+        raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
+    if agent is not None and f"{PREFIX}{agent}" != row.skill:
+        message = f"conversation `{row.run_id}` is one with the agent `{row.skill.removeprefix(PREFIX)}`, not `{agent}`"
+        raise ConversationInvalid(message, hint="Leave the agent out; the conversation keeps the one that it has.")
+
+
+def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
+    """Return the agent of a recorded conversation.
+
+    Raises:
+        AgentNotFound: Its file was removed.
+        SkillInvalid: Its file has errors.
+    """
+    name, run_id = row.skill.removeprefix(PREFIX), row.run_id
+    try:
+        return runtime.agents.load(name)
+    except AgentNotFound as error:
+        message = f"conversation `{run_id}` is one with the agent `{name}`, and there is no file `{AGENTS}/{name}.md`"
+        hint = f"Restore the file to continue; `reyn chats show {run_id}` prints the messages."
+        raise AgentNotFound(message, hint=hint) from error
 
 
 def _derived(runtime: OSRuntime, agent: Agent, people: Any, model: str | None) -> OSRuntime:

@@ -29,12 +29,10 @@ class AutoResumeHandler:
         ][::-1]
 
     def conversations(self) -> list[RunRow]:
-        """Return the conversations that have not ended, the latest first."""
-        rows = self._runtime.runs()
-        interrupted = [
-            row for row in rows if row.skill.startswith(PREFIX) and not row.parent and row.status not in ENDED
-        ]
-        return sorted(interrupted, key=lambda row: row.updated, reverse=True)
+        """Return the conversations that can be continued, the latest first."""
+        rows = (row for row in self._runtime.runs() if row.skill.startswith(PREFIX) and row.status not in ENDED)
+        continuable = [row for row in rows if not row.parent and not row.imported]
+        return sorted(continuable, key=lambda row: row.updated, reverse=True)
 
     def _is_executed(self, row: RunRow) -> bool:
         return self._runtime.journal.is_claimed(row.run_id)

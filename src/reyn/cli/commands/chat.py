@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import SyncRuntime
 
+_MAX_DIGITS = 18
+"""The digits of the number of a message. `int` refuses texts of thousands of digits."""
+
 
 @click.command(epilog="Example: reyn chat --continue")
 @click.argument("agent", required=False)
@@ -57,7 +60,7 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
         if continues:
             name = _latest(runtime, agent)
         elif fork is not None:
-            name = _forked(runtime, fork, run_id)
+            name = _forked(runtime, fork, run_id, agent)
         conversation = runtime.runtime.chat(agent, run_id=name, by=user_name(), model=model_name(model))
         printer = _printer(as_json=as_json, is_terminal=is_terminal)
         return _talk(runtime, conversation, printer, is_terminal=is_terminal)
@@ -108,13 +111,16 @@ def _latest(runtime: SyncRuntime, agent: str | None) -> str:
     return matching[0].run_id
 
 
-def _forked(runtime: SyncRuntime, fork: str, run_id: str | None) -> str:
+def _forked(runtime: SyncRuntime, fork: str, run_id: str | None, agent: str | None) -> str:
     """Fork a conversation before a message; return the id of the fork."""
+    from reyn.chat.opening import check_conversation, recorded_agent
     from reyn.chat.services.snapshot_journal import fork_point
 
     run, _, number = fork.rpartition("@")
-    if not run or not number.isascii() or not number.isdigit():
+    if not run or not number.isascii() or not number.isdigit() or len(number) > _MAX_DIGITS:
         raise click.UsageError(f"`{fork}` is not of the form RUN@MESSAGE, for example 20261116T120000-abc@3")
     row = runtime.find(run)
+    check_conversation(row, agent)
+    recorded_agent(runtime, row)
     result: Any = runtime.fork(row.run_id, at=fork_point(runtime.events(row.run_id), int(number)), run_id=run_id)
     return str(result.run_id)
