@@ -121,6 +121,48 @@ def test_a_fork_says_something_else_in_place_of_a_message(here: Path, chat, reyn
     assert chat("x\n", "--fork", "c@9").code == 2
     assert chat("x\n", "--fork", "c@1").code == 2
     assert chat("x\n", "--fork", "c").code == 2
+    assert chat("x\n", "--fork", f"c@{'9' * 5000}").code == 2
+
+
+def test_a_fork_that_cannot_be_talked_in_is_not_made(here: Path, chat, reyn):
+    write_answers(here, reply("One."), reply("Two."))
+    reyn("agent", "new", "designer")
+    chat("a\nb\n", "designer", "--run-id", "c")
+    assert "is one with the agent `designer`" in chat("x\n", "default", "--fork", "c@2").err
+    reyn("agent", "rm", "designer")
+    assert "no file `reyn/agents/designer.md`" in chat("x\n", "--fork", "c@2").err
+    assert "no file `reyn/agents/designer.md`" in chat("x\n", "--run-id", "c").err
+    assert [row["run_id"] for row in reyn("runs", "--json").json] == ["c"]
+
+
+def test_a_fork_of_a_run_that_is_no_conversation_is_refused(here: Path, chat, reyn):
+    write_answers(here, finish("done"))
+    reyn("run", "pair", '{"text": "hi"}', "--run-id", "p")
+    assert "is a run of `pair`, not a conversation" in chat("x\n", "--fork", "p@2").err
+
+
+def test_the_difference_of_two_conversations_is_a_message(here: Path, chat, reyn):
+    write_answers(here, reply("One."), reply("Two."), reply("Three."))
+    chat("a\nb\nc\n", "--run-id", "c")
+    chat("other\n", "--fork", "c@2", "--run-id", "d")
+    assert reyn("diff", "c", "d").out.endswith("cause: the user's messages differ: 'b' and 'other'\n")
+    long = (
+        chat(f"{'x' * 200}1\n", "--fork", "c@2", "--run-id", "e"),
+        chat(f"{'x' * 200}2\n", "--fork", "c@2", "--run-id", "f"),
+    )
+    assert [one.code for one in long] == [0, 0]
+    assert reyn("diff", "e", "f", "--json").json["cause"] == "message"
+
+
+def test_an_imported_conversation_is_not_the_latest_one_and_is_refused_once(here: Path, chat, reyn, tmp_path: Path):
+    write_answers(here, reply("One."))
+    chat("a\n", "--run-id", "c")
+    reyn("export", "c", "c.jsonl")
+    reyn("chats", "delete", "c", "--yes")
+    reyn("import", "c.jsonl")
+    refused = chat("b\n", "--run-id", "c")
+    assert (refused.code, refused.err.count("was imported")) == (2, 1)
+    assert "there is no conversation with `default` to continue" in chat("b\n", "--continue").err
 
 
 def test_the_messages_of_another_run_are_refused(here: Path, reyn):
@@ -158,6 +200,21 @@ def test_a_terminal_has_a_prompt_and_renders_markdown(here: Path):
     output = terminal.end()
     assert output.code == 0
     assert "reyn chat --run-id c" in output.out
+
+
+@pytest.mark.slow
+def test_a_terminal_names_the_runs_that_were_interrupted(here: Path):
+    write_answers(here, reply("Hello!"))
+    left = ["run", "pair", '{"text": "forever"}', "--run-id", "left", "--no-input"]
+    with subprocess.Popen([sys.executable, *holding(here), *left], cwd=here, stderr=subprocess.DEVNULL) as child:
+        while not (here / "called").exists():
+            assert child.poll() is None
+            time.sleep(0.02)
+        child.kill()
+    terminal = Terminal(here, "chat", env={"PROMPT_TOOLKIT_NO_CPR": "1"})
+    terminal.wait_for("interrupted: left; `reyn resume --all` continues them")
+    terminal.type("/quit\r")
+    assert terminal.end().code == 0
 
 
 HOLDING = """
@@ -260,6 +317,37 @@ def test_input_that_is_closed_or_no_text_is_an_error(here: Path, chat, reyn, mon
     )  # fmt: skip
     assert (child.returncode, child.stdout) == (2, b"Hello!\n")
     assert b"line 2 of standard input is not UTF-8" in child.stderr
+    assert b"Convert the input to UTF-8" in child.stderr
+
+
+@pytest.mark.slow
+def test_a_message_after_the_reader_has_gone_is_not_sent(here: Path, reyn):
+    with subprocess.Popen(
+        [sys.executable, *holding(here), "chat", "--run-id", "c"],
+        cwd=here, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as child:  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdin.write(b"one\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"Hello!\n"
+        child.stdout.close()
+        child.stdin.write(b"two\n")
+        child.stdin.flush()
+        assert child.wait(60) == 141  # the input is still open
+    assert reyn("chats", "show", "c").out.count(">") == 2
+
+
+@pytest.mark.parametrize("number", ["00010", "0002" + "9" * 5000])
+def test_a_number_that_selects_no_suggestion_is_a_text(here: Path, chat, number: str):
+    write_answers(here, act(question("Which code?", suggestions=["formal", "plain"])), reply("Done."))
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/asker.md").write_text("---\ntype: agent\nname: asker\nallowed_ops: [ask_user]\n---\nAsk.\n")
+    output = chat(f"hi\n{number}\n", "asker", "--json")
+    answers = [
+        item["result"]["answer"] for item in map(json.loads, output.out.splitlines()) if item["item"] == "op_result"
+    ]
+    assert answers == [number]
 
 
 def test_the_end_of_the_input_leaves_a_question_open(here: Path, chat, reyn):
@@ -294,6 +382,23 @@ def test_memories_are_listed_shown_searched_and_removed(here: Path, reyn, monkey
     assert reyn("memory", "rm", "tea").code == 0
     assert reyn("memory", "list").out == "no memories\n"
     assert reyn("memory", "show", "../../etc/passwd").code == 2
+    assert reyn("memory", "edit", "tea\n").code == 2
+
+
+def test_a_memory_that_is_no_text_is_not_edited(here: Path, reyn, monkeypatch):
+    monkeypatch.setenv("EDITOR", f"{sys.executable} -c \"import sys; open(sys.argv[1], 'a').write('x')\"")
+    (here / "reyn/memory/folder.md").mkdir(parents=True)
+    (here / "reyn/memory/binary.md").write_bytes(b"\xff")
+    for name in ("folder", "binary"):
+        output = reyn("memory", "edit", name)
+        assert (output.code, f"`reyn/memory/{name}.md` cannot be edited" in output.err) == (2, True)
+    assert (here / "reyn/memory/binary.md").read_bytes() == b"\xff"
+
+
+def test_a_folder_with_the_name_of_an_agents_file_is_no_agent(here: Path, reyn):
+    (here / "reyn/agents/folder.md").mkdir(parents=True)
+    (here / "reyn/agents/link.md").symlink_to("nowhere")
+    assert reyn("agent", "list").out == "default\n"
 
 
 # -- interrupted runs ---------------------------------------------------------------------------------

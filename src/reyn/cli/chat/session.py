@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reyn.chat.services.auto_resume_handler import AutoResumeHandler
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
@@ -34,13 +35,18 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
     """Talk until the user leaves or the conversation ends; return the exit code."""
     async with conversation:
         printing = asyncio.ensure_future(_print(conversation, printer))
+        if is_terminal:
+            _print_opening(conversation, runtime)
+        hold = _talk_at_terminal if is_terminal else _talk_in_lines
+        talking = asyncio.ensure_future(hold(conversation, runtime))
         try:
-            if is_terminal:
-                _print_opening(conversation, runtime)
-                await _talk_at_terminal(conversation, runtime)
-            else:
-                await _talk_in_lines(conversation, runtime)
+            # Printing ends first if nobody reads the output any more. No further message is sent then.
+            await asyncio.wait([talking, printing], return_when=asyncio.FIRST_COMPLETED)
+            if talking.done():
+                talking.result()
         finally:
+            talking.cancel()
+            await asyncio.wait([talking])
             await conversation.close()
             await printing
     row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
@@ -107,6 +113,8 @@ async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]
 def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
     """Print who answers and how to leave; if the conversation continues, also its last messages."""
     click.echo(f"{clean(conversation.agent.name)} answers. /help lists the commands, Ctrl-D leaves.")
+    if others := _interrupted(conversation, runtime):
+        click.echo(f"interrupted: {short(', '.join(others), 200)}; `reyn resume --all` continues them")
     if not runtime.is_recorded(conversation.run_id):
         return
     messages = read_messages(runtime.events(conversation.run_id), runtime.content)
@@ -115,6 +123,12 @@ def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
     click.echo(f"{clean(title)}: {count} message{'' if count == 1 else 's'} so far; the last:")
     for message in messages[-2:]:
         click.echo(message_line(message, _MAX_RECALLED))
+
+
+def _interrupted(conversation: Conversation, runtime: OSRuntime) -> list[str]:
+    """Return the runs that an earlier process left, without those that continue with the conversation."""
+    rows = AutoResumeHandler(runtime).interrupted()
+    return [row.run_id for row in rows if not f"{row.run_id}.".startswith(f"{conversation.run_id}.")]
 
 
 async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> None:
