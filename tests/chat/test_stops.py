@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from reyn import OSRuntime
+from reyn import OSRuntime, RunResult
+from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+from reyn.chat.services.snapshot_journal import read_messages
 from reyn.errors import ChatStopped, RunBusy
 from reyn.models import ModelAnswer
+from reyn.testing.crash import in_child
 from tests.chat.support import Agent, bye, ending_chat, reply, run_skill, skills, start_skill
 from tests.chat.test_conversations import ASK, reach, run
 
@@ -277,3 +282,39 @@ def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path):
             waits[1].cancel()
 
     run(talk())
+
+
+def test_a_chat_that_was_killed_with_two_running_skills_is_continued_and_reports_both(tmp_path: Path):
+    skills(tmp_path, "report", "poster")
+
+    async def killed() -> None:
+        """Talk until the models of both skills are at work, then kill the process."""
+        model = Agent(report=start_skill("report"), poster=start_skill("poster"))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id="c") as chat:
+            model.work.clear()
+            await chat.say("write a report")
+            await chat.say("draw a poster")
+            await reach(lambda: [row.status for row in rt.runs()].count("running") == 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async def continued() -> None:
+        async with OSRuntime.open(tmp_path, model=Agent(finished=reply("Ready."))) as rt:
+            handler = AutoResumeHandler(rt)
+            interrupted = handler.interrupted()
+            assert sorted(row.skill for row in interrupted) == ["poster", "report"]
+            assert [row.run_id for row in handler.conversations()] == ["c"]
+            for row in interrupted:
+                result = await handler.resume(row)
+                assert isinstance(result, RunResult)
+                assert result.status == "finished"
+            assert handler.interrupted() == []
+            async with rt.chat(run_id="c") as chat:
+                await chat.runs.settle()
+                await chat.say("hello")
+                messages = read_messages(rt.events("c"), rt.content)
+            assert [one.text for one in messages if one.role == "user"] == ["write a report", "draw a poster", "hello"]
+            assert len([one for one in messages if one.role == "run"]) == 2
+            await rt.replay("c")
+
+    assert in_child(lambda: run(killed())) == -signal.SIGKILL
+    run(continued())
