@@ -292,7 +292,7 @@ def test_memories_are_listed_shown_searched_and_removed(here: Path, reyn, monkey
     assert reyn("memory", "search", "teas", "--json").json[0]["name"] == "tea"
     assert reyn("memory", "list").out.startswith("tea: ")
     assert reyn("memory", "rm", "tea").code == 0
-    assert reyn("memory", "list").out == "no memories\n"
+    assert reyn("memory", "list").out == "no memories; `reyn memory edit NAME` creates one\n"
     assert reyn("memory", "show", "../../etc/passwd").code == 2
 
 
