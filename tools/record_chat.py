@@ -120,10 +120,11 @@ class Recording:
         program.wait_until(is_idle, repr(text))
 
     def keep(self, name: str, command: str, text: str) -> None:
-        """Keep what a command printed: without the colours and reserved lines, and with ids and hashes shortened."""
+        """Keep what a command printed. Hashes, and the numbers of events and blobs, are not part of what it shows."""
         lines = [line.rstrip() for line in text.split("\n")]
         shown = re.sub(r"\n{3,}", "\n\n", "\n".join(lines).strip("\n"))
         shown = re.sub(r"\b([0-9a-f]{12})[0-9a-f]{52}\b", "…", shown)
+        shown = re.sub(r"\b\d+( of \d+)? (events|blobs)\b", r"… \2", shown)
         known = self.sessions.get(name, "")
         self.sessions[name] = f"{known}$ {command}\n{shown}\n"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reyn.skills.agents import PREFIX
-from tests.chat.support import bye, reply, skills
+from tests.chat.support import reply, skills
 from tests.cli.support import Terminal, write_answers
 from tests.support import act, finish, go
 
@@ -108,11 +108,12 @@ def test_a_renamed_conversation_goes_on(here: Path, tea: str, chat, reyn):
 
 
 def test_a_conversation_that_has_ended_can_be_renamed(here: Path, chat, reyn):
-    write_answers(here, bye("Goodbye."))
-    chat("bye\n", "--run-id", "c")
+    write_answers(here, reply("Hello."))
+    chat("hi\n", "--run-id", "c")
+    assert reyn("cancel", "c").code == 0
     assert reyn("chats", "rename", "c", "Short").code == 0
     [found] = reyn("chats", "--json").json
-    assert (found["title"], found["status"]) == ("Short", "finished")
+    assert (found["title"], found["status"]) == ("Short", "cancelled")
     assert reyn("replay", "c").code == 0
 
 

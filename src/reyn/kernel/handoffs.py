@@ -29,7 +29,7 @@ from reyn.context.words import plain_text
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.effects import FitTokens
-from reyn.kernel.turn_budget import recall_fitted
+from reyn.kernel.prompt_budget import recall_fitted
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:

@@ -52,14 +52,13 @@ if TYPE_CHECKING:
     from reyn.context.budget_log import BudgetLog
     from reyn.journal import Body, Event, Journal
     from reyn.journal.commits import SharedCommits
-    from reyn.kernel.agent_messages import AgentMessenger
     from reyn.kernel.budgets import Above, Budgets, SettingsOf
     from reyn.kernel.effects import Effect, EventWithBlobs
     from reyn.kernel.hooks import Hook
     from reyn.kernel.inbox import InboxPolling
     from reyn.kernel.loading import Resumption
     from reyn.kernel.op_performer import OpPerformer
-    from reyn.kernel.runtime_types import Clock, People
+    from reyn.kernel.runtime_types import AgentMessenger, Clock, People
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.sub_runs import SubRuns
     from reyn.kernel.tape import Tape

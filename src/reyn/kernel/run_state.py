@@ -15,8 +15,7 @@ from reyn.context.tokens import NEUTRAL
 from reyn.errors import ChainBroken, ContractError, HistoryInvalid
 from reyn.journal import decode, kinds
 from reyn.journal.lifecycle import advance
-from reyn.kernel.agent_messages import AgentThread, ReceivedMessage
-from reyn.kernel.conversations import Inbox, changed, seed_of
+from reyn.kernel.conversations import AgentThread, Inbox, ReceivedMessage, changed, seed_of
 from reyn.kernel.snapshot import CompletedVisit, Ending, Recovery, RunState
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from reyn.context.frame import PATH_LENGTH
 from reyn.context.tokens import NEUTRAL
 from reyn.journal import digest, kinds
 from reyn.journal.lifecycle import Lifecycle
-from reyn.kernel.agent_messages import AgentThread, ReceivedMessage
-from reyn.kernel.conversations import Conversation, Inbox
+from reyn.kernel.conversations import AgentThread, Conversation, Inbox, ReceivedMessage
 
 K = TypeVar("K")
 V = TypeVar("V")

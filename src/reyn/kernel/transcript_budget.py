@@ -26,14 +26,16 @@ from reyn.context.transcript import RESULTS_HEADING
 from reyn.journal import Blob, kinds
 from reyn.kernel.prompt_budget import (
     CORRECTION,
+    ESTIMATES,
     MESSAGE_TOKENS,
     NEW_RESULT,
     OLD_RESULT,
     Piece,
+    Prompt,
     PromptLayout,
+    TurnBudget,
     content_section,
 )
-from reyn.kernel.turn_budget import ESTIMATES, Prompt, TurnBudget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

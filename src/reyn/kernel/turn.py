@@ -53,9 +53,9 @@ if TYPE_CHECKING:
     from reyn.kernel.conversations import Conversation
     from reyn.kernel.effects import Reply
     from reyn.kernel.op_dispatch import OpLog
+    from reyn.kernel.prompt_budget import Prompt
     from reyn.kernel.run_orchestrator import Visit
     from reyn.kernel.tape import Tape
-    from reyn.kernel.turn_budget import Prompt
 
 _NO_MESSAGES = NormalizedMessageList()
 

@@ -82,6 +82,7 @@ class RunSkillOp:
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue
         self._ranking: Ranking[SkillSummary] = Ranking(lambda skill: skill.text)
+        self._targets: dict[str, tuple[SkillSummary, OpTarget]] = {}
 
     def set_up(self, setup: OpSetup) -> RunSkillOp:
         return RunSkillOp(Catalogue(setup.library, setup.load))
@@ -119,10 +120,16 @@ class RunSkillOp:
             listed = [lines[number] for number in chosen]
             listed.append(f"and {len(known) - len(chosen)} more that match the message less")
         # Sorted, so that the contract is the same for the next message.
-        targets = tuple(OpTarget(known[number].name, _text(known[number]), _arguments(known[number]))
-                        for number in sorted(chosen))  # fmt: skip
+        targets = tuple(self._target(known[number]) for number in sorted(chosen))
         best = tuple(known[number].name for number in chosen[:MAX_BEST]) if is_ranked else ()
         return Overview("Skills that you can run", tuple(listed), targets, best)
+
+    def _target(self, skill: SkillSummary) -> OpTarget:
+        """Return how a call names a skill, computed once as long as the skill does not change."""
+        found = self._targets.get(skill.name)
+        if found is None or found[0] is not skill:
+            found = self._targets[skill.name] = (skill, OpTarget(skill.name, _text(skill), _arguments(skill)))
+        return found[1]
 
 
 def _text(skill: SkillSummary) -> str:

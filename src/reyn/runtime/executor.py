@@ -46,11 +46,10 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.context import NormalizedMessageList
     from reyn.journal import kinds
-    from reyn.kernel.agent_messages import AgentMessenger
     from reyn.kernel.budgets import Above, BudgetedRun
     from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.loading import LoadedRun
-    from reyn.kernel.runtime_types import People, RunResult
+    from reyn.kernel.runtime_types import AgentMessenger, People, RunResult
     from reyn.kernel.snapshot import RunState
     from reyn.kernel.sub_runs import RunScope
     from reyn.kernel.tape import Tape

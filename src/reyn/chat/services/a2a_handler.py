@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from reyn.chat.services.chain_manager import ChainManager, agent_of
 from reyn.errors import ReynError, RunBusy, RunIdTaken
 from reyn.journal import ENDED, Blob, Say, canonical, decode, kinds
-from reyn.kernel.agent_messages import AgentThread
+from reyn.kernel.conversations import AgentThread
 from reyn.kernel.limits import SECOND
 from reyn.kernel.sub_runs import charge_of
 from reyn.skills import USER_MESSAGE, pin

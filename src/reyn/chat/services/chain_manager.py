@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Event, Journal
-    from reyn.kernel.agent_messages import AgentThread
+    from reyn.kernel.conversations import AgentThread
     from reyn.kernel.snapshot import RunState
 
 
