@@ -749,7 +749,7 @@ class ConversationInvalid(JournalError):
     """The run is not a conversation with an agent, or the conversation has no such message."""
 
     code = "RYN426"
-    hint = "List the conversations and their messages."
+    hint = "Use the id of a conversation with an agent, and the number of one of its messages."
     exit_code = 2
 
 
