@@ -234,14 +234,16 @@ _REPEAT_PENALTY = 1.15
 """Keeps small models from repeating a sentence without end."""
 _REPLY_REASON = "a reply"
 _NO_TEXT = "…"
+_ACTED = "One moment."
 
 
 def _spoken(message: Message, field: str) -> Message:
-    """Return an earlier reply of the model as the text that the user saw."""
+    """Return an earlier answer of the model as text, because a small model imitates JSON that it sees."""
     if message.role != "assistant":
         return message
     try:
-        said = msgspec.json.decode(message.text)["data"][field]
+        answer = msgspec.json.decode(message.text)
+        said = _ACTED if "ops" in answer else answer["data"][field]
     except (msgspec.DecodeError, KeyError, TypeError):
         return message
     return Message("assistant", said) if isinstance(said, str) else message
