@@ -196,7 +196,8 @@ class LocalModel:
 
         A small model writes better without a JSON object around its text, in the prompt and in the answer.
         """
-        spoken = [_spoken(message, field) for message in request.decided_messages()]
+        said = [_spoken(message, field) for message in request.decided_messages()]
+        spoken = [message for message in said if message.role != "assistant" or message.text]
         body: dict[str, Any] = {
             "messages": to_chat_messages(to_plain_text(spoken, self.name)),
             "max_tokens": min(self._settings.max_tokens, _SMALL_REPLY if self._is_small else _REPLY),
@@ -234,7 +235,7 @@ _REPEAT_PENALTY = 1.15
 """Keeps small models from repeating a sentence without end."""
 _REPLY_REASON = "a reply"
 _NO_TEXT = "…"
-_ACTED = "One moment."
+_ACTED = ""
 
 
 def _spoken(message: Message, field: str) -> Message:
