@@ -6,7 +6,7 @@ LOCK := requirements/dev.txt
 unexport PYTHONDONTWRITEBYTECODE
 # Tests have their files in memory if it has room for them: on a disk, most of their time would be spent in `fsync`.
 MEMORY := $(shell test "$$(df -Pk /dev/shm 2> /dev/null | awk 'END {print $$4}')" -gt 2000000 2> /dev/null && echo /dev/shm)
-quick test cover chaos fuzz: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
+quick test cover fuzz: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 
 .PHONY: setup demo quick test check cover bench chaos fuzz docs lock clean
 

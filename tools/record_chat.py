@@ -87,7 +87,7 @@ class Recording:
         self._environ = {
             key: value
             for key, value in os.environ.items()
-            if not key.startswith(("REYN_", "LC_", "COLORTERM", "NO_COLOR"))
+            if not key.startswith(("REYN_", "LC_", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES"))
         } | {"TERM": "xterm", "PROMPT_TOOLKIT_COLOR_DEPTH": "DEPTH_1_BIT", "LANG": "C.UTF-8"}
         self._environ |= {"HOME": str(folder), "USER": "ada"}
         self.sessions: dict[str, str] = {}

@@ -422,7 +422,7 @@ class AgentSkillInvalid(SkillError):
     """A folder is not an Agent Skill (agentskills.io), or is too large to import; nothing was written."""
 
     code = "RYN430"
-    hint = "Pass a folder with a `SKILL.md` whose front matter has `name` and `description`, and fix what is named."
+    hint = "Pass a folder with a `SKILL.md` whose front matter has `name` and `description`."
 
 
 class SkillNotExportable(SkillError):
@@ -749,7 +749,7 @@ class ConversationInvalid(JournalError):
     """The run is not a conversation with an agent, or the conversation has no such message."""
 
     code = "RYN426"
-    hint = "List the conversations and their messages."
+    hint = "Use the id of a conversation with an agent, and the number of one of its messages."
     exit_code = 2
 
 
@@ -890,7 +890,9 @@ class ModelUnknown(ModelError):
     """No adapter matches the name of the model, or no model is configured."""
 
     code = "RYN501"
-    hint = "Set `model:` in reyn.yaml to a name under `models`, `local`, or `ADAPTER:NAME`, such as `openai:NAME`."
+    hint = (
+        "Set `model:` in reyn.yaml to `ADAPTER:NAME`, such as `openai:NAME`, to `local`, or to a name under `models`."
+    )
     may_be_billed = False
     exit_code = 2
 

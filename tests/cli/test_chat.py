@@ -15,7 +15,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.building import plan, planned, summed_up
-from tests.chat.support import bye, reply
+from tests.chat.support import bye, ending_chat, reply
 from tests.cli.support import Terminal, write_answers
 from tests.support import act, finish, question
 
@@ -41,6 +41,7 @@ def test_every_line_of_a_pipe_is_a_message(here: Path, chat, reyn):
 
 
 def test_a_conversation_is_continued_and_ends(here: Path, chat, reyn):
+    ending_chat(here)
     write_answers(here, reply("Hello!"), bye("Goodbye!"))
     chat("hi\n", "--run-id", "c")
     output = chat("bye\n", "--continue")
@@ -380,7 +381,7 @@ def test_memories_are_listed_shown_searched_and_removed(here: Path, reyn, monkey
     assert reyn("memory", "search", "teas", "--json").json[0]["name"] == "tea"
     assert reyn("memory", "list").out.startswith("tea: ")
     assert reyn("memory", "rm", "tea").code == 0
-    assert reyn("memory", "list").out == "no memories\n"
+    assert reyn("memory", "list").out == "no memories; `reyn memory edit NAME` creates one\n"
     assert reyn("memory", "show", "../../etc/passwd").code == 2
     assert reyn("memory", "edit", "tea\n").code == 2
 

@@ -167,7 +167,8 @@ def test_a_conversation_that_a_fork_continues_stays(tea: str, chat, reyn):
     chat("other\n", "--fork", "tea@2")
     output = reyn("chats", "delete", "tea", "--yes")
     assert output.code == 2
-    assert "RYN420" in output.err
+    fork = next(run for run in listed(reyn) if run != "tea")
+    assert f"RYN420: run `tea` is needed by run `{fork}`" in output.err
     assert len(listed(reyn)) == 2
     assert reyn("chats", "delete", *listed(reyn), "--yes").code == 0
     assert listed(reyn) == []

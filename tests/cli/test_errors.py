@@ -44,7 +44,7 @@ def test_a_usage_error_prints_usage_and_help_command(here: Path, reyn):
 
 
 def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
-    assert "error RYN710: no such command `rnus`. did you mean `runs`?\n" in reyn("rnus").err
+    assert "error RYN710: no such command `rnus`; did you mean `runs`?\n" in reyn("rnus").err
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,8 @@ def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
         (("version",), "did you mean `reyn --version`?"),
         (("memory", "forget", "tea"), "did you mean `rm`?"),
         (("memory", "serch"), "did you mean `search`?"),
+        (("new", "agent", "x"), "did you mean `reyn agent new`?"),
+        (("completion",), "missing argument '{bash|zsh|fish}'; choose from bash, zsh, fish\n"),
         (("permissions", "pair"), "did you mean `reyn permissions explain pair`?"),
         (("secret", "zzz"), "the commands are `allow`, `list`, `revoke`, `rm`, `set`"),
     ],
@@ -152,7 +154,7 @@ def test_the_more_line_of_a_failed_run_names_a_command(here: Path, reyn):
 @pytest.mark.parametrize(
     ("command", "error"),
     [
-        (("run", "pair"), "skill `pair` needs an input, data of type `note`: data: 'text' is missing"),
+        (("run", "pair"), "skill `pair` needs an input of type `note`: 'text' is missing"),
         (("run", "pair", IN, "--model", "gpt-4"), "For a model of a server with OpenAI's API, write `openai:gpt-4`."),
         (("run", "pair", IN, "--max-phase-visits", "few"), "'few' is not an integer\n"),
         (("run", "pair", "plain text"), "fix: Pass a JSON object with the fields of `note`: `text` (required)."),

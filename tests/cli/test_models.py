@@ -81,7 +81,7 @@ def test_a_missing_secret_is_reported_with_its_fix(here: Path, reyn, monkeypatch
 def test_pull_rejects_an_unknown_model(here: Path, reyn):
     output = reyn("models", "pull", "gigantic")
     assert output.code == 2
-    assert "Known: smollm2" in output.err
+    assert "choose from smollm2" in output.err
 
 
 @pytest.mark.slow

@@ -50,6 +50,12 @@ def test_errors_of_all_sources_are_reported_at_once(tmp_path: Path):
     assert "did you mean `max_phase_visits`?" in str(caught.value)
 
 
+def test_a_key_in_the_wrong_section_is_sent_to_the_top_level(tmp_path: Path):
+    (tmp_path / "reyn.yaml").write_text("limits: {max_phase_visits: 9}\n")
+    with pytest.raises(ConfigInvalid, match="move it out of `limits`"):
+        load_config(tmp_path, environ={})
+
+
 def test_an_empty_file_sets_nothing(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("# nothing yet\n")
     assert load_config(tmp_path, environ={}) == Config()

@@ -174,6 +174,8 @@ def _call(arguments: list[str], **flags: bool) -> int:
 
 def _usage_error(error: click.ClickException) -> UsageError:
     message = error.format_message().rstrip(".").replace("is not a valid integer range", "is not an integer")
+    if isinstance(error, click.MissingParameter):  # the choices are in lines of their own
+        message = " ".join(message.replace(". Choose from:", "; choose from").split())
     context = error.ctx if isinstance(error, click.UsageError) else None
     if context is None:
         return UsageError(_lower_first(message))

@@ -57,7 +57,7 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"no such command `{name}`. {self._suggest(ctx, name)}".rstrip(". "))
+            ctx.fail(f"no such command `{name}`; {self._suggest(ctx, name)}".rstrip("; "))
         return super().resolve_command(ctx, args)
 
     def _suggest(self, ctx: click.Context, name: str) -> str:
@@ -67,6 +67,10 @@ class CommandGroup(click.Group):
         synonym = SYNONYMS.get(name)
         if f"--{name}" in {option for parameter in self.get_params(ctx) for option in parameter.opts}:
             return f"did you mean `{ctx.command_path} --{name}`?"
+        if ctx.parent is not None and isinstance(ctx.parent.command, click.Group):
+            other = ctx.parent.command.get_command(ctx.parent, name)
+            if isinstance(other, click.Group) and ctx.info_name in other.list_commands(ctx):
+                return f"did you mean `{ctx.parent.command_path} {name} {ctx.info_name}`?"
         near = f"did you mean `{synonym}`?" if synonym in known else nearest(name, known)
         if not near and self._for_names:
             near = f"did you mean `{ctx.command_path} {self._for_names} {name}`?"

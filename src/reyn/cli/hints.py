@@ -38,7 +38,7 @@ COMMANDS = {
     "RYN426": "`reyn chats` lists conversations, `reyn chats show RUN` the messages of one.",
     "RYN430": "`reyn import-skill PATH --name NAME` chooses another name.",
     "RYN431": "`reyn lint SKILL` lists the errors; `reyn export-skill SKILL --name NAME` chooses another name.",
-    "RYN433": "`reyn test SKILL` lists the problems of each case.",
+    "RYN433": "`reyn new skill NAME` creates a skill with one case.",
     "RYN501": "`--model NAME` selects a model for one command; `reyn models` lists the configured models.",
     "RYN504": "`reyn frame RUN SEQ` prints a recorded prompt.",
     "RYN502": "`reyn init` and `reyn new skill` create examples.",

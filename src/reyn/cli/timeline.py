@@ -290,7 +290,7 @@ class Timeline:
             return started.changes[0].path
         args = self._read(started.args)
         texts = {name: text for name, text in args.items() if isinstance(text, str)} if isinstance(args, dict) else {}
-        subjects = [texts[name] for name in ("path", "pattern") if name in texts]
+        subjects = [texts[name] for name in ("path", "pattern", "skill_path") if name in texts]
         subjects += [text for name, text in texts.items() if name not in ("kind", "op")]
         if not subjects and isinstance(args, dict):  # a command line
             words = [value for value in args.values() if isinstance(value, list) and value]

@@ -105,7 +105,7 @@ def to_svg(report: UsageReport) -> str:
             f'<text class="value" x="{_LEFT + length + 8:.1f}" y="{y + 13}">{value}</text></g>',
         ]
     if not report.rows:
-        parts.append(f'<text class="value" x="{_LEFT + 8}" y="{_TOP + 13}">nothing was charged</text>')
+        parts.append(f'<text class="value" x="{_LEFT + 8}" y="{_TOP + 13}">no usage recorded</text>')
     if bars.draws_cap and bars.cap is not None:
         x = _LEFT + bars.cap * _BAR / bars.most
         parts.append(f'<line class="cap" x1="{x:.1f}" y1="{_TOP - 8}" x2="{x:.1f}" y2="{height - 34}"/>')

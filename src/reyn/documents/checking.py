@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, ge
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     from reyn.documents.document import Document, KeyPath
     from reyn.errors import Finding
@@ -92,11 +92,13 @@ class _Checker:
         self._document = document
         self._codes = codes
         self._suggestions = 0
+        self._top_level: Collection[str] = ()
 
     def check_struct(
         self, shape: type[msgspec.Struct], path: KeyPath, value: dict[str, Any], ignore: frozenset[str] = frozenset()
     ) -> Iterator[Finding]:
         fields = {field.name: field for field in fields_of(shape)}
+        self._top_level = self._top_level if path else fields
         for name, field in fields.items():
             if self._codes.missing and field.required and name not in value:
                 message = f"missing key `{key_path((*path, name))}`"
@@ -108,7 +110,10 @@ class _Checker:
                 yield from self._check(fields[key].type, (*path, key), value[key])
             else:
                 message = f"unknown key `{key_path((*path, key))}`"
-                yield self._document.finding(self._codes.unknown, message, *path, key, fix=self._suggest(key, fields))
+                fix = self._suggest(key, fields)
+                if path and key in self._top_level:
+                    fix = f"`{key}` is a key of the top level; move it out of `{key_path(path)}`"
+                yield self._document.finding(self._codes.unknown, message, *path, key, fix=fix)
 
     def _check(self, kind: Any, path: KeyPath, value: Any) -> Iterator[Finding]:
         """Check a value; report the parts of a mapping or a list that are wrong, each at its own position."""

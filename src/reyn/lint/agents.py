@@ -59,7 +59,7 @@ def lint_agent(
 def _unknown_ops(agent: Agent, document: Document, vocabulary: Vocabulary) -> Iterator[Finding]:
     for index, kind in enumerate(agent.allowed_ops or ()):
         if vocabulary.op(kind) is None:
-            fix = nearest(kind, vocabulary.op_kinds)
+            fix = nearest(kind, vocabulary.op_kinds) or codes.UNKNOWN_OP_FIX
             yield document.finding(codes.UNKNOWN_OP, f"unknown op `{kind}`", "allowed_ops", index, fix=fix)
 
 

@@ -196,7 +196,8 @@ class LocalModel:
 
         A small model writes better without a JSON object around its text, in the prompt and in the answer.
         """
-        spoken = [_spoken(message, field) for message in request.decided_messages()]
+        said = [_spoken(message, field) for message in request.decided_messages()]
+        spoken = [message for message in said if message.role != "assistant" or message.text]
         body: dict[str, Any] = {
             "messages": to_chat_messages(to_plain_text(spoken, self.name)),
             "max_tokens": min(self._settings.max_tokens, _SMALL_REPLY if self._is_small else _REPLY),
@@ -234,14 +235,16 @@ _REPEAT_PENALTY = 1.15
 """Keeps small models from repeating a sentence without end."""
 _REPLY_REASON = "a reply"
 _NO_TEXT = "…"
+_ACTED = ""
 
 
 def _spoken(message: Message, field: str) -> Message:
-    """Return an earlier reply of the model as the text that the user saw."""
+    """Return an earlier answer of the model as text, because a small model imitates JSON that it sees."""
     if message.role != "assistant":
         return message
     try:
-        said = msgspec.json.decode(message.text)["data"][field]
+        answer = msgspec.json.decode(message.text)
+        said = _ACTED if "ops" in answer else answer["data"][field]
     except (msgspec.DecodeError, KeyError, TypeError):
         return message
     return Message("assistant", said) if isinstance(said, str) else message

@@ -163,7 +163,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     Attributes:
         messages: The prompt, a sequence that the adapter must not change. The system message is the same in every
             visit of the phase; cache it.
-        contract: JSON Schema of the answer. Constrain your output to it if you can; the OS checks every answer.
+        contract: JSON Schema of the answer. Constrain your output to it if you can; Reyn checks every answer.
         run_id: The run that calls.
         call: The id of the call within the run, unchanged when the call is repeated after a crash.
         request_hash: Hash of messages and contract.
@@ -255,10 +255,11 @@ class Delta(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class Model(Protocol):
-    """A language model.
+    """A language model: any object with a `name` and an async `complete` method.
 
-    A model may also implement `DeclaresLatency`, `DeclaresAnswerForm`, `DeclaresPromptLimit`, `TokenizingModel`,
-    `DeclaresSettings`, `DeclaresImages`, `DeclaresPrice`, `BoundsUsage` and `ClosableModel`.
+    A model can implement further protocols for optional features: `DeclaresLatency`, `DeclaresAnswerForm`,
+    `DeclaresPromptLimit`, `TokenizingModel`, `DeclaresSettings`, `DeclaresImages`, `DeclaresPrice`, `BoundsUsage` and
+    `ClosableModel`.
     """
 
     @property

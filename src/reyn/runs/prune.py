@@ -104,12 +104,25 @@ def delete_runs(journal: Journal, workspaces: Path, runs: Collection[str], *, dr
             raise RunBusy(f"a process executes `{row.run_id}`", hint="Leave or cancel it there first.")
     deletable = _without_needed(journal, matching, families)
     if deletable != matching.keys():
-        needed = sorted(matching.keys() - deletable)[0]
-        raise RunInUse(f"run `{needed}` is needed by another run: a fork, or an unfinished run that refers to it")
+        raise RunInUse(_dependency(journal, matching, families, roots))
     names = tuple(sorted(row.run_id for family in matching.values() for row in family))
     deletion = journal.delete(names, dry_run=dry_run)
     size, left = _remove_workspaces(journal, workspaces, set(names), dry_run=dry_run)
     return PruneReport(names, deletion.events, deletion.blobs, deletion.bytes + size, (), tuple(left), is_dry=dry_run)
+
+
+def _dependency(
+    journal: Journal, matching: dict[str, list[RunRow]], families: dict[str, list[RunRow]], roots: dict[str, str]
+) -> str:
+    """Return the message that names a run to delete, and a run to keep that needs it."""
+    needed, dependent = next(
+        (run, row.run_id)
+        for root in sorted(families.keys() - matching.keys())
+        for row in families[root]
+        for run in sorted(_links(journal, [row]))
+        if roots.get(run) in matching
+    )
+    return f"run `{needed}` is needed by run `{dependent}`, which was forked from it or needs it to continue"
 
 
 def _with_background(

@@ -290,8 +290,8 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
         Args:
             conversation: The conversation.
             run: The id of the background run.
-            listener: Called with every event once it is durable.
-            on_delta: Called with every piece of a model's answer as it arrives.
+            listener: A callback that receives every event after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
 
         Raises:
             RunNotFound: The conversation did not start this run.

@@ -39,7 +39,8 @@ def to_artifact(value: Any, skill: Skill, *, strict: bool = False, node: str | N
     inputs = skill.inputs_of(node)
     if value is None and (error := _data_error({}, inputs[0], strict=strict)):
         raise InputInvalid(
-            f"skill `{skill.name}` needs an input, data of type `{_type_names(inputs)}`: {error}", hint=_hint(inputs)
+            f"skill `{skill.name}` needs an input of type `{_type_names(inputs)}`: {error.removeprefix('data: ')}",
+            hint=_hint(inputs),
         )
     if value is None:
         value = {}

@@ -332,7 +332,7 @@ class _Loader:
             fix = nearest(kind, self.vocabulary.op_kinds)
             if kind.startswith("mcp:") and not fix:
                 fix = "add the MCP server to the configuration and accept its tools"
-            self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix)
+            self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or codes.UNKNOWN_OP_FIX)
         elif not self.vocabulary.is_offered(kind):
             fix = f"write a step: `- {kind}: {{…}}`"
             self._report(document, codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
@@ -391,7 +391,7 @@ class _Loader:
         kind = step.op.get("kind")
         spec = self.vocabulary.op(kind) if isinstance(kind, str) else None
         if spec is None:
-            fix = nearest(str(kind), self.vocabulary.op_kinds)
+            fix = nearest(str(kind), self.vocabulary.op_kinds) or codes.UNKNOWN_OP_FIX
             self._report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
         if not spec.is_step:

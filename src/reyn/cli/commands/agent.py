@@ -45,7 +45,7 @@ def new(name: str) -> None:
     agents = Agents(project_root())
     path = agents.folder / f"{name}.md"
     if path.exists():
-        raise FileExists(f"`reyn/agents/{name}.md` exists already")
+        raise FileExists(f"`reyn/agents/{name}.md` already exists; nothing was written")
     agents.folder.mkdir(parents=True, exist_ok=True)
     path.write_text(_TEMPLATE.format(name=name), encoding="utf-8")
     click.echo(f"created reyn/agents/{name}.md\nnext: reyn chat {name}")

@@ -46,7 +46,7 @@ def command(file: str, max_bytes: int, as_json: bool) -> None:
     for run in report.imported:
         click.echo(f"imported {clean(run)}")
     for run in report.known:
-        click.echo(f"skipped {clean(run)}: exists already")
+        click.echo(f"skipped {clean(run)}: already exists")
 
 
 @contextmanager

@@ -30,7 +30,11 @@ def list_memories(agent: str | None, as_json: bool) -> None:
     """List the memories, the latest first."""
     from reyn.chat.services.memory_service import MemoryService
 
-    _print(MemoryService(project_root()).all(agent), as_json=as_json)
+    _print(
+        MemoryService(project_root()).all(agent),
+        as_json=as_json,
+        if_none="no memories; `reyn memory edit NAME` creates one",
+    )
 
 
 @command.command("show", epilog="Example: reyn memory show designer/tea")
@@ -90,10 +94,11 @@ def search(query: str, limit: int, as_json: bool) -> None:
     """List the memories that match QUERY best."""
     from reyn.chat.services.memory_service import MemoryService
 
-    _print([memory for memory, _ in MemoryService(project_root()).search(query, limit)], as_json=as_json)
+    memories = [memory for memory, _ in MemoryService(project_root()).search(query, limit)]
+    _print(memories, as_json=as_json, if_none="no memory matches")
 
 
-def _print(memories: list[Memory], *, as_json: bool) -> None:
+def _print(memories: list[Memory], *, as_json: bool, if_none: str) -> None:
     if as_json:
         print_json(memories)
         return
@@ -101,4 +106,4 @@ def _print(memories: list[Memory], *, as_json: bool) -> None:
         name = memory.name if memory.scope == "shared" else f"{memory.scope}/{memory.name}"
         click.echo(f"{clean(name)}: {short(memory.description or memory.error, 200)}")
     if not memories:
-        click.echo("no memories")
+        click.echo(if_none)

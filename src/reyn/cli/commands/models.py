@@ -53,7 +53,7 @@ def pull_model(name: str, as_json: bool) -> None:
     from reyn.models.weights import KNOWN_WEIGHTS, pull
 
     if name not in KNOWN_WEIGHTS:
-        raise click.BadParameter(f"no model `{name}`. Known: {', '.join(KNOWN_WEIGHTS)}", param_hint="NAME")
+        raise click.BadParameter(f"no model `{name}`; choose from {', '.join(KNOWN_WEIGHTS)}", param_hint="NAME")
     with _exit_on_sigterm():
         path = pull(KNOWN_WEIGHTS[name], lambda step: click.echo(f"  {step} …", err=True))
     if as_json:

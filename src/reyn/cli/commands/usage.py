@@ -64,7 +64,11 @@ def command(by: str, since: int | None, form: str, limit: int | None, as_json: b
         click.echo(to_svg(report), nl=False)
         return
     if not report.rows:
-        click.echo("nothing was charged" if since is None else "nothing was charged since then")
+        click.echo(
+            "no usage recorded; calls of scripted models are counted only under a budget"
+            if since is None
+            else "no usage recorded since then"
+        )
     elif form == "plot":
         click.echo(to_text(report, get_terminal_size().columns if sys.stdout.isatty() else None), nl=False)
     else:

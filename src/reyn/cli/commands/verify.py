@@ -28,7 +28,7 @@ def command(run: str, head: str | None, as_json: bool) -> None:
     if as_json:
         print_json(report)
     else:
-        sub_runs = f", {report.sub_runs} sub-runs" if report.sub_runs else ""
+        sub_runs = f", {report.sub_runs} sub-run{'s' * (report.sub_runs != 1)}" if report.sub_runs else ""
         click.echo(f"{report.run_id}: OK ({report.events} events, {report.blobs} blobs{sub_runs})")
         click.echo(f"head {report.head}")
         if report.noted_at is not None:
