@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reyn.skills.agents import PREFIX
-from tests.chat.support import reply, skills
+from tests.chat.support import ask_agent, reply, skills
 from tests.cli.support import Terminal, write_answers
 from tests.support import act, finish, go
 
@@ -180,3 +180,14 @@ def test_a_conversation_whose_background_run_was_forked_stays(busy: str, here: P
     assert reyn("fork", run, "--at", "1").code == 0
     assert reyn("chats", "delete", "busy", "--yes").code == 2
     assert listed(reyn) == ["busy"]
+
+
+def test_the_conversation_with_another_agent_is_not_deleted_alone(here: Path, chat, reyn):
+    reyn("agent", "new", "designer")
+    (here / "reyn/agents/editor.md").write_text("---\ntype: agent\nname: editor\nagents: [designer]\n---\nEdit.\n")
+    write_answers(here, ask_agent("designer", "Which colour?"), reply("Green."), reply("The designer says green."))
+    chat("Which colour?\n", "editor", "--run-id", "shop")
+    refused = reyn("chats", "delete", "shop.1.1.1", "--yes")
+    assert (refused.code, "is a part of run `shop`" in refused.err) == (2, True)
+    assert reyn("verify", "shop").code == 0
+    assert reyn("chats", "delete", "shop", "--yes").out == "deleted shop\ndeleted shop.1.1.1\n"

@@ -150,7 +150,7 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool) -> in
     with `reyn export` first. Files that they changed stay; `reyn undo` restores them before.
     """
     with open_project() as runtime:
-        names = [_find(runtime, run).run_id for run in runs]
+        names = [_deletable(runtime, run) for run in runs]
         if not yes and not dry_run:
             _confirm(runtime.delete(names, dry_run=True), as_json=as_json)
         report = runtime.delete(names, dry_run=dry_run)
@@ -159,6 +159,18 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool) -> in
     else:
         _print_deleted(report)
     return 1 if report.left else 0
+
+
+def _deletable(runtime: SyncRuntime, run: str) -> str:
+    """Return the id of a conversation that can be deleted without the one that it is a part of."""
+    row = _find(runtime, run)
+    root = runtime.root_run(row).run_id
+    if root != row.run_id:
+        raise ConversationInvalid(
+            f"conversation `{row.run_id}` is a part of run `{root}`, whose agent asked it, and stays with it",
+            hint=f"Delete `{root}` with everything that it started, or keep both.",
+        )
+    return row.run_id
 
 
 def _confirm(report: PruneReport, *, as_json: bool) -> None:
