@@ -15,7 +15,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.building import plan, planned, summed_up
-from tests.chat.support import bye, ending_chat, reply
+from tests.chat.support import bye, ending_chat, reply, skills, start_skill
 from tests.cli.support import Terminal, write_answers
 from tests.support import act, finish, question
 
@@ -451,6 +451,13 @@ def test_a_message_can_be_sent_while_a_question_is_open(here: Path, chat, reyn):
     assert "no open questions" in output.err
     [found] = reyn("chats", "--json").json
     assert (found["title"], found["messages"]) == ("Tones", 2)
+
+
+def test_a_message_is_answered_before_the_input_ends_though_a_background_run_asks(here: Path, chat):
+    skills(here, "poster", poster="preprocessor:\n  - ask_user: {question: Which colour?, into: data.colour}\n")
+    write_answers(here, start_skill("poster"), reply("Started."), reply("Hello!"))
+    assert chat("draw a poster\n", "--run-id", "c").out == "Started.\n"
+    assert chat("/say hi\n", "--run-id", "c").out == "Hello!\n"
 
 
 def test_a_fork_can_have_an_id(here: Path, chat, reyn):

@@ -9,6 +9,8 @@ from reyn.kernel.inbox import answer_error
 from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.chat.conversation import Conversation
     from reyn.chat.items import QuestionAsked
 
@@ -26,8 +28,15 @@ class Handled(NamedTuple):
 class InterventionHandler:
     """Takes what the user types in a conversation."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, say: Callable[[str], None] | None = None) -> None:
+        """Take what the user types.
+
+        Args:
+            conversation: The conversation.
+            say: Sends a message to the agent; by default, nobody waits for the reply.
+        """
         self._conversation = conversation
+        self._say = say or conversation.post
 
     def handle(self, text: str) -> Handled:
         """Reply to the oldest open question if the text fits it, else say it to the agent. Nothing is lost.
@@ -37,12 +46,12 @@ class InterventionHandler:
         """
         question = self._conversation.questions.first
         if question is None:
-            self._conversation.post(text)
+            self._say(text)
             return Handled("message")
         fault = self._reply(question, text)
         if not fault:
             return Handled("reply")
-        self._conversation.post(text)
+        self._say(text)
         return Handled("message", fault)
 
     def _reply(self, question: QuestionAsked, text: str) -> str:

@@ -36,6 +36,11 @@ class InterventionRegistry:
             await self._has_some.wait()
         return question
 
+    async def opened(self) -> None:
+        """Wait until another question is opened."""
+        self._has_some.clear()
+        await self._has_some.wait()
+
     def open(self, question: QuestionAsked) -> None:
         """Add a question."""
         self._open[question.run, question.question.id] = question

@@ -39,7 +39,22 @@ COMMANDS = {
 class ChatCommands:
     """Executes the commands of one conversation."""
 
-    def __init__(self, conversation: Conversation, runtime: OSRuntime, echo: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        conversation: Conversation,
+        runtime: OSRuntime,
+        echo: Callable[[str], None],
+        say: Callable[[str], None] | None = None,
+    ) -> None:
+        """Execute commands.
+
+        Args:
+            conversation: The conversation.
+            runtime: The runtime that it belongs to.
+            echo: Prints a line.
+            say: Sends a message to the agent; by default, nobody waits for the reply.
+        """
+        self._send = say or conversation.post
         self._conversation = conversation
         self._runtime = runtime
         self._echo = echo
@@ -64,7 +79,7 @@ class ChatCommands:
             self._echo(f"  {name:<12} {summary}")
 
     def _say(self, text: str) -> None:
-        self._conversation.post(text)
+        self._send(text)
 
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,8 +65,14 @@ async def _print(conversation: Conversation, printer: Printer) -> None:
 
 async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
     """Take each line of standard input as a message, or as the reply to an open question."""
-    commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True))
     replies: list[asyncio.Future[Reply]] = []
+
+    def say(text: str) -> None:
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        conversation.post(text, reply)
+        replies.append(reply)
+
+    commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True), say)
     await conversation.ready()  # a question that is still open takes the first line
     async for line in read_lines():
         if line.startswith("/"):
@@ -77,17 +82,12 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
         if not line.strip():
             continue
         if conversation.questions.first is not None:
-            InterventionHandler(conversation).handle(line)
+            InterventionHandler(conversation, say).handle(line)
             await conversation.ready()
         else:
-            reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-            conversation.post(line, reply)
-            replies.append(reply)
+            say(line)
         await _pause(conversation, replies)
-    with suppress(ChatStopped):
-        for reply in replies:
-            if not conversation.questions:
-                await _pause(conversation, [reply])
+    await _await_replies(conversation, replies)
 
 
 async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]]) -> None:
@@ -102,6 +102,26 @@ async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]
     finally:
         asked.cancel()
         await asyncio.wait([asked])
+    _raise_failures(replies)
+
+
+async def _await_replies(conversation: Conversation, replies: list[asyncio.Future[Reply]]) -> None:
+    """Wait until every message has its reply, or a question holds the turn. Those of background runs do not."""
+    while pending := [reply for reply in replies if not reply.done()]:
+        if any(not conversation.runs.is_executing(question.run) for question in conversation.questions):
+            break
+        opened = asyncio.ensure_future(conversation.questions.opened())
+        waiting: list[asyncio.Future[Any]] = [opened, *pending]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.cancel()
+            await asyncio.wait([opened])
+    _raise_failures([reply for reply in replies if reply.done()])
+
+
+def _raise_failures(replies: list[asyncio.Future[Reply]]) -> None:
+    """Raise why a message has no reply, unless the conversation stopped and said so."""
     for reply in replies:
         if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped | RunNotResumable):
             raise reply.exception()  # type: ignore[misc]  # it is not None
