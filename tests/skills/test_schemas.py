@@ -53,6 +53,12 @@ def test_an_invalid_schema_is_rejected(schema):
         Validator(schema)
 
 
+@pytest.mark.parametrize("index", ["9" * 5000, "%C2%B2", "1"])
+def test_a_reference_to_an_element_that_does_not_exist_is_rejected(index: str):
+    with pytest.raises(SchemaInvalid):
+        Validator({"allOf": [{}], "properties": {"a": {"$ref": f"#/allOf/{index}"}}})
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
+from reyn.jsonschema.references import is_index
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -118,7 +120,7 @@ def _follow(place: Place, value: Any, words: list[str]) -> tuple[Place, Any] | N
         key = word.replace("~1", "/").replace("~0", "~")
         if isinstance(value, dict) and key in value:
             place, value = (*place, key), value[key]
-        elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
+        elif isinstance(value, list) and is_index(key) and int(key) < len(value):
             place, value = (*place, int(key)), value[int(key)]
         else:
             return None

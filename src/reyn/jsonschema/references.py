@@ -98,11 +98,16 @@ class Definitions:
         return next(((part, resource) for part in anchored), None)
 
 
+def is_index(word: str) -> bool:
+    """Return whether a part of a JSON pointer can be the index of an array; `int` refuses some texts of digits."""
+    return word.isascii() and word.isdigit() and len(word) < 10
+
+
 def _follow_pointer(resource: dict[str, Any], words: list[str]) -> tuple[Any, dict[str, Any]] | None:
     value: Any = resource
     for word in words:
         word = word.replace("~1", "/").replace("~0", "~")
-        if isinstance(value, list) and word.isdigit() and int(word) < len(value):
+        if isinstance(value, list) and is_index(word) and int(word) < len(value):
             value = value[int(word)]
         elif isinstance(value, dict) and word in value:
             value = value[word]
