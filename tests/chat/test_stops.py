@@ -14,7 +14,7 @@ import pytest
 from reyn import OSRuntime, RunResult
 from reyn.chat.services.auto_resume_handler import AutoResumeHandler
 from reyn.chat.services.snapshot_journal import read_messages
-from reyn.errors import ChatStopped, RunBusy
+from reyn.errors import ChatStopped, ConversationInvalid, RunBusy
 from reyn.models import ModelAnswer
 from reyn.testing.crash import in_child
 from tests.chat.support import Agent, bye, ending_chat, reply, run_skill, skills, start_skill
@@ -318,3 +318,18 @@ def test_a_chat_that_was_killed_with_two_running_skills_is_continued_and_reports
 
     assert in_child(lambda: run(killed())) == -signal.SIGKILL
     run(continued())
+
+
+def test_a_conversation_that_was_left_takes_no_message_until_it_is_opened_again(tmp_path: Path):
+    async def talk() -> None:
+        async with OSRuntime.open(tmp_path, model=Agent()) as rt:
+            async with rt.chat(run_id="c") as chat:
+                await chat.say("one")
+            with pytest.raises(ConversationInvalid, match="was left"):
+                await chat.say("two")
+            async with rt.chat(run_id="c") as again:
+                await again.say("three")
+            messages = read_messages(rt.events("c"), rt.content)
+            assert [one.text for one in messages if one.role == "user"] == ["one", "three"]
+
+    run(talk())

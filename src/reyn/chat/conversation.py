@@ -33,7 +33,7 @@ from reyn.chat.partial_reply import PartialReply
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
 from reyn.context import NormalizedMessageList
-from reyn.errors import ChatStopped, RunBusy, RunNotFound, RunNotResumable
+from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
 from reyn.journal import ENDED, decode, kinds
 from reyn.runtime.messages import checked_message
 from reyn.skills import USER_MESSAGE
@@ -121,6 +121,7 @@ class Conversation:
         """Why the next turn is to be aborted as soon as it begins."""
         self._is_ready = asyncio.Event()
         self._stopped: Stopped | None = None
+        self._is_closed = False
         self.questions = InterventionRegistry()
         self.runs = SkillRunner(self._runtime, run_id, self._put, self.questions)
         self._progress: dict[str, RunProgressed] = {}
@@ -164,6 +165,7 @@ class Conversation:
         Raises:
             RunBusy: Another process executes the conversation.
         """
+        self._is_closed = False
         row = self._runtime.find(self.run_id)
         if row.status in ENDED:
             self._stopped = Stopped(str(row.status), row.reason)
@@ -177,6 +179,7 @@ class Conversation:
 
     async def close(self) -> None:
         """Leave the conversation. It and its runs are interrupted where they are, and can be continued."""
+        self._is_closed = True
         await self.runs.close()
         if self._driving is not None:
             self._driving.cancel()
@@ -191,6 +194,7 @@ class Conversation:
         Raises:
             InputInvalid: The text is blank or too long.
             MessageInvalid: The text is not valid Unicode.
+            ConversationInvalid: The conversation was left.
             ChatStopped: The conversation stopped before it replied. The message stays, and `say` continues it.
             RunBusy: Another process began to execute the conversation; it has the message and replies.
         """
@@ -204,8 +208,15 @@ class Conversation:
         Args:
             text: The message.
             reply: Receives the reply, or the reason why there is none.
+
+        Raises:
+            ConversationInvalid: The conversation was left.
         """
         text = checked_message(text)
+        if self._is_closed:
+            raise ConversationInvalid(
+                f"conversation `{self.run_id}` was left", hint=f'Open it again: `rt.chat(run_id="{self.run_id}")`.'
+            )
         if self._stopped is not None and self._stopped.status in ENDED:
             raise RunNotResumable(
                 f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
