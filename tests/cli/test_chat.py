@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
+from reyn.models.listing import ModelStatus
 from reyn.testing import ScriptedModel
 from tests.building import plan, planned, summed_up
 from tests.chat.support import bye, ending_chat, reply, skills, start_skill
@@ -100,6 +101,17 @@ def test_another_model_answers_from_here_on(here: Path, chat):
     write_answers(here, reply("unused"), reply("From the other model."), name="other.jsonl")
     chat("hi\n", "--run-id", "c")
     assert chat("more\n", "--run-id", "c", "--model", "scripted:other.jsonl").out == "From the other model.\n"
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_the_embedded_model_answers_if_no_model_is_configured(here: Path, chat, monkeypatch, is_installed: bool):
+    (here / "reyn.yaml").write_text("")
+    local = ModelStatus("local", (), is_available=is_installed, modes=())
+    monkeypatch.setattr(SyncRuntime, "models", lambda _: [local])
+    opened = chat("")
+    assert (opened.code, "the embedded model answers" in opened.err) == (0, is_installed)
+    if not is_installed:
+        assert "no model is configured" in chat("hi\n").err
 
 
 def test_an_agent_can_be_asked_one_question(here: Path, reyn):

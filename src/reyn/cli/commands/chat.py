@@ -44,6 +44,8 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
     with its id. AGENT is the name of a file in reyn/agents; by default
     the agent of the conversation that is continued, or `default`, which needs no file.
 
+    If no model is configured, the embedded model answers a new conversation, provided that it is installed.
+
     --json prints one JSON object a line: messages, pieces of replies, ops, runs, questions, replies.
     """
     if continues and (run_id is not None or fork is not None):
@@ -61,7 +63,8 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
             name = _latest(runtime, agent)
         elif fork is not None:
             name = _forked(runtime, fork, run_id, agent)
-        conversation = runtime.runtime.chat(agent, run_id=name, by=user_name(), model=model_name(model))
+        answering = model_name(model) or _embedded(runtime, agent, name)
+        conversation = runtime.runtime.chat(agent, run_id=name, by=user_name(), model=answering)
         printer = _printer(as_json=as_json, is_terminal=is_terminal)
         return _talk(runtime, conversation, printer, is_terminal=is_terminal)
 
@@ -95,6 +98,23 @@ def _check_installed() -> None:
             "`reyn chat` at a terminal needs the package `prompt_toolkit`",
             hint="Run `pip install 'reyn[chat]'`, or pipe messages: `echo hello | reyn chat`.",
         ) from error
+
+
+def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> str | None:
+    """Return the embedded model, for a new conversation in a project without a model; it must be installed."""
+    from reyn.skills.agents import DEFAULT
+
+    if runtime.config.model or (run_id is not None and runtime.is_recorded(run_id)):
+        return None
+    chosen = runtime.agents.load(agent or DEFAULT)
+    if (
+        chosen.model
+        or chosen.model_class
+        or not any(one.model == "local" and one.is_available for one in runtime.models())
+    ):
+        return None
+    click.echo("no model is configured; the embedded model answers, which is small and often wrong", err=True)
+    return "local"
 
 
 def _latest(runtime: SyncRuntime, agent: str | None) -> str:
