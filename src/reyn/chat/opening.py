@@ -65,8 +65,7 @@ def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
         return runtime.agents.load(name)
     except AgentNotFound as error:
         message = f"conversation `{run_id}` is one with the agent `{name}`, and there is no file `{AGENTS}/{name}.md`"
-        hint = f"Restore the file to continue; `reyn chats show {run_id}` prints the messages."
-        raise AgentNotFound(message, hint=hint) from error
+        raise AgentNotFound(message, hint="Restore the file to continue.") from error
 
 
 def _derived(runtime: OSRuntime, agent: Agent, people: Any, model: str | None) -> OSRuntime:
