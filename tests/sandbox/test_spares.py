@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -61,13 +61,9 @@ def test_a_step_that_fails_does_not_spoil_the_next(backend: Backend):
 
 def test_steps_run_at_the_same_time(backend: Backend):
     source = "import string\ndef f(a):\n    return a['value'] * 2\n"
-    results: dict[int, int] = {}
-    threads = [threading.Thread(target=lambda n=n: results.update({n: run(backend, source, n)})) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == {n: 2 * n for n in range(6)}
+    with ThreadPoolExecutor(6) as threads:
+        results = list(threads.map(lambda number: run(backend, source, number), range(6)))
+    assert results == [2 * number for number in range(6)]
 
 
 def test_a_forked_process_starts_its_own(backend: Backend):
