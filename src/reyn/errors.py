@@ -754,7 +754,7 @@ class ConversationInvalid(JournalError):
 
 
 class ChainTooDeep(JournalError):
-    """Agents asked one another up to the limit, so a message was not sent. The agent that asks is told why."""
+    """Agents asked one another up to the limit, so a message was not sent. The result of the op says why."""
 
     code = "RYN437"
     hint = "Raise `agents.max_depth` in reyn.yaml, or leave `agents` out of one of the agents' files."

@@ -205,7 +205,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Complete(Plan, frozen=True, kw_only=True):
-    """The plan of a `Query`: it has the result."""
+    """The plan of a `Query`: it has the result, and perhaps changes that Reyn applies."""
 
     result: Result
 
@@ -268,7 +268,7 @@ class Op(Protocol):
 
 
 class Query(Protocol):
-    """A kind of op that is complete when it is planned, because it only looks something up. Built-in kinds only."""
+    """A built-in kind of op that is complete when it is planned: it only looks something up, or changes files."""
 
     @property
     def spec(self) -> OpSpec: ...

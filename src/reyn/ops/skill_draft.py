@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.errors import SkillPlanInvalid
-from reyn.ops.op import Plan
+from reyn.ops.op import Complete
 from reyn.ops.skill_folder import DRAFT, outside_error, plan_draft
 from reyn.ops.skill_lint import numbered
 from reyn.skills.drafts import MAX_FILES, parse_plan, render
@@ -15,7 +15,7 @@ from reyn.vocabulary.schemas import arguments, array, result
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.ops.op import Call, Env, Result
+    from reyn.ops.op import Call, Env
     from reyn.permissions import Denied
     from reyn.workspace import Change
 
@@ -56,16 +56,13 @@ class SkillDraftOp:
 
     spec = OpSpec("skill_draft", _FORM.summary, "reconcilable", forms=(_FORM,))
 
-    def plan(self, call: Call, env: Env) -> Plan | Denied:
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
         try:
             plan = parse_plan(call.args["plan"])
             files = render(plan)
         except SkillPlanInvalid as error:
-            return Plan("default: draft skills", result=call.error(numbered("the plan has errors", error.problems)))
+            return Complete("default: draft skills", result=call.error(numbered("the plan has errors", error.problems)))
         return plan_draft(call, env, plan.name, {path: text.encode() for path, text in files.items()})
-
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        raise AssertionError("a draft is complete when its changes are applied")
 
     def changes_error(
         self,

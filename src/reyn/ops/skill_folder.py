@@ -11,7 +11,7 @@ from reyn.errors import SkillNotFound
 from reyn.journal import Blob
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.writing import look_at
-from reyn.ops.op import Plan
+from reyn.ops.op import Complete
 from reyn.permissions import Denied, NeedsApproval
 from reyn.skills.cases import CASES
 from reyn.skills.drafts import MAX_BYTES, MAX_FILES
@@ -82,7 +82,7 @@ class Draft(NamedTuple):
     files: dict[str, bytes]
 
 
-def plan_draft(call: Call, env: Env, name: str, files: Mapping[str, bytes], /, **fields: Any) -> Plan | Denied:
+def plan_draft(call: Call, env: Env, name: str, files: Mapping[str, bytes], /, **fields: Any) -> Complete | Denied:
     """Plan an op that makes these files the draft of the run, and returns `fields` as its result.
 
     Args:
@@ -102,7 +102,7 @@ def plan_draft(call: Call, env: Env, name: str, files: Mapping[str, bytes], /, *
         return changes.verdict
     path = base.below(name).display_path
     result = call.ok(name=name, skill_path=path, files=sorted(files), **fields)
-    return Plan(changes.rule, changes.changes, result, changes.blobs, approval=changes.approval)
+    return Complete(changes.rule, changes.changes, blobs=changes.blobs, result=result, approval=changes.approval)
 
 
 def read_draft(env: Env) -> Draft:

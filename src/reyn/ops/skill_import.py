@@ -10,7 +10,7 @@ from reyn.errors import AgentSkillInvalid
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.writing import look_at
-from reyn.ops.op import Plan
+from reyn.ops.op import Complete
 from reyn.ops.skill_draft import DRAFT_FIELDS
 from reyn.ops.skill_folder import DRAFT, folder_at, outside_error, plan_draft
 from reyn.permissions import Denied, NeedsApproval
@@ -22,7 +22,7 @@ from reyn.workspace import locate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.ops.op import Call, Env, Result
+    from reyn.ops.op import Call, Env
     from reyn.workspace import Change, Location
 
 _MAX_NOTES = 100
@@ -46,7 +46,7 @@ class SkillImportOp:
 
     spec = OpSpec("skill_import", _FORM.summary, "reconcilable", forms=(_FORM,), optional_permissions=("file.read",))
 
-    def plan(self, call: Call, env: Env) -> Plan | Denied:
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
         location = locate(call.args["path"].removesuffix(f"/{SKILL_FILE}"), env.roots)
         verdict = env.gate.read(location)
         if isinstance(verdict, Denied):
@@ -58,7 +58,7 @@ class SkillImportOp:
             skill = parse_agent_skill(files)
             conversion = to_reyn(skill, call.args.get("name", ""))
         except AgentSkillInvalid as error:
-            return Plan(verdict.rule, result=call.error(f"{error.code}: {error.message}"))
+            return Complete(verdict.rule, result=call.error(f"{error.code}: {error.message}"))
         notes = [*conversion.unconverted, *left_out][:_MAX_NOTES]
         instructions = skill.body[:_MAX_INSTRUCTIONS]
         plan = plan_draft(call, env, conversion.name, conversion.files, unconverted=notes, instructions=instructions)
@@ -66,9 +66,6 @@ class SkillImportOp:
             return plan
         read = digest(canonical({name: digest(content) for name, content in files.items()}))
         return replace(plan, approval=verdict.rule, reads=read)
-
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        raise AssertionError("an import is complete when its changes are applied")
 
     def changes_error(
         self,

@@ -12,7 +12,7 @@ import msgspec
 from reyn.errors import ReynError, SkillNotFound
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
-from reyn.ops.op import Plan
+from reyn.ops.op import Complete
 from reyn.ops.skill_folder import Changes, Draft, folder_at, outside_error, read_draft
 from reyn.ops.skill_lint import numbered
 from reyn.permissions import Denied
@@ -26,7 +26,7 @@ from reyn.workspace import locate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.ops.op import Call, Env, OpSetup, Result
+    from reyn.ops.op import Call, Env, OpSetup
     from reyn.workspace import Change
 
 LOCAL = "reyn/local"
@@ -61,13 +61,13 @@ class SkillInstallOp:
     def set_up(self, setup: OpSetup) -> SkillInstallOp:
         return SkillInstallOp(setup)
 
-    def plan(self, call: Call, env: Env) -> Plan | Denied:
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
         if self._setup is None:
             raise OpFailed("no project is open")
         draft = read_draft(env)
         findings = self._setup.lint(folder_at(draft.location, env))
         if errors := [str(finding) for finding in findings if finding.severity == "error"]:
-            return Plan(_RULE, result=call.error(numbered("the draft has errors", errors)))
+            return Complete(_RULE, result=call.error(numbered("the draft has errors", errors)))
         target = locate(f"{LOCAL}/{draft.name}", env.roots)
         if target.zone != "project" or target.display_path != f"{LOCAL}/{draft.name}":
             return Denied("default: no links in reyn/local", f"`{LOCAL}/{draft.name}` is a link, or below one")
@@ -79,14 +79,13 @@ class SkillInstallOp:
         path, files = target.display_path, sorted(draft.files)
         installed = call.ok(name=draft.name, skill_path=path, files=files, replaced=replaced)
         if changes.approval is None:
-            return Plan(changes.rule or _RULE, changes.changes, installed, changes.blobs)
+            return Complete(changes.rule or _RULE, changes.changes, blobs=changes.blobs, result=installed)
         about = "".join(f"{line}\n" for line in self._about(draft, env, [str(one) for one in findings]))
         # The rule names the content, so that a standing approval never covers another version of the skill.
         approval = f"{changes.approval} and draft {_digest(draft)}"
-        return Plan(changes.rule, changes.changes, installed, changes.blobs, approval=approval, about=about)
-
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        raise AssertionError("a draft is installed when its changes are applied")
+        return Complete(
+            changes.rule, changes.changes, blobs=changes.blobs, result=installed, approval=approval, about=about
+        )
 
     def changes_error(
         self,

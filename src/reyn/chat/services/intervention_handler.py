@@ -33,7 +33,7 @@ class InterventionHandler:
 
         Args:
             conversation: The conversation.
-            say: Sends a message to the agent; by default, nobody waits for the reply.
+            say: Sends a message to the agent; by default, without waiting for the reply.
         """
         self._conversation = conversation
         self._say = say or conversation.post

@@ -52,7 +52,7 @@ class ChatCommands:
             conversation: The conversation.
             runtime: The runtime that it belongs to.
             echo: Prints a line.
-            say: Sends a message to the agent; by default, nobody waits for the reply.
+            say: Sends a message to the agent; by default, without waiting for the reply.
         """
         self._send = say or conversation.post
         self._conversation = conversation

@@ -39,7 +39,7 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
         hold = _talk_at_terminal if is_terminal else _talk_in_lines
         talking = asyncio.ensure_future(hold(conversation, runtime))
         try:
-            # Printing ends first if nobody reads the output any more. No further message is sent then.
+            # Printing ends first if the output was closed. No further message is sent then.
             await asyncio.wait([talking, printing], return_when=asyncio.FIRST_COMPLETED)
             if talking.done():
                 talking.result()
