@@ -132,6 +132,7 @@ def test_completion_prints_a_script(reyn, shell: str):
     assert "_REYN_COMPLETE" in reyn("completion", shell).out
 
 
+@pytest.mark.slow
 def test_completion_completes_command_names():
     environ = os.environ | {"_REYN_COMPLETE": "bash_complete", "COMP_WORDS": "reyn re", "COMP_CWORD": "1"}
     done = subprocess.run([sys.executable, "-m", "reyn"], env=environ, capture_output=True, text=True, check=False)
