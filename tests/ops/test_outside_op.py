@@ -289,9 +289,12 @@ def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, 
         assert rt.verify("k").events == len(project.kinds())
         lines = list(rt.export("k"))
         assert rt.replay("k").missing_ops == ("telegraph",)
-        rt.answer("k", "1.1.2", "yes")
+        posted = rt.answer("k", "1.1.2", "yes")
         with pytest.raises(OpMissing, match="`telegraph`, which is not installed"):
             rt.resume("k")
+        with pytest.raises(OpMissing) as missing:
+            rt.resume_answered(posted)
+        assert missing.value.hint.startswith("The reply is stored. Install the package")
     (tmp_path / "elsewhere").mkdir()
     with Project(tmp_path / "elsewhere").open([]) as rt:
         assert rt.import_(lines).imported == ("k",)

@@ -212,9 +212,9 @@ def _spec_fault(spec: OpSpec) -> str:
     for form in (*spec.forms, *spec.when_truncated):
         if reason := _form_error(spec.kind, form):
             return f"{f'form `{form.op}`: ' if form.op else ''}{reason}"
-    for name in (spec.skill_field, spec.target_field):
-        if name and not all(name in form.arguments["properties"] for form in spec.forms):
-            return f"no field is called `{name}`"
+    for field in (spec.skill_field, spec.target_field):
+        if field and not all(field in form.arguments["properties"] for form in spec.forms):
+            return f"no field is called `{field}`"
     return ""
 
 
