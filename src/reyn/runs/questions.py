@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.documents import JsonError, decode_json
-from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
+from reyn.errors import ModelError, NextAction, OpMissing, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.kinds import Question
 from reyn.kernel.inbox import answer_error, images_error
@@ -178,8 +178,9 @@ async def resume_answered(
         if asking is not None and asking.messages_taken >= answer.message_id:  # another process took the reply first
             return None
         raise
-    except ModelError as error:
-        error.set_hint(f"The reply is stored; resume the run, with another model if necessary. {error.hint}")
+    except (ModelError, OpMissing) as error:
+        advice = "; resume the run, with another model if necessary" if isinstance(error, ModelError) else ""
+        error.set_hint(f"The reply is stored{advice}. {error.hint}")
         error.action = error.action or NextAction("resume", answer.root_run)
         raise
 
