@@ -23,6 +23,13 @@ from tests.support import act, finish, question
 
 
 @pytest.fixture
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose conversations are answered by a script, too: `reyn chat` takes none from reyn.yaml."""
+    monkeypatch.setenv("REYN_MODEL", "scripted:answers.jsonl")
+    return here
+
+
+@pytest.fixture
 def chat(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
     """Hold a conversation in a pipe."""
 
@@ -104,11 +111,55 @@ def test_another_model_answers_from_here_on(here: Path, chat):
     assert chat("more\n", "--run-id", "c", "--model", "scripted:other.jsonl").out == "From the other model.\n"
 
 
+def embedded(monkeypatch, *, is_installed: bool) -> None:
+    """Let the embedded model be installed or not, and no variable name another one."""
+    monkeypatch.delenv("REYN_MODEL")
+    local = ModelStatus("local", (), is_available=is_installed, modes=(), why="" if is_installed else "not installed")
+    monkeypatch.setattr(SyncRuntime, "models", lambda _: [local])
+
+
+SCRIPTS = ["model: scripted:answers.jsonl\n", "model: a\nmodels: {a: b, b: {model: 'scripted:answers.jsonl'}}\n"]
+
+
+@pytest.mark.parametrize("config", SCRIPTS)
+def test_the_embedded_model_answers_if_the_projects_model_is_a_script(here: Path, chat, monkeypatch, config: str):
+    (here / "reyn.yaml").write_text(config)
+    embedded(monkeypatch, is_installed=True)
+    opened = chat("")
+    assert opened.code == 0
+    assert "the project's model is a script (`scripted:answers.jsonl`), which cannot converse; the embed" in opened.err
+    assert "choose another with --model NAME; reyn models lists them" in opened.err
+
+
+@pytest.mark.parametrize("config", SCRIPTS)
+def test_without_the_embedded_model_a_script_is_refused_with_a_next_step(here: Path, chat, monkeypatch, config: str):
+    (here / "reyn.yaml").write_text(config)
+    embedded(monkeypatch, is_installed=False)
+    refused = chat("hi\n")
+    assert (refused.code, "RYN511" in refused.err) == (2, True)
+    assert "and the embedded model is not available: not installed" in refused.err
+    assert "Run `reyn models pull smollm2`, pass `--model NAME`" in refused.err
+
+
+def test_a_script_answers_if_the_user_or_the_agent_names_it(here: Path, chat, monkeypatch):
+    write_answers(here, reply("One."), reply("Two."))
+    embedded(monkeypatch, is_installed=True)
+    assert chat("hi\n", "--model", "scripted:answers.jsonl", "--run-id", "c").out == "One.\n"
+    continued = chat("more\n", "--run-id", "c")
+    assert (continued.out, continued.err) == ("Two.\n", "")
+    assert chat("other\n", "--fork", "c@2").out == "Two.\n"
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/actor.md").write_text(
+        "---\ntype: agent\nname: actor\nmodel: scripted:answers.jsonl\n---\nAct.\n"
+    )
+    acted = chat("hi\n", "actor")
+    assert (acted.out, acted.err) == ("One.\n", "")
+
+
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_the_embedded_model_answers_if_no_model_is_configured(here: Path, chat, monkeypatch, is_installed: bool):
     (here / "reyn.yaml").write_text("")
-    local = ModelStatus("local", (), is_available=is_installed, modes=())
-    monkeypatch.setattr(SyncRuntime, "models", lambda _: [local])
+    embedded(monkeypatch, is_installed=is_installed)
     opened = chat("")
     assert (opened.code, "the embedded model answers" in opened.err) == (0, is_installed)
     if not is_installed:
@@ -538,8 +589,8 @@ def test_a_question_at_a_terminal_is_answered_while_a_skill_in_the_background_wa
 
     with FakeServer(good(answer)) as server:
         model = f"{{model: openai:m, base_url: '{server.url}', answer_form: full}}"
-        (here / "reyn.yaml").write_text(f"model: far\nmodels:\n  far: {model}\n")
-        terminal = Terminal(here, "chat", "--run-id", "c", env={"PROMPT_TOOLKIT_NO_CPR": "1"})
+        (here / "reyn.yaml").write_text(f"models:\n  far: {model}\n")
+        terminal = Terminal(here, "chat", "--run-id", "c", "--model", "far", env={"PROMPT_TOOLKIT_NO_CPR": "1"})
         terminal.wait_for(">")
         terminal.type("draw a poster\r")
         seen = terminal.wait_for("Started.")
