@@ -23,7 +23,9 @@ def chat(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
 
     def call(text: str, *arguments: str):
         monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        return reyn("chat", *arguments)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("REYN_MODEL", "scripted:answers.jsonl")
+            return reyn("chat", *arguments)
 
     return call
 
