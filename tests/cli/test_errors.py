@@ -48,6 +48,18 @@ def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (("run", "pear", IN), "Did you mean `pair`?"),
+        (("ops", "fil"), "Did you mean `file`?"),
+        (("agent", "show", "defalt"), "Did you mean `default`?"),
+    ],
+)
+def test_a_fix_is_a_sentence(here: Path, reyn, arguments: tuple[str, ...], fix: str):
+    assert f"  fix: {fix}" in reyn(*arguments).err
+
+
+@pytest.mark.parametrize(
     ("arguments", "suggestion"),
     [
         (("status",), "did you mean `runs`?"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import Limits
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, decode, kinds
 from reyn.kernel.limits import DAY_LIMITS, limit_of
@@ -144,7 +144,7 @@ def _check_known(raised: Mapping[str, int | None]) -> None:
     limits = [field.name for field in msgspec.structs.fields(Limits)]
     for name in raised:
         if name not in limits:
-            hint = f"{nearest(name, limits)} The limits are {', '.join(f'`{limit}`' for limit in limits)}.".strip()
+            hint = f"{nearest_hint(name, limits)} The limits are {', '.join(f'`{limit}`' for limit in limits)}.".strip()
             raise LimitUnknown(f"unknown limit `{name}`", hint=hint)
 
 
