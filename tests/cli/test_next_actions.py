@@ -155,8 +155,8 @@ def stopped_runs(here: Path, reyn) -> None:
 NEXT = {
     "failed": "reyn resume failed --retry",
     "limited": "reyn resume limited --raise max_phase_visits=2",
-    "waiting": "reyn answer waiting 1.1.1/1.1.1 VALUE",
-    "waiting.1.1.1": "reyn answer waiting 1.1.1/1.1.1 VALUE",
+    "waiting": "reyn answer waiting 1.1.1/1.1.1 'your reply'",
+    "waiting.1.1.1": "reyn answer waiting 1.1.1/1.1.1 'your reply'",
 }
 
 
@@ -169,7 +169,7 @@ def test_doctor_lists_open_runs_with_their_next_command(here: Path, reyn):
         "python", "sqlite", "state", "disk", "sandbox", "models", "config", "trust", "journal", "budgets",
     ]  # fmt: skip
     text = reyn("doctor").out
-    assert "waiting.1.1.1  waiting: Sure?\n    next: reyn answer waiting 1.1.1/1.1.1 VALUE\n" in text
+    assert "waiting.1.1.1  waiting: Sure?\n    next: reyn answer waiting 1.1.1/1.1.1 'your reply'\n" in text
     assert "failed  failed: the script" in text
 
 
@@ -209,7 +209,7 @@ def test_a_run_id_with_a_dot_is_not_a_sub_run(here: Path, reyn):
     output = reyn("run", "pair", IN, "--run-id", "a")
     assert next_of(output) == ["resume", "a", "--retry"]
     assert [row["next"] for row in reyn("runs", "--json").json if row["run_id"] == "a.b"] == [
-        "reyn answer a.b 1.1.1 VALUE"
+        "reyn answer a.b 1.1.1 'your reply'"
     ]
 
 

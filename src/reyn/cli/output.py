@@ -153,7 +153,8 @@ def command_line(action: NextAction | None) -> str:
 def _arguments(action: NextAction) -> list[str]:
     arguments = [action.verb, *(["--run-id"] if action.verb == "chat" else []), action.run_id]
     if action.question_id is not None:
-        arguments += [action.question_id, "VALUE"]
+        # Without `--`, a reply such as -1 would be an option.
+        arguments += [action.question_id, *(["--"] if action.reply.startswith("-") else []), action.reply or "VALUE"]
     if action.retry:
         arguments.append("--retry")
     if action.limit is not None:

@@ -14,6 +14,7 @@ from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, decode, kinds
 from reyn.kernel.limits import DAY_LIMITS, limit_of
+from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +78,7 @@ def _check_flags(
         raise RunNotResumable(
             f"run `{run_id}` waits for a reply: {state.reason}",
             hint="Reply to the question first.",
-            action=NextAction("answer", run_id, question_id=state.wait.id),
+            action=answer_action(run_id, state.wait),
         )
     if state.status == "failed" and not retry:
         raise RunNotResumable(
