@@ -25,6 +25,7 @@ def test_a_new_project_has_a_skill_that_runs(reyn, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path / "mine")
     assert reyn("lint").out == "hello: OK\n"
     assert reyn("run", "hello", '{"name": "Ada"}').code == 0
+    assert reyn("test", "hello").out == "hello: 1 of 1 case passed\n"
 
 
 def test_init_overwrites_no_file(reyn, tmp_path: Path):
