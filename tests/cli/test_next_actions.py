@@ -44,6 +44,25 @@ def test_a_finished_run_has_no_next_command(here: Path, reyn):
     assert (output.code, "next:" in output.out) == (0, False)
 
 
+def test_resume_of_an_ended_run_reports_its_status_and_what_can_be_done(here: Path, reyn):
+    assert reyn("run", "pair", IN, "--run-id", "done").code == 0
+    again = reyn("resume", "done")
+    assert again.code == 0
+    assert again.err.splitlines() == [
+        "run done has ended (finished); nothing was executed. Its result:",
+        "  reyn show done shows its events",
+        "  reyn fork done continues from one of them in a new run",
+        "  reyn rerun done starts a new run with the same input",
+    ]
+    assert "finished\n" in again.out
+    assert reyn("resume", "done", "--json").json["status"] == "finished"
+    write_answers(here, go("second"))
+    reyn("run", "pair", IN, "--run-id", "stopped")
+    reyn("cancel", "stopped")
+    cancelled = reyn("resume", "stopped")
+    assert (cancelled.code, "run stopped has ended (cancelled)" in cancelled.err) == (6, True)
+
+
 def test_a_failed_run_is_resumed_with_retry(here: Path, reyn):
     write_answers(here, go("second"))
     output = reyn("run", "pair", IN, "--run-id", "r")
