@@ -166,7 +166,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     state.mkdir(mode=0o700, exist_ok=True)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(state / "chat_history")),
-        completer=ChatCompleter(runtime, COMMANDS),
+        completer=ChatCompleter(runtime, COMMANDS, conversation.agent.name),
         complete_while_typing=False,
         key_bindings=bindings,
         bottom_toolbar=lambda: status_text(conversation, runtime),
