@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import warnings
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -58,6 +57,7 @@ class Landlock:
         """Start a program. The caller has checked that there is no `problem`."""
         from sandlock import Sandbox, StdioMode
 
+        _correct_fields()
         temporary = tempfile.mkdtemp(prefix="reyn-sandbox-")
         user: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY} if os.geteuid() == 0 else {}
         denied = [name for name in access.hidden if os.path.lexists(name)]
@@ -77,14 +77,23 @@ class Landlock:
                 cwd=access.cwd,
                 **user,
             )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it has no effect of its own for `gid`, which follows `uid`
-                piped = StdioMode.PIPED
-                process = sandbox.popen(limited(argv, limits), stdin=piped, stdout=piped, stderr=piped)
+            piped = StdioMode.PIPED
+            process = sandbox.popen(limited(argv, limits), stdin=piped, stdout=piped, stderr=piped)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         return _Confined(process, temporary)
+
+
+def _correct_fields() -> None:
+    """Prevent a warning of `sandlock` 0.9, which passes `gid` on but warns that it does not.
+
+    `warnings.catch_warnings` is no alternative: filters belong to the whole program, and steps start in many threads.
+    """
+    with suppress(ImportError, AttributeError):  # another version
+        from sandlock._sdk import _NativePolicy
+
+        _NativePolicy._HANDLED_FIELDS.add("gid")  # noqa: SLF001 - there is no public way
 
 
 def _existing(*names: str) -> list[str]:
