@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from reyn.errors import SandboxStartFailed
 from reyn.journal import Cancel, Event, decode, kinds
 from reyn.sandbox.backends import BACKENDS
 from tests.kernel.support import Project
@@ -205,6 +206,19 @@ class TestSandboxedExec:
         result = one(make(tmp_path), call("cat"))
         assert result["status"] == "error"
         assert result["error"].startswith("RYN330: no process sandbox is available")
+
+    def test_a_sandbox_that_cannot_start_is_an_error_with_the_cause(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        def start(*args: object) -> None:
+            raise SandboxStartFailed("no further processes can be started")
+
+        for backend in BACKENDS:
+            monkeypatch.setattr(type(backend), "start", start)
+            monkeypatch.setitem(vars(backend), "problem", "")
+        result = one(make(tmp_path), call("cat"))
+        assert result["status"] == "error"
+        assert result["error"] == "RYN331: no further processes can be started"
 
 
 class TestShell:
