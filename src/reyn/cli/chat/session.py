@@ -159,6 +159,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     from prompt_toolkit.patch_stdout import patch_stdout
 
     from reyn.cli.chat.completing import ChatCompleter
+    from reyn.cli.chat.loading import SdkLoading
 
     bindings = KeyBindings()
 
@@ -178,6 +179,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
+    loading = SdkLoading(lambda: runtime.preload_model(conversation.agent.model))
     with patch_stdout(raw=True):
         while True:
             try:
@@ -196,6 +198,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
                 if commands.execute(text):
                     return
                 continue
+            await loading.wait()
             try:
                 handled = handler.handle(text)
             except ReynError as error:
