@@ -79,6 +79,7 @@ def test_a_fix_is_a_sentence(here: Path, reyn, arguments: tuple[str, ...], fix: 
         (("new", "agent", "x"), "did you mean `reyn agent new`?"),
         (("completion",), "missing argument '{bash|zsh|fish}'; choose from bash, zsh, fish\n"),
         (("permissions", "pair"), "did you mean `reyn permissions explain pair`?"),
+        (("models", "zzz"), "the only command is `pull`"),
         (("secret", "zzz"), "the commands are `allow`, `list`, `revoke`, `rm`, `set`"),
     ],
 )

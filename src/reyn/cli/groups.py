@@ -82,4 +82,5 @@ class CommandGroup(click.Group):
             near = f"did you mean `{ctx.command_path} {self._for_names} {name}`?"
         if near or len(known) > _MAX_LISTED:
             return near
-        return f"the commands are {', '.join(f'`{command}`' for command in known)}"
+        names = ", ".join(f"`{command}`" for command in known)
+        return f"the {'only command is' if len(known) == 1 else 'commands are'} {names}"

@@ -236,7 +236,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], columns: i
     Args:
         header: The names of the columns.
         rows: The cells.
-        columns: The width of the terminal. A wider table is printed as blocks: the first cell, and one line per cell.
+        columns: The width of the terminal. A wider table is printed as blocks of lines.
     """
     widths = [max(len(click.unstyle(row[column])) for row in (header, *rows)) for column in range(len(header))]
     if columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns:

@@ -6,6 +6,7 @@ A model that the caller passes to the runtime replaces all of them. Retries and 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
@@ -118,6 +119,14 @@ class Roster:
             except ModelUnknown as error:
                 raise ModelUnknown(error.message, hint=nearest_hint(name, self._names) or error.hint) from error
         return self._opened[key]
+
+    def preload(self, name: str) -> None:
+        """Import the SDK of a model without opening it. Another thread may call it; `open` reports the errors."""
+        from reyn.models.catalog import import_sdk
+
+        if self._override is None:
+            with suppress(ReynError, ImportError):
+                import_sdk(self.resolve(name)[1].model)
 
     def _check_code(self, key: str, settings: ModelSettings) -> None:
         """Check that the configuration or the caller names a model that is code. A journal may not."""

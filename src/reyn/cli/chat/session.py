@@ -155,6 +155,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     from prompt_toolkit.patch_stdout import patch_stdout
 
     from reyn.cli.chat.completing import ChatCompleter
+    from reyn.cli.chat.loading import SdkLoading
 
     bindings = KeyBindings()
 
@@ -174,6 +175,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
+    loading = SdkLoading(lambda: runtime.preload_model(conversation.agent.model))
     with patch_stdout(raw=True):
         while True:
             try:
@@ -192,6 +194,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
                 if commands.execute(text):
                     return
                 continue
+            await loading.wait()
             try:
                 handler.handle(text)
             except ReynError as error:

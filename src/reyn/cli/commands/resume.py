@@ -77,6 +77,7 @@ def command(
         if row.status in ENDED:
             show, fork, rerun = (reyn_command(verb, row.run_id) for verb in ("show", "fork", "rerun"))
             status = runtime.display_status(row)
+            progress.pause()
             click.echo(f"run {row.run_id} has ended ({status}); nothing was executed. Its result:", err=True)
             click.echo(f"  {show} shows its events", err=True)
             click.echo(f"  {fork} continues from one of them in a new run", err=True)
