@@ -379,7 +379,7 @@ def test_numbers_for_small_models_are_valid_samples():
         {"type": "number", "maximum": 0.5},
     ],
 )
-def test_no_number_in_a_grammar_has_digits_without_end(schema: dict[str, Any]):
+def test_no_number_in_a_grammar_has_digits_without_end(schema: dict):
     """The embedded model repeated a digit until its answer was cut off, and the run failed."""
     for options in ({"is_small": True}, {"bounds_numbers": True}):
         bounded = field(schema, **options)
