@@ -326,6 +326,7 @@ class NextAction(msgspec.Struct, frozen=True):
         retry: For `resume`, whether to retry what failed.
         limit: For `resume`, the limit to raise; empty if it is unknown which one.
         value: A sufficient value for `limit`, if one is known.
+        reply: For `answer`, an example of a reply as a user would type it; empty if none is known.
     """
 
     verb: Literal["answer", "resume", "fork", "chat"]
@@ -334,6 +335,7 @@ class NextAction(msgspec.Struct, frozen=True):
     retry: bool = False
     limit: str | None = None
     value: int | None = None
+    reply: str = ""
 
 
 class ReynError(Exception):

@@ -148,6 +148,7 @@ class TestSandboxedExec:
         )
         assert off["stdout"] == ""
 
+    @pytest.mark.slow
     def test_the_time_is_capped_by_the_configuration(self, tmp_path: Path):
         result = one(make(tmp_path), shell("while :; do :; done", timeout_seconds=3_000), sandbox={"seconds": 1})
         assert (result["status"], result["error"]) == ("timeout", "the program was ended: it took more than 1 seconds")
@@ -264,6 +265,7 @@ class TestShell:
         assert result["status"] == "timeout"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("approved", "other"),
     [

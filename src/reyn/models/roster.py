@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
 from reyn.config.values import BUILT_IN_ADAPTERS, PromptLimit
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import AdapterInvalid, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models.protocol import (
     ClosableModel,
@@ -116,7 +116,7 @@ class Roster:
                     key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
                 )
             except ModelUnknown as error:
-                raise ModelUnknown(error.message, hint=nearest(name, self._names) or error.hint) from error
+                raise ModelUnknown(error.message, hint=nearest_hint(name, self._names) or error.hint) from error
         return self._opened[key]
 
     def _check_code(self, key: str, settings: ModelSettings) -> None:

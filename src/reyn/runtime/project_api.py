@@ -205,6 +205,14 @@ class ProjectApi(RuntimeBase):
             self._project.trust.ignored_models,
         )
 
+    def default_model(self) -> str:
+        """Return the model that the setting `model` names, after following aliases; empty if there is none.
+
+        Raises:
+            ModelUnknown: It is an alias of itself, or needs trust.
+        """
+        return self._project.roster.resolve(self._project.config.model)[1].model
+
     async def mcp_tools(self, server: str) -> ToolDefinitions:
         """Connect to an MCP server and return the tools that it offers now. `accept_mcp_tools` makes them ops.
 
