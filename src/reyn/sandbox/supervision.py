@@ -193,12 +193,14 @@ class _Supervision:
 
     def _drain(self) -> None:
         """Read the rest of the output from the pipes."""
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while time.monotonic() < deadline:
-            open_streams = [key for key in self._selector.get_map().values() if key.data == "output"]
-            if not open_streams:
+        deadline, is_last = time.monotonic() + _DRAIN_SECONDS, False
+        # The last pass comes after the deadline and reads as much as a pipe holds: a process that was suspended
+        # meanwhile loses no output.
+        while not is_last:
+            is_last = time.monotonic() >= deadline
+            if not any(key.data == "output" for key in self._selector.get_map().values()):
                 return
-            ready = [key for key, _ in self._selector.select(0.05) if key.data == "output"]
+            ready = [key for key, _ in self._selector.select(0 if is_last else 0.05) if key.data == "output"]
             for key in ready:
                 self._read(key.fd)
 
