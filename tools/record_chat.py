@@ -29,7 +29,7 @@ _SCHEMA = {
     "required": ["items"],
 }
 FILES = {
-    "reyn.yaml": "model: scripted:answers.jsonl\n",
+    "reyn.yaml": "",
     "reyn/project/packing_list/skill.md": (
         "---\ntype: skill\nname: packing_list\ndescription: Write a packing list for a trip\nentry: pack\n"
         "final_output: packing_list\ngraph: {pack: [end]}\n---\nPacks for a trip.\n"
@@ -89,7 +89,7 @@ class Recording:
             for key, value in os.environ.items()
             if not key.startswith(("REYN_", "LC_", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES"))
         } | {"TERM": "xterm", "PROMPT_TOOLKIT_COLOR_DEPTH": "DEPTH_1_BIT", "LANG": "C.UTF-8"}
-        self._environ |= {"HOME": str(folder), "USER": "ada"}
+        self._environ |= {"HOME": str(folder), "USER": "ada", "REYN_MODEL": "scripted:answers.jsonl"}
         self.sessions: dict[str, str] = {}
 
     def start(self, *arguments: str) -> Program:

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from reyn import OSRuntime, SyncRuntime
+from reyn.journal import decode, kinds
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.skills.resolve import STDLIB
 from tests.support import act, finish, write_skill
@@ -96,3 +98,9 @@ def skills(root: Path, *names: str, **keys: str) -> None:
         extra = {"work": keys.get(name, "")}
         write_skill(root, name, {"work": ["end"]}, inputs={"work": "user_message"}, phase_keys=extra,
                     skill_keys=f"description: Make a {name}\n")  # fmt: skip
+
+
+def recorded_replies(rt: OSRuntime | SyncRuntime, run_id: str) -> list[str]:
+    """Return the replies to the questions of a run."""
+    bodies = (decode(event) for event in rt.events(run_id))
+    return [json.loads(rt.content(body.value)) for body in bodies if isinstance(body, kinds.WaitAnswered)]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 from reyn import OSRuntime, ReynError, SyncRuntime
-from reyn.chat import Delta, Reply, RunProgressed, RunReported, RunStarted
+from reyn.chat import Delta, Redirected, Reply, RunProgressed, RunReported, RunStarted
+from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.session import status_text
 from reyn.errors import (
@@ -20,7 +22,9 @@ from reyn.errors import (
     RunNotResumable,
     SkillInvalid,
 )
-from tests.chat.support import Agent, bye, ending_chat, reply, run_skill, skills, start_skill
+from reyn.models import ModelAnswer
+from tests.chat.support import Agent, bye, ending_chat, recorded_replies, reply, run_skill, skills, start_skill
+from tests.support import act, go, write_skill
 
 ASK = "preprocessor:\n  - ask_user: {question: Which colour?, into: data.colour}\n"
 
@@ -158,6 +162,7 @@ def test_a_background_run_that_was_interrupted_continues_and_is_reported_once(tm
     assert [report.status for report in run(second(name)).values()] == ["finished"]
 
 
+@pytest.mark.slow
 def test_a_message_that_arrives_while_the_agent_is_busy_is_answered_next(tmp_path: Path):
     hold = None
 
@@ -182,6 +187,7 @@ def test_a_message_that_arrives_while_the_agent_is_busy_is_answered_next(tmp_pat
     run(talk())
 
 
+@pytest.mark.slow
 def test_a_reply_can_be_aborted_and_the_conversation_goes_on(tmp_path: Path):
     async def never(request):
         await asyncio.Event().wait()
@@ -429,6 +435,7 @@ def test_the_reply_of_a_decision_in_json_is_streamed(tmp_path: Path):
     run(talk())
 
 
+@pytest.mark.slow
 def test_the_agent_is_busy_from_the_message_to_the_reply_in_every_turn(tmp_path: Path):
     reached = asyncio.Event()
 
@@ -475,5 +482,160 @@ def test_the_progress_of_skills_is_known_while_they_run(tmp_path: Path):
             await chat.close()
             items = [item async for item in chat.items() if isinstance(item, RunProgressed)]
             assert sorted(item.skill for item in items) == ["poster", "report"]
+
+    run(talk())
+
+
+# -- a question of the user while a question is open --------------------------------------------------
+
+
+async def asked(chat, text: str) -> None:
+    """Say something, and wait until a question is open."""
+    chat.post(text)
+    await reach(lambda: len(chat.questions))
+
+
+async def redirected(chat) -> list[Redirected]:
+    await chat.close()
+    return [item async for item in chat.items() if isinstance(item, Redirected)]
+
+
+@pytest.mark.parametrize(
+    "text", ["Which colours are there?", "why?", "何色がありますか\uff1f", "ما اللون؟", "(really?!)", "x ?  "]
+)
+def test_a_question_of_the_user_is_answered_by_the_agent_while_a_skill_waits(tmp_path: Path, text: str):
+    skills(tmp_path, "poster", poster=ASK)
+
+    async def talk():
+        model = Agent(finished=reply("It is ready."), draw=start_skill("poster"))
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            await asked(chat, "draw a poster")
+            [open_question] = chat.questions
+            answer = asyncio.get_running_loop().create_future()
+            handler = InterventionHandler(chat, lambda said: chat.post(said, answer))
+            assert handler.handle(text) == "message"
+            assert (await answer).text == f"You said: {text.strip()}"
+            assert rt.find(open_question.run).status == "waiting"
+            assert handler.handle("blue") == "reply"
+            await chat.runs.settle()
+            await reach(lambda: rt.state(chat.run_id).inbox.background[open_question.run] is not None)
+            await rt.replay(chat.run_id)
+            await rt.replay(open_question.run)
+            rt.verify(chat.run_id)
+            assert recorded_replies(rt, open_question.run) == ["blue"]
+            assert await redirected(chat) == [
+                Redirected(open_question.run, open_question.question, "it is a question", is_delayed=False)
+            ]
+
+    run(talk())
+
+
+def test_a_question_to_an_agent_that_waits_for_a_skill_is_answered_after_it(tmp_path: Path):
+    skills(tmp_path, "poster", poster=ASK)
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(make=run_skill("poster"))) as rt, rt.chat() as chat:
+            await asked(chat, "make a poster")
+            run_id = chat.questions.first.run
+            answer = asyncio.get_running_loop().create_future()
+            handler = InterventionHandler(chat, lambda said: chat.post(said, answer))
+            assert handler.handle("Which ones are there?") == "message"
+            assert handler.reply("Is it blue?") == ""
+            assert (await answer).text == "You said: Which ones are there?"
+            assert recorded_replies(rt, run_id) == ["Is it blue?"]
+            await rt.replay(chat.run_id)
+            assert [(item.is_open, item.is_delayed) for item in await redirected(chat)] == [(True, True)]
+
+    run(talk())
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ("", "blue"),
+        ("", "blue? or green"),
+        ("", '"Ready for tea?"'),
+        ("", "https://example.org/?"),
+        ("", "*.tx?"),
+        ("", f"{'a long text ' * 30}?"),
+        ("", "Dear Ada,\nhow are you?"),
+        (", suggestions: [red, 'what else?']", "what else?"),
+        (", suggestions: [red, 'what else?']", "2"),
+        (", schema: {enum: [red, 'what else?']}", "what else?"),
+        (", schema: {type: string, pattern: '[?]$'}", "Who are you?"),
+    ],
+)
+def test_a_text_that_can_be_the_reply_of_a_skill_is_the_reply(tmp_path: Path, keys: str, text: str):
+    ask = f"preprocessor:\n  - ask_user: {{question: Which?, into: data.colour{keys}}}\n"
+    skills(tmp_path, "poster", poster=ask)
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(draw=start_skill("poster"))) as rt, rt.chat() as chat:
+            await asked(chat, "draw a poster")
+            run_id = chat.questions.first.run
+            assert InterventionHandler(chat).handle(text) == "reply"
+            await chat.runs.settle()
+            assert recorded_replies(rt, run_id) == ["what else?" if text == "2" else text]
+            assert await redirected(chat) == []
+
+    run(talk())
+
+
+def test_a_question_of_the_agent_itself_takes_a_question_as_the_reply(tmp_path: Path):
+    agent(tmp_path, "asker", "allowed_ops: [ask_user]\n")
+    ask = act({"kind": "ask_user", "question": "Which tone?"})
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(hello=ask)) as rt, rt.chat("asker") as chat:
+            await asked(chat, "hello")
+            assert InterventionHandler(chat).handle("Which ones are there?") == "reply"
+            await reach(lambda: not chat.is_busy)
+            assert "Which ones are there?" in rt.transcript(chat.run_id)[-1].text
+
+    run(talk())
+
+
+def test_a_conversation_that_is_a_part_of_a_skill_takes_a_question_as_a_message(tmp_path: Path):
+    talk_keys = {"talk": "conversation: true\n"}
+    write_skill(tmp_path, "talking", {"talk": ["talk", "end"]}, inputs={"talk": "user_message"}, phase_keys=talk_keys)
+    write_skill(tmp_path, "above", {"call": ["end"]}, inputs={"call": "user_message"}, ops={"call": "run_skill"})
+
+    class Talking(Agent):
+        async def complete(self, request):
+            last = request.messages[-1].text
+            if request.phase == "talk" and "why" not in last:
+                return ModelAnswer(json.dumps(go("talk", "Go on.")))
+            if request.phase == "call" and "success" not in last:
+                return ModelAnswer(json.dumps(run_skill("talking")))
+            return await super().complete(request)
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Talking(begin=start_skill("above"))) as rt, rt.chat() as chat:
+            await asked(chat, "begin")
+            assert chat.questions.first.question.is_message
+            assert InterventionHandler(chat).handle("why?") == "reply"
+            await chat.runs.settle()
+            assert [row.status for row in rt.runs() if row.skill in ("talking", "above")] == ["finished"] * 2
+
+    run(talk())
+
+
+def test_a_reply_that_the_question_does_not_take_leaves_it_open(tmp_path: Path):
+    ask = "preprocessor:\n  - ask_user: {question: How many?, schema: {type: integer}, into: data.count}\n"
+    skills(tmp_path, "poster", poster=ask)
+
+    async def talk():
+        async with OSRuntime.open(tmp_path, model=Agent(draw=start_skill("poster"))) as rt, rt.chat() as chat:
+            handler = InterventionHandler(chat)
+            assert handler.reply("x") == "no question is open"
+            await asked(chat, "draw a poster")
+            assert "not valid JSON" in handler.reply("many")
+            assert "not valid JSON" in handler.reply("")
+            assert len(chat.questions) == 1
+            run_id = chat.questions.first.run
+            rt.answer(run_id, chat.questions.first.question.id, 7)
+            assert "has a reply already" in handler.reply("8")
+            await chat.runs.settle()
+            assert recorded_replies(rt, run_id) == [7]
 
     run(talk())

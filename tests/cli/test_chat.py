@@ -16,9 +16,17 @@ from reyn import SyncRuntime
 from reyn.models.listing import ModelStatus
 from reyn.testing import ScriptedModel
 from tests.building import plan, planned, summed_up
-from tests.chat.support import bye, ending_chat, reply, skills, start_skill
+from tests.chat.support import bye, ending_chat, recorded_replies, reply, run_skill, skills, start_skill
 from tests.cli.support import Terminal, write_answers
+from tests.models.fake_server import FakeServer, Request, good
 from tests.support import act, finish, question
+
+
+@pytest.fixture
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose conversations are answered by a script, too: `reyn chat` takes none from reyn.yaml."""
+    monkeypatch.setenv("REYN_MODEL", "scripted:answers.jsonl")
+    return here
 
 
 @pytest.fixture
@@ -62,6 +70,7 @@ def test_json_is_one_object_a_line(here: Path, chat):
     assert items[3]["result"]["answer"] == "plain"
 
 
+@pytest.mark.slow
 def test_a_skill_is_built_approved_and_run_in_a_conversation(here: Path, chat, reyn):
     build = act({"kind": "run_skill", "skill": "skill_builder", "input": {"text": "Greet me"}})
     use = act({"kind": "run_skill", "skill": "greeter", "input": {"text": "hello"}})
@@ -103,11 +112,55 @@ def test_another_model_answers_from_here_on(here: Path, chat):
     assert chat("more\n", "--run-id", "c", "--model", "scripted:other.jsonl").out == "From the other model.\n"
 
 
+def embedded(monkeypatch, *, is_installed: bool) -> None:
+    """Let the embedded model be installed or not, and no variable name another one."""
+    monkeypatch.delenv("REYN_MODEL")
+    local = ModelStatus("local", (), is_available=is_installed, modes=(), why="" if is_installed else "not installed")
+    monkeypatch.setattr(SyncRuntime, "models", lambda _: [local])
+
+
+SCRIPTS = ["model: scripted:answers.jsonl\n", "model: a\nmodels: {a: b, b: {model: 'scripted:answers.jsonl'}}\n"]
+
+
+@pytest.mark.parametrize("config", SCRIPTS)
+def test_the_embedded_model_answers_if_the_projects_model_is_a_script(here: Path, chat, monkeypatch, config: str):
+    (here / "reyn.yaml").write_text(config)
+    embedded(monkeypatch, is_installed=True)
+    opened = chat("")
+    assert opened.code == 0
+    assert "the project's model is a script (`scripted:answers.jsonl`), which cannot converse; the embed" in opened.err
+    assert "choose another with --model NAME; reyn models lists them" in opened.err
+
+
+@pytest.mark.parametrize("config", SCRIPTS)
+def test_without_the_embedded_model_a_script_is_refused_with_a_next_step(here: Path, chat, monkeypatch, config: str):
+    (here / "reyn.yaml").write_text(config)
+    embedded(monkeypatch, is_installed=False)
+    refused = chat("hi\n")
+    assert (refused.code, "RYN511" in refused.err) == (2, True)
+    assert "and the embedded model is not available: not installed" in refused.err
+    assert "Run `reyn models pull smollm2`, pass `--model NAME`" in refused.err
+
+
+def test_a_script_answers_if_the_user_or_the_agent_names_it(here: Path, chat, monkeypatch):
+    write_answers(here, reply("One."), reply("Two."))
+    embedded(monkeypatch, is_installed=True)
+    assert chat("hi\n", "--model", "scripted:answers.jsonl", "--run-id", "c").out == "One.\n"
+    continued = chat("more\n", "--run-id", "c")
+    assert (continued.out, continued.err) == ("Two.\n", "")
+    assert chat("other\n", "--fork", "c@2").out == "Two.\n"
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/actor.md").write_text(
+        "---\ntype: agent\nname: actor\nmodel: scripted:answers.jsonl\n---\nAct.\n"
+    )
+    acted = chat("hi\n", "actor")
+    assert (acted.out, acted.err) == ("One.\n", "")
+
+
 @pytest.mark.parametrize("is_installed", [True, False])
 def test_the_embedded_model_answers_if_no_model_is_configured(here: Path, chat, monkeypatch, is_installed: bool):
     (here / "reyn.yaml").write_text("")
-    local = ModelStatus("local", (), is_available=is_installed, modes=())
-    monkeypatch.setattr(SyncRuntime, "models", lambda _: [local])
+    embedded(monkeypatch, is_installed=is_installed)
     opened = chat("")
     assert (opened.code, "the embedded model answers" in opened.err) == (0, is_installed)
     if not is_installed:
@@ -154,6 +207,7 @@ def test_a_fork_of_a_run_that_is_no_conversation_is_refused(here: Path, chat, re
     assert "is a run of `pair`, not a conversation" in chat("x\n", "--fork", "p@2").err
 
 
+@pytest.mark.slow
 def test_the_difference_of_two_conversations_is_a_message(here: Path, chat, reyn):
     write_answers(here, reply("One."), reply("Two."), reply("Three."))
     chat("a\nb\nc\n", "--run-id", "c")
@@ -479,3 +533,80 @@ def test_a_fork_can_have_an_id(here: Path, chat, reyn):
     assert reyn("chats", "show", "d").out == "1> a\n   One.\n2> other\n   Two.\n"
     assert chat("x\n", "--fork", "c@2", "--run-id", "d").code == 2
     assert chat("x\n", "--continue", "--run-id", "d").code == 2
+
+
+# -- a question of the user while a question is open --------------------------------------------------
+
+COLOUR = "preprocessor:\n  - ask_user: {question: Which colour?, into: data.colour}\n"
+
+
+def test_a_question_in_a_pipe_goes_to_the_agent_and_the_question_stays_open(here: Path, chat, reyn):
+    skills(here, "poster", poster=COLOUR)
+    write_answers(here, run_skill("poster"), finish("drawn"), reply("Drawn."), reply("Many."))
+    output = chat("draw a poster\nWhich ones are there?\n/reply Blue, or not?\n", "--run-id", "c")
+    assert output.out == "Drawn.\nMany.\n"
+    assert "  → sent to the agent, which answers when this turn is over: it is a question\n" in output.err
+    assert "    still open: Which colour? (/reply TEXT replies with TEXT)\n" in output.err
+    with SyncRuntime.open(here) as rt:
+        assert recorded_replies(rt, "c.1.1.1") == ["Blue, or not?"]
+    assert reyn("verify", "c").code == 0
+    assert reyn("replay", "c").code == 0
+
+
+def test_reply_and_say_work_with_json(here: Path, chat):
+    skills(here, "poster", poster=COLOUR)
+    write_answers(here, run_skill("poster"), finish("drawn"), reply("Drawn."), reply("Many."), reply("Because."))
+    output = chat("draw a poster\nWhich ones are there?\n/say blue\n/reply\n/reply blue\n/reply more\n", "--json")
+    items = [json.loads(line) for line in output.out.splitlines()]
+    shown = [item for item in items if item["item"] not in ("run_progress", "op", "op_result")]
+    assert [item["item"] for item in shown] == [
+        "message", "run_started", "question", "redirected", "run_ended", "reply", *["message", "reply"] * 2,
+    ]  # fmt: skip
+    assert [item["text"] for item in shown if item["item"] == "message"][1:] == ["Which ones are there?", "blue"]
+    assert {"reason": "it is a question", "is_open": True, "is_delayed": True}.items() <= shown[3].items()
+    first, last = output.err.splitlines()
+    assert first.startswith("  ! not replied: the reply does not match the question's schema")
+    assert last == "  ! not replied: no question is open"
+
+
+def test_reply_takes_a_number_as_text(here: Path, chat):
+    write_answers(here, act(question("Which?", suggestions=["one", "two"])), reply("Done."))
+    (here / "reyn/agents").mkdir(parents=True)
+    (here / "reyn/agents/asker.md").write_text("---\ntype: agent\nname: asker\nallowed_ops: [ask_user]\n---\nAsk.\n")
+    items = [json.loads(line) for line in chat("hi\n/reply 2\n", "asker", "--json").out.splitlines()]
+    assert [item["result"]["answer"] for item in items if item["item"] == "op_result"] == ["2"]
+
+
+@pytest.mark.slow
+@pytest.mark.sockets
+def test_a_question_at_a_terminal_is_answered_while_a_skill_in_the_background_waits(here: Path, reyn):
+    skills(here, "poster", poster=COLOUR)
+
+    def answer(request: Request):
+        last = request.body["messages"][-1]["content"]
+        if "Do what work does." in str(request.body["messages"]):
+            return finish("drawn")
+        rules = {"draw a": start_skill("poster"), "Results": reply("Started."), "finished": reply("It is ready.")}
+        return next((found for word, found in rules.items() if word in last), reply("Many colours."))
+
+    with FakeServer(good(answer)) as server:
+        model = f"{{model: openai:m, base_url: '{server.url}', answer_form: full}}"
+        (here / "reyn.yaml").write_text(f"models:\n  far: {model}\n")
+        terminal = Terminal(here, "chat", "--run-id", "c", "--model", "far", env={"PROMPT_TOOLKIT_NO_CPR": "1"})
+        terminal.wait_for(">")
+        terminal.type("draw a poster\r")
+        seen = terminal.wait_for("Started.")
+        if "Which colour?" not in seen:
+            terminal.wait_for("Which colour?")
+        terminal.type("Which ones are there?\r")
+        terminal.wait_for("sent to the agent: it is a question")
+        terminal.wait_for("Many colours.")
+        terminal.type("/reply\x1b\rblue?\r")  # Alt-Enter begins a new line
+        terminal.wait_for("It is ready.")
+        terminal.type("/quit\r")
+        assert terminal.end().code == 0
+    roles = [row["role"] for row in reyn("chats", "show", "c", "--json").json]
+    assert roles == ["user", "agent", "user", "agent", "run", "agent"]
+    with SyncRuntime.open(here) as rt:
+        [background] = [row.run_id for row in rt.runs() if row.skill == "poster"]
+        assert recorded_replies(rt, background) == ["blue?"]

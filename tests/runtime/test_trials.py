@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from reyn import SyncRuntime
 from reyn.journal import MemoryJournal
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan
 from reyn.ops.trial import TrialReport
+from reyn.runtime import trials
 from reyn.skills.cases import read_cases
 from reyn.testing import ScriptedModel
 from reyn.vocabulary.schemas import arguments, result
@@ -127,22 +132,26 @@ def test_questions_are_answered_from_the_case(tmp_path: Path):
 @pytest.mark.parametrize(
     "op",
     [
-        {"kind": "sandboxed_exec", "argv": ["touch", "/tmp/owned"]},
-        {"kind": "shell", "command": "touch /tmp/owned"},
+        {"kind": "sandboxed_exec", "argv": ["touch", "OUTSIDE/owned"]},
+        {"kind": "shell", "command": "touch OUTSIDE/owned"},
         {"kind": "web_fetch", "url": "http://127.0.0.1:9/"},
-        {"kind": "file", "op": "write", "path": "/tmp/owned", "content": "x"},
+        {"kind": "file", "op": "write", "path": "OUTSIDE/owned", "content": "x"},
         {"kind": "file", "op": "read", "path": "../secret.txt"},
     ],
     ids=lambda op: op["kind"],
 )
-def test_a_case_has_no_effects_outside(tmp_path: Path, op: dict):
+def test_a_case_has_no_effects_outside(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, op: dict):
     """Whatever the skill requests and the project grants."""
-    keys = "permissions: {exec: true, shell: true, web: true, file.write: [/tmp/], file.read: [/]}\n"
+    outside = tmp_path_factory.mktemp("outside")
+    op = json.loads(json.dumps(op).replace("OUTSIDE", str(outside)))
+    keys = f"permissions: {{exec: true, shell: true, web: true, file.write: [{outside}/], file.read: [/]}}\n"
     kind = op["kind"]
     folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": kind}, skill_keys=keys)
     add_case(folder, "c", [finish("x") | {"control_ir": [op]}, finish("x")])
-    grants: dict[str, Any] = {"exec": "allow", "shell": "allow", "web": "allow", "file.write": [{"allow": "/tmp/"}]}
+    grants: dict[str, Any] = {"exec": "allow", "shell": "allow", "web": "allow"}
+    grants["file.write"] = [{"allow": f"{outside}/"}]
     assert problems(tmp_path, "s", trust=True, allow_shell=True, permissions=grants) == ""  # the op was denied
+    assert list(outside.iterdir()) == []
 
 
 class Horn:
@@ -196,3 +205,67 @@ def test_a_link_out_of_the_skill_is_not_read_as_a_case(tmp_path: Path):
     (folder / "cases/c/input.json").symlink_to(tmp_path / "outside.json")
     [broken] = read_cases(folder)
     assert "leads out of" in str(broken)
+
+
+# -- temporary folders --------------------------------------------------------------------------------
+
+KILLED_TRIAL = """
+import os
+import signal
+import sys
+
+from reyn import SyncRuntime
+from reyn.runtime import trials
+
+trials.Trials._trial_project = lambda self, root, case: os.kill(os.getpid(), signal.SIGKILL)
+with SyncRuntime.open(sys.argv[1]) as rt:
+    rt.try_cases("pair")
+"""
+
+
+def folders(temporary: Path) -> list[str]:
+    return [path.name for path in temporary.glob("reyn-trial-*")]
+
+
+def test_the_folder_of_a_killed_trial_is_removed_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    two_phases(tmp_path)
+    add_case(tmp_path / "reyn/project/pair", "good", [go("second"), finish("x")], seed__a="x")
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    command = [sys.executable, "-c", KILLED_TRIAL, str(tmp_path)]
+    killed = subprocess.run(command, env=os.environ | {"TMPDIR": str(temporary)}, check=False)
+    assert killed.returncode == -9
+    assert len(folders(temporary)) == 1
+    (tmp_path / "elsewhere").mkdir()
+    (temporary / "reyn-trial-link").symlink_to(tmp_path / "elsewhere")
+    assert tried(tmp_path, "pair").passed
+    assert folders(temporary) == ["reyn-trial-link"]  # a link is none of ours
+    assert (tmp_path / "elsewhere").is_dir()
+
+
+def test_the_folder_of_a_trial_in_progress_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with trials._temporary_folder() as folder:
+        trials.remove_abandoned_folders()
+        assert folder.is_dir()
+    assert folders(tmp_path) == []
+
+
+def test_a_folder_that_another_trial_removed_before_it_was_locked_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    create, removed = tempfile.mkdtemp, []
+
+    def create_and_lose(prefix: str) -> str:
+        folder = create(prefix=prefix)
+        if not removed:
+            removed.append(folder)
+            trials.remove_abandoned_folders()
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", create_and_lose)
+    with trials._temporary_folder() as folder:
+        assert folder.is_dir()
+        assert str(folder) not in removed

@@ -37,6 +37,7 @@ from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, 
 from reyn.journal import ENDED, decode, kinds
 from reyn.runtime.messages import checked_message
 from reyn.skills import USER_MESSAGE
+from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -123,7 +124,7 @@ class Conversation:
         self._stopped: Stopped | None = None
         self._is_closed = False
         self.questions = InterventionRegistry()
-        self.runs = SkillRunner(self._runtime, run_id, self._put, self.questions)
+        self.runs = SkillRunner(self._runtime, run_id, self.publish, self.questions)
         self._progress: dict[str, RunProgressed] = {}
 
     @property
@@ -239,6 +240,10 @@ class Conversation:
         if self._driving is not None:
             await self._is_ready.wait()
 
+    def publish(self, item: ChatItem) -> None:
+        """Add an item to the stream, after those of events so far."""
+        self._items.put_nowait(item)
+
     async def items(self) -> AsyncIterator[ChatItem]:
         """Yield what happens in the conversation until it is closed. There is one reader."""
         while (item := await self._items.get()) is not None:
@@ -270,6 +275,11 @@ class Conversation:
         self.questions.close(question.run, question.question.id)
         if not self.runs.is_executing(question.run):
             self._is_ready.clear()  # the turn continues
+
+    def is_of_agent(self, run: str) -> bool:
+        """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
+        row = None if run == self.run_id else self._runtime.journal.find(run)
+        return run == self.run_id or (row is not None and row.skill.startswith(PREFIX))
 
     # -- the run --------------------------------------------------------------------------------------
 
@@ -340,10 +350,7 @@ class Conversation:
             if reply is not None and not reply.done():
                 reply.set_exception(error)
         if is_shown:
-            self._put(stopped)
-
-    def _put(self, item: ChatItem) -> None:
-        self._items.put_nowait(item)
+            self.publish(stopped)
 
     # -- people ---------------------------------------------------------------------------------------
 
@@ -354,7 +361,7 @@ class Conversation:
         else:
             asked = QuestionAsked(run_id, question)
             self.questions.open(asked)
-            self._put(asked)
+            self.publish(asked)
         self._is_ready.set()
         try:
             return await asyncio.get_running_loop().create_future()
@@ -373,24 +380,24 @@ class Conversation:
         # The summary of a compaction is no reply: no frame precedes it.
         if self._is_answering and delta.run_id == self.run_id and (text := self._partial_reply.feed(delta.text)):
             self._partial.append(text)
-            self._put(Delta(text))
+            self.publish(Delta(text))
 
     def _on_event(self, event: Event) -> None:
         body = decode(event)
         if isinstance(body, kinds.SubRunStarted) and body.background and not body.problem:
-            self._put(RunStarted(body.run, body.skill, background=True))
+            self.publish(RunStarted(body.run, body.skill, background=True))
             self.runs.start(body.run, event.run_id)
         if isinstance(body, kinds.SubRunStarted) and not body.background:
             self._skills[body.run] = body.skill
-            self._put(RunStarted(body.run, body.skill))
+            self.publish(RunStarted(body.run, body.skill))
         if isinstance(body, kinds.SubRunCompleted):
             self._progress.pop(body.run, None)
             self._skills.pop(body.run, None)
-            self._put(RunReported(body.run, "failed" if body.artifact is None else "finished", body.error))
+            self.publish(RunReported(body.run, "failed" if body.artifact is None else "finished", body.error))
         if isinstance(body, kinds.PhaseStarted) and event.run_id in self._skills:
             item = RunProgressed(event.run_id, self._skills[event.run_id], body.phase, body.visit)
             self._progress[event.run_id] = item
-            self._put(item)
+            self.publish(item)
         if event.run_id == self.run_id:
             self._on_own_event(body)
 
@@ -429,11 +436,11 @@ class Conversation:
                 arguments = msgspec.json.decode(content(body.args))
                 self._names[body.call] = name = f"{body.op_kind}_{body.op}" if body.op else body.op_kind
                 fields = {key: value for key, value in arguments.items() if key not in ("kind", "op")}
-                self._put(OpRequested(body.call, name, fields))
+                self.publish(OpRequested(body.call, name, fields))
             case kinds.OpCompleted() | kinds.PermissionDenied():
                 result = msgspec.json.decode(content(body.result))
                 status = body.status if isinstance(body, kinds.OpCompleted) else "denied"
-                self._put(OpFinished(body.call, self._names.pop(body.call, body.op_kind), status, result))
+                self.publish(OpFinished(body.call, self._names.pop(body.call, body.op_kind), status, result))
             case kinds.ArtifactStored():
                 text = msgspec.json.decode(content(body.artifact.hash))["data"].get("text", "")
                 self._reply(Reply(str(text), "replied", self._usage))
@@ -447,7 +454,7 @@ class Conversation:
         self._is_busy = True
         if not message.run:
             self._posted = max(0, self._posted - 1)
-        self._put(message)
+        self.publish(message)
 
     def _begin_answer(self) -> None:
         self._is_answering = True
@@ -455,14 +462,14 @@ class Conversation:
 
     def _restart(self, reason: str) -> None:
         if self._partial:
-            self._put(Restarted(reason))
+            self.publish(Restarted(reason))
         self._begin_answer()
 
     def _reply(self, reply: Reply) -> None:
         message, run = self._answering
         reply = msgspec.structs.replace(reply, run=run)
         self._is_busy, self._partial = False, []
-        self._put(reply)
+        self.publish(reply)
         waiting = self._waiting.pop(message, None)
         if waiting is not None and not waiting.done():
             waiting.set_result(reply)

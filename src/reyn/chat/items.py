@@ -82,6 +82,24 @@ class QuestionAsked(Item, frozen=True, tag="question"):
     question: Question
 
 
+class Redirected(Item, frozen=True, tag="redirected"):
+    """A text that the user typed while a question was open went to the agent instead.
+
+    Attributes:
+        run: The run that asks.
+        question: The question.
+        reason: Why the text is not the reply.
+        is_open: Whether the question still waits for a reply. Another process may have replied.
+        is_delayed: Whether the agent waits for the run that asks, and answers the text after that.
+    """
+
+    run: str
+    question: Question
+    reason: str
+    is_open: bool = True
+    is_delayed: bool = False
+
+
 def unanswered_text(reason: str) -> str:
     """Return the notice for a turn in which the model gave no usable answer."""
     return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
@@ -129,6 +147,7 @@ ChatItem = (
     | RunProgressed
     | RunReported
     | QuestionAsked
+    | Redirected
     | Reply
     | Stopped
 )

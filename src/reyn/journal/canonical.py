@@ -5,9 +5,9 @@ The journal stores and hashes exactly these bytes. Verification hashes the store
 
 from __future__ import annotations
 
-import hashlib
 import math
 from enum import Enum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -41,7 +41,7 @@ def ordered(value: Any) -> bytes:
 
 def digest(content: bytes) -> str:
     """Return the SHA-256 of content, in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content).hexdigest()
 
 
 MAX_DEPTH = 200

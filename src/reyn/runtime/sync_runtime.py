@@ -468,6 +468,9 @@ class SyncRuntime:
     def models(self) -> list[ModelStatus]:
         return self.runtime.models()
 
+    def default_model(self) -> str:
+        return self.runtime.default_model()
+
     # -- closing --------------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -1,13 +1,17 @@
 """Try a skill with its cases: runs with scripted answers, in memory and in an empty folder that is removed afterwards.
 
 A trial has no effect outside: files go to the temporary folder, programs, the web, MCP servers and ops of other
-packages are denied, and no model is called.
+packages are denied, and no model is called. The next trial on the machine removes the folder of one that was killed.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from reyn.kernel.runtime_types import RunResult
     from reyn.ops import Call, Env, OpSpec, Plan
 
+_PREFIX = "reyn-trial-"
 SECONDS = 30.0
 """Time for all cases of a skill. Cases that are left then count as failed."""
 _CASE_SECONDS = 10
@@ -71,6 +76,7 @@ class Trials:
 
     def _run(self, folder: Path) -> TrialReport:
         end = monotonic() + SECONDS
+        remove_abandoned_folders()
         reports = []
         for case in read_cases(folder):
             if isinstance(case, CaseInvalid):
@@ -82,13 +88,13 @@ class Trials:
         return TrialReport(tuple(reports))
 
     def _try(self, folder: Path, case: Case) -> CaseReport:
-        with tempfile.TemporaryDirectory(prefix="reyn-trial-", ignore_cleanup_errors=True) as scratch:
+        with _temporary_folder() as scratch:
             for path, content in case.files.items():
-                target = Path(scratch, path)
+                target = scratch / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
             try:
-                with SyncRuntime(OSRuntime(self._trial_project(Path(scratch).resolve(), case))) as rt:
+                with SyncRuntime(OSRuntime(self._trial_project(scratch.resolve(), case))) as rt:
                     result = rt.run(str(folder.resolve()), case.input, run_id="case")
                     return CaseReport(case.name, tuple(_problems(case, result, rt)))
             except ReynError as error:
@@ -107,6 +113,48 @@ class Trials:
         specs = (spec for spec in real.ops.vocabulary.ops if spec.is_available and real.ops.is_foreign(spec.kind))
         trial.ops = real.ops.overlaid(*(_Refused(spec) for spec in specs))
         return trial
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """Create a folder for one case, and remove it afterwards. It is locked until the process ends or is killed."""
+    lock = None
+    while lock is None:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = _locked(folder, fcntl.LOCK_EX)  # `None` if another trial took it for abandoned before it was locked
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_abandoned_folders() -> None:
+    """Remove the temporary folders of trials whose process was killed. Those of other users stay."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked(folder: Path, operation: int) -> int | None:
+    """Lock a folder; return the descriptor that holds the lock, or `None` if there is no folder or it is locked."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, operation)
+        if folder.exists():
+            return descriptor
+    except BlockingIOError:
+        pass
+    os.close(descriptor)
+    return None
 
 
 class _Refused:

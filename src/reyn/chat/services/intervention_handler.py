@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+import re
+from typing import TYPE_CHECKING, Literal
 
+from reyn.chat.items import Redirected
 from reyn.errors import QuestionUnknown, ReplyInvalid
 from reyn.kernel.inbox import answer_error
 from reyn.runs.questions import parse_reply
@@ -13,16 +15,12 @@ if TYPE_CHECKING:
 
     from reyn.chat.conversation import Conversation
     from reyn.chat.items import QuestionAsked
+    from reyn.journal.kinds import Question
 
-
-class Handled(NamedTuple):
-    """What became of a text: a `message` to the agent, or the `reply` to a question.
-
-    `reason` says why a text is a message although a question is open.
-    """
-
-    outcome: Literal["message", "reply"]
-    reason: str = ""
+_MAX_QUESTION = 300
+"""Longer texts are content, even if they end with a question mark."""
+_ENDS_AS_QUESTION = re.compile(r"[?？؟‽⁇⁈⁉][!！\s\"'”’»›)\]}」』）】》]*\Z")  # noqa: RUF001 - these very characters
+_QUOTES = "\"'“”„‘’‚«»‹›「」『』"  # noqa: RUF001 - these very characters
 
 
 class InterventionHandler:
@@ -38,8 +36,10 @@ class InterventionHandler:
         self._conversation = conversation
         self._say = say or conversation.post
 
-    def handle(self, text: str) -> Handled:
-        """Reply to the oldest open question if the text fits it, else say it to the agent. Nothing is lost.
+    def handle(self, text: str) -> Literal["message", "reply"]:
+        """Reply to the oldest open question if the text can be the reply, else say it to the agent. Nothing is lost.
+
+        A `Redirected` in the conversation's stream reports a text that went to the agent although a question is open.
 
         Raises:
             InputInvalid: The text is blank or too long.
@@ -47,27 +47,76 @@ class InterventionHandler:
         question = self._conversation.questions.first
         if question is None:
             self._say(text)
-            return Handled("message")
-        fault = self._reply(question, text)
-        if not fault:
-            return Handled("reply")
+            return "message"
+        chosen = _chosen(question.question, text.strip())
+        reason = "it is a question" if self._is_question_back(question, chosen) else self._reply(question, chosen)
+        if not reason:
+            return "reply"
         self._say(text)
-        return Handled("message", fault)
+        is_open = self._conversation.questions.has(question)
+        is_delayed = is_open and not self._conversation.runs.is_executing(question.run)
+        self._conversation.publish(Redirected(question.run, question.question, reason, is_open, is_delayed))
+        return "message"
+
+    def reply(self, text: str) -> str:
+        """Reply to the oldest open question with exactly this text; return why it cannot be the reply."""
+        question = self._conversation.questions.first
+        if question is None:
+            return "no question is open"
+        return self._reply(question, text.strip())
+
+    def _is_question_back(self, asked: QuestionAsked, text: str) -> bool:
+        """Return whether a text is a question of the user and not the reply to a question of a skill.
+
+        A skill takes any text as the value that it asked for. An agent reads it, and can answer a question.
+        """
+        wait = asked.question
+        if wait.is_message or text in wait.suggestions or not _is_question(text):
+            return False
+        # If the question accepts only texts that end with a question mark, the text is the reply.
+        without_mark = _ENDS_AS_QUESTION.sub(".", text)
+        accepts_any = all(_fault(wait, one) == "" for one in (text, without_mark))
+        return accepts_any and not wait.is_approval and not self._conversation.is_of_agent(asked.run)
 
     def _reply(self, question: QuestionAsked, text: str) -> str:
         """Reply to a question; return why the text cannot be the reply."""
         wait = question.question
-        chosen = text.strip()
-        if chosen.isascii() and chosen.isdigit() and len(chosen) < 4 and 0 < int(chosen) <= len(wait.suggestions):
-            chosen = wait.suggestions[int(chosen) - 1]
+        if fault := _fault(wait, text):
+            return fault
         try:
-            value = parse_reply(wait, chosen)
-            if fault := answer_error(wait, wait.id, value):
-                return fault
-            self._conversation.answer(question, value)
+            self._conversation.answer(question, parse_reply(wait, text))
         except ReplyInvalid as error:
             return error.message
         except QuestionUnknown as error:  # another process replied
             self._conversation.questions.close(question.run, wait.id)
             return error.message
         return ""
+
+
+def _chosen(wait: Question, text: str) -> str:
+    """Return the suggestion that a number selects, else the text."""
+    if text.isascii() and text.isdigit() and len(text) < 4 and 0 < int(text) <= len(wait.suggestions):
+        return wait.suggestions[int(text) - 1]
+    return text
+
+
+def _fault(wait: Question, text: str) -> str:
+    """Return why a text cannot be the reply to a question; empty if it can."""
+    try:
+        return answer_error(wait, wait.id, parse_reply(wait, text))
+    except ReplyInvalid as error:
+        return error.message
+
+
+def _is_question(text: str) -> bool:
+    """Return whether a text is one short line that ends with a question mark.
+
+    A quotation is none, nor is a single word with other characters than letters, such as an address or a pattern.
+    """
+    mark = _ENDS_AS_QUESTION.search(text)
+    if mark is None or len(text) > _MAX_QUESTION or len(text.splitlines()) != 1:
+        return False
+    is_quotation = text[:1] in _QUOTES and text[-1:] in _QUOTES
+    words = text[: mark.start()].lstrip("([{¿¡")
+    is_language = " " in words or all(not one.isascii() or one.isalpha() or one in "'-" for one in words)
+    return is_language and not is_quotation

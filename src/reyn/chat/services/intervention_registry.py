@@ -29,6 +29,10 @@ class InterventionRegistry:
         """The oldest open question."""
         return next(iter(self), None)
 
+    def has(self, question: QuestionAsked) -> bool:
+        """Return whether a question is open."""
+        return (question.run, question.question.id) in self._open
+
     async def wait(self) -> QuestionAsked:
         """Wait until a question is open; return the oldest."""
         while (question := self.first) is None:

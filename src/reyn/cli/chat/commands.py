@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from reyn.chat.services.budget_gateway import BudgetGateway
 from reyn.chat.services.compaction_controller import CompactionController
+from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.memory_service import MemoryService
 from reyn.chat.services.router_host_adapter import RouterHostAdapter
 from reyn.cli.output import budget_text, charge_text, clean, short, tokens_text
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "/help": "list the commands",
     "/say": "TEXT: talk to the agent while a question is open",
+    "/reply": "TEXT: reply to the oldest open question with exactly this text",
     "/runs": "list the runs in the background",
     "/cancel": "RUN: cancel a run in the background",
     "/skills": "list the skills that the agent can run",
@@ -61,7 +63,7 @@ class ChatCommands:
 
     def execute(self, line: str) -> bool:
         """Execute a command; return whether to leave the conversation."""
-        name, _, argument = line.strip().partition(" ")
+        name, argument = [*line.split(maxsplit=1), ""][:2]
         if name in ("/quit", "/exit"):
             return True
         matching = [command for command in COMMANDS if command.startswith(name)]
@@ -80,6 +82,10 @@ class ChatCommands:
 
     def _say(self, text: str) -> None:
         self._send(text)
+
+    def _reply(self, text: str) -> None:
+        if fault := InterventionHandler(self._conversation).reply(text):
+            self._echo(f"  ! not replied: {short(fault, 200)}")
 
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []

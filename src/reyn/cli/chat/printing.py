@@ -14,6 +14,7 @@ from reyn.chat import (
     OpFinished,
     OpRequested,
     QuestionAsked,
+    Redirected,
     Reply,
     Restarted,
     RunReported,
@@ -131,8 +132,18 @@ def describe(item: ChatItem) -> str:
             lines = [f"  ? {first}", *(f"    {line}" for line in others)]
             lines += [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
             return "\n".join(lines)
+        case Redirected():
+            return _describe_redirected(item)
         case Restarted(reason=reason):
             return f"  ! asking again: {short(reason, 200)}"
         case Stopped(status=status, reason=reason, hint=hint) if status != "finished":
             return f"  ! {status}: {short(reason)}" + (f"\n  fix: {short(hint)}" if hint else "")
     return ""
+
+
+def _describe_redirected(item: Redirected) -> str:
+    later = ", which answers when this turn is over" if item.is_delayed else ""
+    line = f"  → sent to the agent{later}: {short(item.reason, 200)}"
+    if not item.is_open:
+        return line
+    return f"{line}\n    still open: {short(item.question.message, 100)} (/reply TEXT replies with TEXT)"

@@ -73,19 +73,15 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
         replies.append(reply)
 
     commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True), say)
+    handler = InterventionHandler(conversation, say)
     await conversation.ready()  # a question that is still open takes the first line
     async for line in read_lines():
         if line.startswith("/"):
             if commands.execute(line):
                 break
-            continue
-        if not line.strip():
-            continue
-        if conversation.questions.first is not None:
-            InterventionHandler(conversation, say).handle(line)
-            await conversation.ready()
-        else:
-            say(line)
+        elif line.strip():
+            handler.handle(line)
+        await conversation.ready()  # after a reply, the next question takes the next line
         await _pause(conversation, replies)
     await _await_replies(conversation, replies)
 
@@ -159,6 +155,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     from prompt_toolkit.patch_stdout import patch_stdout
 
     from reyn.cli.chat.completing import ChatCompleter
+    from reyn.cli.chat.loading import SdkLoading
 
     bindings = KeyBindings()
 
@@ -170,7 +167,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     state.mkdir(mode=0o700, exist_ok=True)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(state / "chat_history")),
-        completer=ChatCompleter(runtime, COMMANDS),
+        completer=ChatCompleter(runtime, COMMANDS, conversation.agent.name),
         complete_while_typing=False,
         key_bindings=bindings,
         bottom_toolbar=lambda: status_text(conversation, runtime),
@@ -178,6 +175,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
+    loading = SdkLoading(lambda: runtime.preload_model(conversation.agent.model))
     with patch_stdout(raw=True):
         while True:
             try:
@@ -196,13 +194,11 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
                 if commands.execute(text):
                     return
                 continue
+            await loading.wait()
             try:
-                handled = handler.handle(text)
+                handler.handle(text)
             except ReynError as error:
                 click.echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
-                continue
-            if handled.reason:
-                click.echo(f"  sent to the agent, because it does not answer the question: {clean(handled.reason)}")
 
 
 def status_text(conversation: Conversation, runtime: OSRuntime) -> str:

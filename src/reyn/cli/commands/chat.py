@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import json_option
+from reyn.cli.output import clean, json_option, reyn_command
 from reyn.cli.people import user_name
 from reyn.cli.project import model_name, open_project, print_assumed_project
 from reyn.cli.settings import model_option
 from reyn.cli.terminal import is_plain
 from reyn.cli.trust import ask_for_trust
-from reyn.errors import ConversationInvalid, UsageError
+from reyn.errors import ConversationInvalid, ModelNotInstalled, UsageError
 
 if TYPE_CHECKING:
     from reyn.chat import Conversation
@@ -44,7 +45,9 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
     with its id. AGENT is the name of a file in reyn/agents; by default
     the agent of the conversation that is continued, or `default`, which needs no file.
 
-    If no model is configured, the embedded model answers a new conversation, provided that it is installed.
+    If the project has no model, or a script of answers as its model, the embedded model answers a new conversation,
+    provided that it is installed. A script answers if --model, the variable REYN_MODEL or the file of the agent names
+    it.
 
     --json prints one JSON object a line: messages, pieces of replies, ops, runs, questions, replies.
     """
@@ -101,20 +104,38 @@ def _check_installed() -> None:
 
 
 def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> str | None:
-    """Return the embedded model, for a new conversation in a project without a model; it must be installed."""
+    """Return the embedded model, for a new conversation in a project without a model or with a script as its model.
+
+    A script of answers is for runs whose prompts are known. In a conversation it would fail at the first message.
+
+    Raises:
+        ModelNotInstalled: The project's model is a script, and the embedded model is not installed.
+    """
+    from reyn.models.weights import DEFAULT_WEIGHTS
     from reyn.skills.agents import DEFAULT
 
-    if runtime.config.model or (run_id is not None and runtime.is_recorded(run_id)):
+    if "REYN_MODEL" in os.environ or (run_id is not None and runtime.is_recorded(run_id)):
         return None
     chosen = runtime.agents.load(agent or DEFAULT)
-    if (
-        chosen.model
-        or chosen.model_class
-        or not any(one.model == "local" and one.is_available for one in runtime.models())
-    ):
+    if chosen.model or chosen.model_class:
         return None
-    click.echo("no model is configured; the embedded model answers, which is small and often wrong", err=True)
-    return "local"
+    script = runtime.default_model() if runtime.config.model else ""
+    if runtime.config.model and not script.startswith("scripted:"):
+        return None
+    embedded = [one for one in runtime.models() if one.model in ("local", f"local:{DEFAULT_WEIGHTS}")]
+    reason = f"the project's model is a script (`{clean(script)}`), which cannot converse" if script else ""
+    if any(one.is_available for one in embedded):
+        reason = reason or "no model is configured"
+        click.echo(f"{reason}; the embedded model answers, which is small and often wrong", err=True)
+        click.echo(f"choose another with --model NAME; {reyn_command('models')} lists them", err=True)
+        return "local"
+    if not script:
+        return None  # the first message fails with an error that says so
+    raise ModelNotInstalled(
+        f"{reason}, and the embedded model is not available: {clean(embedded[0].why)}",
+        hint="Run `reyn models pull smollm2`, pass `--model NAME`, or set `model:` in reyn.yaml. "
+        "To converse with the script, pass it with `--model`.",
+    )
 
 
 def _latest(runtime: SyncRuntime, agent: str | None) -> str:
