@@ -22,6 +22,7 @@ from reyn.cli.hints import full_hint
 from reyn.config import Config, UserConfig
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds
+from reyn.kernel.versions import RULES_HISTORY, WORDING_HISTORY
 from reyn.ops import OpTable
 from reyn.ops.docs import op_page, table
 from reyn.ops.table import BUILT_IN
@@ -74,6 +75,13 @@ def events() -> Iterator[str]:
         "\nA *blob hash* is the SHA-256 of content that is stored once, beside the events. Fields with default values "
         "are not written.\n"
     )
+    yield (
+        "\n`run_started` records the rules of a run, which decide what events follow, and its wording, the version of "
+        "the derived texts. `run_resumed` names a new wording.\n\n"
+    )
+    yield from table(("rules", "what changed"), _rows_of(RULES_HISTORY))
+    yield "\n"
+    yield from table(("wording", "what changed"), _rows_of(WORDING_HISTORY))
     shapes = {(cls.kind, cls.version): cls for cls in families()}
     shared: dict[str, type] = {}
     for (kind, version), cls in {**shapes, **kinds()}.items():
@@ -87,6 +95,10 @@ def events() -> Iterator[str]:
         documented |= {rest[0]}
         yield f"\n### {rest[0]}\n\n{_split_doc(shared[rest[0]])[0]}\n\n"
         yield from _fields(shared[rest[0]], shared)
+
+
+def _rows_of(history: dict[int, str]) -> list[tuple[str, str]]:
+    return [(str(version), change) for version, change in history.items()]
 
 
 def _fields(cls: type, shared: dict[str, type]) -> Iterator[str]:

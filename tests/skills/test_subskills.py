@@ -153,12 +153,3 @@ def test_a_skill_run_by_an_op_step_is_pinned(root: Path):
     steps = "preprocessor:\n  - {type: run_op, op: {kind: run_skill, skill: inner}, into: data.r}\n"
     write_skill(root, "outer", {"a": ["end"]}, phase_keys={"a": steps})
     assert set(load(root, "outer").skills) == {"inner"}
-
-
-def test_the_input_schema_includes_what_the_preprocessor_binds(root: Path):
-    from reyn.skills.flow import enriched_input_schema
-
-    steps = "preprocessor:\n  - validate: {schema: {}, into: data.findings}\n"
-    write_skill(root, "outer", {"a": ["end"]}, phase_keys={"a": steps})
-    schema = enriched_input_schema(load(root, "outer"), "a")
-    assert set(schema["properties"]) == {"text", "findings"}

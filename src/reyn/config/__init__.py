@@ -5,13 +5,12 @@ Values of secrets are never part of it; it holds references such as `secret://NA
 
 from reyn.config.load import Sources, load_config, load_sources
 from reyn.config.origins import Setting, explain_config
-from reyn.config.owner import JournalKey, journal_key
+from reyn.config.owner import journal_key
 from reyn.config.user import TrustEntry, UserConfig, UserConfigFile, user_config
 from reyn.config.values import Config, Limits, ModelSettings, PythonSettings, RunSettings, SandboxSettings, Sizes
 
 __all__ = [
     "Config",
-    "JournalKey",
     "Limits",
     "ModelSettings",
     "PythonSettings",

@@ -4,7 +4,6 @@ The kernel decides what goes into a frame; `reyn.contract` decides which answers
 """
 
 from reyn.context.budget import (
-    Assembly,
     ContextBudgetResult,
     FittedText,
     FrameSection,
@@ -14,7 +13,6 @@ from reyn.context.budget import (
     assemble_sections,
 )
 from reyn.context.choice_prompt import (
-    StaticChoice,
     conversation_choice,
     recorded_choice,
     static_choice,
@@ -94,7 +92,6 @@ from reyn.context.tokens import (
 from reyn.context.transcript import Memory, MemoryEntry, NormalizedMessage, NormalizedMessageList, normalize
 
 __all__ = [
-    "Assembly",
     "AssistantMessage",
     "AssistantTruncated",
     "ByteCounter",
@@ -135,7 +132,6 @@ __all__ = [
     "Section",
     "SectionCost",
     "StableFrame",
-    "StaticChoice",
     "TokenCounter",
     "ToolCancelled",
     "ToolResult",

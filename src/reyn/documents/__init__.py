@@ -1,23 +1,13 @@
 """Files that users write: read them, parse YAML and JSON with positions, and check their values."""
 
-from reyn.documents.checking import (
-    Codes,
-    check_keys,
-    describe_type,
-    fields_of,
-    key_path,
-    nearest,
-    nearest_hint,
-    usable_keys,
-)
+from reyn.documents.checking import Codes, check_keys, fields_of, key_path, nearest, nearest_hint, usable_keys
 from reyn.documents.document import Document, DocumentError, KeyPath, Mark, Severity
 from reyn.documents.json_text import JsonError, decode_json
-from reyn.documents.reading import LINK_OUTSIDE, MAX_BYTES, read_error, read_raw, read_text
-from reyn.documents.yaml_text import is_plain_text, parse_front_matter, parse_yaml, plain_scalar
+from reyn.documents.reading import LINK_OUTSIDE, read_error, read_raw, read_text
+from reyn.documents.yaml_text import is_plain_text, parse_front_matter, parse_yaml
 
 __all__ = [
     "LINK_OUTSIDE",
-    "MAX_BYTES",
     "Codes",
     "Document",
     "DocumentError",
@@ -27,7 +17,6 @@ __all__ = [
     "Severity",
     "check_keys",
     "decode_json",
-    "describe_type",
     "fields_of",
     "is_plain_text",
     "key_path",
@@ -35,7 +24,6 @@ __all__ = [
     "nearest_hint",
     "parse_front_matter",
     "parse_yaml",
-    "plain_scalar",
     "read_error",
     "read_raw",
     "read_text",

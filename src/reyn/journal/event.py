@@ -47,11 +47,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
             "hash": self.hash,
         }
 
-    @property
-    def is_intact(self) -> bool:
-        """Whether the stored bytes match the recorded hash."""
-        return link(self.seq, self.ts, self.kind, self.v, self.raw, self.prev) == self.hash
-
 
 def link(seq: int, ts: int, kind: str, v: int, raw: bytes, prev: str) -> str:
     """Return the hash of an event: SHA-256 of the JSON array `[seq, ts, kind, v, data, prev]`, with data as stored."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reyn.config.references import load_attribute
 from reyn.errors import ModuleUnloadable, OpInvalid
+from reyn.ops.op import Op
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,10 +31,9 @@ def with_tools(table: OpTable, names: Iterable[str], root: Path) -> OpTable:
     for name in names:
         try:
             op = load_attribute(name, root)
-            kind = getattr(getattr(op, "spec", None), "kind", None)
-            if not isinstance(kind, str):
+            if not isinstance(op, Op):
                 problems.append(f"tool `{name}`: a {type(op).__name__} is not a tool; decorate it with `@tool`")
-            elif table.get(kind) is None or not table.is_foreign(kind):
+            elif table.get(op.spec.kind) is None or not table.is_foreign(op.spec.kind):
                 table = table.with_ops(op)
         except (ModuleUnloadable, OpInvalid) as error:
             problems.append(f"tool `{name}`: {error.message}")

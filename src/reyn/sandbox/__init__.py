@@ -4,8 +4,8 @@ Two sandboxes are boundaries: Monty, which has no system, and a process in bubbl
 is available, nothing is executed. What a program may use is decided by `reyn.permissions`; this package enforces it.
 """
 
-from reyn.sandbox.backends import BackendName, choose_backend, run_program
-from reyn.sandbox.python_steps import PythonStep, choose_sandbox, run_safe, run_unsafe
+from reyn.sandbox.backends import choose_backend, run_program
+from reyn.sandbox.python_steps import PythonStep, run_safe, run_unsafe
 from reyn.sandbox.results import PythonFailed, PythonResult
 from reyn.sandbox.supervision import Stop, in_thread
 from reyn.sandbox.unconfined import run_unconfined
@@ -13,7 +13,6 @@ from reyn.sandbox.values import Access, Limits, Outcome
 
 __all__ = [
     "Access",
-    "BackendName",
     "Limits",
     "Outcome",
     "PythonFailed",
@@ -21,7 +20,6 @@ __all__ = [
     "PythonStep",
     "Stop",
     "choose_backend",
-    "choose_sandbox",
     "in_thread",
     "run_program",
     "run_safe",

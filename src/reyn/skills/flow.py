@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from reyn.jsonschema import Schema
-    from reyn.skills.values import AnyStep, Skill
+    from reyn.skills.values import AnyStep
 
 FINDINGS_SCHEMA: Schema = {
     "type": "array",
@@ -57,17 +57,6 @@ def enrich(
             else:
                 schema = bound
     return schema_at(schema, "data"), errors
-
-
-def enriched_input_schema(skill: Skill, phase: str) -> Schema:
-    """Return the schema of a phase's input after its preprocessor."""
-    value = skill.phases[phase]
-
-    def result_type(name: str) -> ArtifactType | None:
-        return skill.skills[name].result if name in skill.skills else None
-
-    schemas = [enrich(artifact, value.preprocessor, result_type)[0] for artifact in value.inputs]
-    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
 
 def envelope(artifact: ArtifactType) -> Schema:

@@ -26,6 +26,7 @@ def command(run: str, as_json: bool) -> None:
     if report.inherited:
         click.echo(f"  {report.inherited} inherited events use an unsupported rules version; verified only")
     if report.reworded:
-        click.echo(f"  {report.reworded} events have different wording; their derived text was not compared")
+        events = "1 event has" if report.reworded == 1 else f"{report.reworded} events have"
+        click.echo(f"  {events} another wording; derived texts were not compared")
     for kind in report.missing_ops:
         click.echo(f"  op `{kind}` is not installed; its recorded results were used")

@@ -6,11 +6,10 @@ Servers are configured under `mcp.servers`. What a server offers is read from a 
 
 from reyn.ops.mcp.connections import Connections
 from reyn.ops.mcp.definitions import ToolDefinitions, read_definitions, write_definitions
-from reyn.ops.mcp.tool import McpTool, shown_to_model, with_mcp_tools
+from reyn.ops.mcp.tool import shown_to_model, with_mcp_tools
 
 __all__ = [
     "Connections",
-    "McpTool",
     "ToolDefinitions",
     "read_definitions",
     "shown_to_model",
