@@ -35,11 +35,14 @@ demo: .venv/demo
 
 ## quick: the tests of the inner loop; under a minute on two idle cores
 # Every package is tested, each property with a tenth of its examples. Left out: what is marked `slow`, kills, faults, fuzzing,
-# the docs, whole programs, signals and the small model.
+# the docs, whole programs, signals, sandboxes, servers and the small model.
 SLOW := examples contributing mcp sandbox functions/test_configured_tools.py functions/test_killed.py functions/test_typing.py \
 	permissions/test_mutants.py permissions/test_preview.py ops/test_outside_op.py cli/test_questions.py cli/test_terminal.py \
 	runtime/test_answering.py kernel/kill kernel/test_bounds.py faults docs test_programs.py test_decisions.py lint/test_fuzz.py \
-	fuzz ops/test_containment.py cli/test_interrupts.py
+	fuzz chaos ops/test_containment.py cli/test_interrupts.py kernel/test_python_steps.py \
+	models/test_openai.py models/test_openai_tools.py models/test_providers.py ops/test_web.py ops/test_programs.py \
+	ops/test_program_changes.py chat/test_agents_recorded.py chat/test_agents_that_fail.py chat/test_stops.py chat/test_injections.py \
+	cli/test_chat.py cli/test_chats.py skills/test_skill_builder.py runtime/test_archives.py
 quick: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=quick -m "not real_model and not slow" \
 		$(addprefix --ignore=tests/,$(SLOW))

@@ -37,6 +37,7 @@ code is never reused.
     │   ├── SecretRefused          RYN311  also a ModelError
     │   ├── ProjectUntrusted       RYN312  also a ModelError
     │   └── SandboxUnavailable     RYN330
+    │       └── SandboxStartFailed RYN331
     ├── JournalError               RYN4xx  runs and their storage
     │   ├── RunNotFound            RYN401
     │   ├── RunBusy                RYN402
@@ -325,6 +326,7 @@ class NextAction(msgspec.Struct, frozen=True):
         retry: For `resume`, whether to retry what failed.
         limit: For `resume`, the limit to raise; empty if it is unknown which one.
         value: A sufficient value for `limit`, if one is known.
+        reply: For `answer`, an example of a reply as a user would type it; empty if none is known.
     """
 
     verb: Literal["answer", "resume", "fork", "chat"]
@@ -333,6 +335,7 @@ class NextAction(msgspec.Struct, frozen=True):
     retry: bool = False
     limit: str | None = None
     value: int | None = None
+    reply: str = ""
 
 
 class ReynError(Exception):
@@ -650,6 +653,13 @@ class SandboxUnavailable(AccessError):
 
     code = "RYN330"
     hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
+
+
+class SandboxStartFailed(SandboxUnavailable):
+    """A sandbox works on this machine, but could not start a process: too few processes, open files or memory."""
+
+    code = "RYN331"
+    hint = "Free the resource that the message names, or raise its limit; then retry the run."
 
 
 # -- RYN4xx: runs and their storage -------------------------------------------------------------------

@@ -104,6 +104,7 @@ def test_a_fork_of_an_imported_conversation_tells_the_agents_of_this_project_not
     run(talk())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forged", ["run", "call", "input", "skill_hash", "reply"])
 def test_a_conversation_that_the_agent_did_not_open_is_not_imported(tmp_path: Path, forged: str):
     agents(tmp_path / "a", editor="agents: [designer]", designer="")
@@ -274,6 +275,7 @@ class Talk:
         return asyncio.run(check())
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_point_sends_no_message_twice_and_loses_no_reply(arena: Path):  # noqa: F811 - the fixture
     talk = Talk(arena)
     talk.reset()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from reyn import OSRuntime
 from reyn.chat.services.chain_manager import ChainManager
 from reyn.errors import ModelUnavailable
@@ -159,6 +161,7 @@ class HandClock:
         return self.time
 
 
+@pytest.mark.slow
 def test_a_reply_that_takes_too_long_is_not_awaited(tmp_path: Path):
     agents(tmp_path, editor="agents: [designer]", designer="")
     (tmp_path / "reyn.yaml").write_text("agents: {reply_seconds: 60}\n")
@@ -202,6 +205,7 @@ def test_the_time_of_a_chain_is_that_of_its_first_message(tmp_path: Path):
     run(talk())
 
 
+@pytest.mark.slow
 def test_aborting_the_reply_aborts_the_other_agents_turn_and_keeps_both_conversations(tmp_path: Path):
     agents(tmp_path, editor="agents: [designer]", designer="")
     called = asyncio.Event()

@@ -33,6 +33,7 @@ class Forgetful(Agent):
         return await super().complete(request)
 
 
+@pytest.mark.slow
 def test_every_pinned_fact_of_fifty_survives_several_compactions(tmp_path: Path):
     agents(tmp_path, keeper="budget: {transcript: 3000}")
     model = Forgetful()
@@ -62,6 +63,7 @@ def test_every_pinned_fact_of_fifty_survives_several_compactions(tmp_path: Path)
     run(talk())
 
 
+@pytest.mark.slow
 def test_facts_that_do_not_fit_are_refused_and_those_that_are_pinned_stay(tmp_path: Path):
     agents(tmp_path, keeper="budget: {transcript: 400}")
     model = Forgetful()

@@ -162,6 +162,7 @@ def test_a_background_run_that_was_interrupted_continues_and_is_reported_once(tm
     assert [report.status for report in run(second(name)).values()] == ["finished"]
 
 
+@pytest.mark.slow
 def test_a_message_that_arrives_while_the_agent_is_busy_is_answered_next(tmp_path: Path):
     hold = None
 
@@ -186,6 +187,7 @@ def test_a_message_that_arrives_while_the_agent_is_busy_is_answered_next(tmp_pat
     run(talk())
 
 
+@pytest.mark.slow
 def test_a_reply_can_be_aborted_and_the_conversation_goes_on(tmp_path: Path):
     async def never(request):
         await asyncio.Event().wait()
@@ -433,6 +435,7 @@ def test_the_reply_of_a_decision_in_json_is_streamed(tmp_path: Path):
     run(talk())
 
 
+@pytest.mark.slow
 def test_the_agent_is_busy_from_the_message_to_the_reply_in_every_turn(tmp_path: Path):
     reached = asyncio.Event()
 

@@ -31,6 +31,7 @@ class CountingJournal(MemoryJournal):
             yield event
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", ["talk", "begin it", "talk while it is busy"])
 def test_the_events_that_a_turn_reads_do_not_grow_with_the_conversation(tmp_path: Path, work: str):
     skills(tmp_path, "report")

@@ -101,6 +101,7 @@ def test_a_rule_of_the_operator_denies_memories(tmp_path: Path):
     assert not (tmp_path / "reyn").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["../../evil", "a/b", ".hidden", "Upper", ""])
 def test_a_name_that_could_be_a_path_is_refused(tmp_path: Path, name: str):
     model = Agent(like=remember("Tea.", name=name))
@@ -188,6 +189,7 @@ def test_a_memory_that_changes_is_read_again(tmp_path: Path):
     assert list(read_memories(tmp_path, ["shared"])) == []
 
 
+@pytest.mark.slow
 def test_of_three_thousand_memories_the_list_has_those_that_match(tmp_path: Path):
     folder = tmp_path / "reyn/memory"
     folder.mkdir(parents=True)

@@ -42,6 +42,7 @@ def test_an_answer_that_is_no_object_is_the_reply(text: str, size: int):
     assert fed(text, size) == text
 
 
+@pytest.mark.slow
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=200), st.integers(1, 9))
 def test_any_text_of_a_decision_arrives_whole(text: str, size: int):
     assert fed(json.dumps({"data": {"text": text}}), size) == text

@@ -128,6 +128,7 @@ ABORT = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "answer", ["no JSON", "", run_skill("nothing"), ABORT, finish("bye", "reply"), act({"kind": "fly"})]
 )

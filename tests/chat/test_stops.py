@@ -32,6 +32,7 @@ class Same(Agent):
         return ModelAnswer(self._answer)
 
 
+@pytest.mark.slow
 def test_the_same_reply_to_different_messages_is_progress(tmp_path: Path):
     async def talk():
         async with OSRuntime.open(tmp_path, model=Same(reply("Fine."))) as rt, rt.chat() as chat:
@@ -284,6 +285,7 @@ def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path):
     run(talk())
 
 
+@pytest.mark.slow
 def test_a_chat_that_was_killed_with_two_running_skills_is_continued_and_reports_both(tmp_path: Path):
     skills(tmp_path, "report", "poster")
 

@@ -88,3 +88,12 @@ def test_lint_reports_the_model_class_of_an_agent_that_is_not_configured(here: P
     assert "poet.md:4:1: RYN524 warning: model class `strnog` is not configured" in output.out
     (here / "reyn.yaml").write_text("models: {strnog: local}\n")
     assert "RYN524" not in reyn("lint", "agent:poet").out
+
+
+def test_the_default_agent_has_a_description_without_a_file(here: Path, reyn):
+    built_in = "The built-in agent, which can run all skills; reyn/agents/default.md replaces it"
+    assert reyn("agent", "list").out == f"default  {built_in}\n"
+    assert reyn("agent", "list", "--json").json == [{"name": "default", "description": built_in, "error": ""}]
+    assert f"about     {built_in}\n" in reyn("agent", "show").out
+    write_agent(here, "default", "---\ntype: agent\nname: default\ndescription: Mine\n---\nHello.\n")
+    assert reyn("agent", "list").out == "default  Mine\n"

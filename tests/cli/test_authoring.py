@@ -25,6 +25,7 @@ def test_a_new_project_has_a_skill_that_runs(reyn, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path / "mine")
     assert reyn("lint").out == "hello: OK\n"
     assert reyn("run", "hello", '{"name": "Ada"}').code == 0
+    assert reyn("test", "hello").out == "hello: 1 of 1 case passed\n"
 
 
 def test_init_overwrites_no_file(reyn, tmp_path: Path):
@@ -84,6 +85,32 @@ def test_skills_and_lint_report_a_broken_skill(reyn, tmp_path: Path):
     assert (findings[0]["skill"], findings[0]["code"], findings[0]["severity"]) == ("broken", "RYN110", "error")
 
 
+@pytest.mark.parametrize("place", ["", "reyn", "reyn/project/hello/phases", "../elsewhere"])
+def test_the_paths_of_findings_open_from_the_current_folder(
+    reyn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+):
+    root = tmp_path / "project"
+    reyn("init", str(root))
+    (root / "reyn/shared/artifacts").mkdir(parents=True)
+    (root / "reyn/shared/artifacts/guest.yaml").write_text("type: nothing\n")
+    (root / "reyn/project/hello/artifacts/guest.yaml").unlink()
+    (root / "reyn/project/hello/phases/polish.md").write_text("no front matter")
+    reyn("--project", str(root), "agent", "new", "poet")
+    (root / "reyn/agents/poet.md").write_text("no front matter")
+    (root / place).resolve().mkdir(exist_ok=True)
+    monkeypatch.chdir((root / place).resolve())
+    files = {finding["file"] for finding in reyn("--project", str(root), "lint", "--json").json}
+    assert {str(Path(file).resolve().relative_to(root)) for file in files} == {
+        "reyn/agents/poet.md",
+        "reyn/project/hello/phases/polish.md",
+        "reyn/shared/artifacts/guest.yaml",
+    }
+    assert all(Path(file).is_file() for file in files)
+    assert all(Path(file).is_absolute() != Path(file).resolve().is_relative_to(Path.cwd()) for file in files)
+    printed = {line.partition(":")[0] for line in reyn("--project", str(root), "lint").out.splitlines()}
+    assert files <= printed
+
+
 def test_the_standard_library_lints_clean(reyn):
     for name in ("direct_llm", "summarize", "draft_review", "triage", "extract_fields"):
         assert reyn("lint", name).out == f"{name}: OK\n"
@@ -132,6 +159,7 @@ def test_completion_prints_a_script(reyn, shell: str):
     assert "_REYN_COMPLETE" in reyn("completion", shell).out
 
 
+@pytest.mark.slow
 def test_completion_completes_command_names():
     environ = os.environ | {"_REYN_COMPLETE": "bash_complete", "COMP_WORDS": "reyn re", "COMP_CWORD": "1"}
     done = subprocess.run([sys.executable, "-m", "reyn"], env=environ, capture_output=True, text=True, check=False)

@@ -72,6 +72,7 @@ def test_json_is_one_object_a_line(here: Path, chat):
     assert items[3]["result"]["answer"] == "plain"
 
 
+@pytest.mark.slow
 def test_a_skill_is_built_approved_and_run_in_a_conversation(here: Path, chat, reyn):
     build = act({"kind": "run_skill", "skill": "skill_builder", "input": {"text": "Greet me"}})
     use = act({"kind": "run_skill", "skill": "greeter", "input": {"text": "hello"}})
@@ -208,6 +209,7 @@ def test_a_fork_of_a_run_that_is_no_conversation_is_refused(here: Path, chat, re
     assert "is a run of `pair`, not a conversation" in chat("x\n", "--fork", "p@2").err
 
 
+@pytest.mark.slow
 def test_the_difference_of_two_conversations_is_a_message(here: Path, chat, reyn):
     write_answers(here, reply("One."), reply("Two."), reply("Three."))
     chat("a\nb\nc\n", "--run-id", "c")

@@ -52,6 +52,7 @@ def listed(reyn) -> list[str]:
     return [row["run_id"] for row in reyn("chats", "--json").json]
 
 
+@pytest.mark.slow
 def test_conversations_are_listed_latest_first(here: Path, tea: str, chat, reyn):
     write_answers(here, reply("Hello."))
     chat("hi\n", "--run-id", "second")
@@ -78,6 +79,7 @@ def test_a_project_without_conversations_says_how_to_start_one(here: Path, reyn)
     assert reyn("chats", "--json").json == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["GREEN"], ["drink", "black"], ["tea"]])
 def test_conversations_are_searched_by_all_words(tea: str, reyn, words: list[str]):
     assert "tea  What do I drink?" in reyn("chats", "search", *words).out
@@ -120,6 +122,7 @@ def test_a_conversation_that_has_ended_can_be_renamed(here: Path, chat, reyn):
     assert reyn("replay", "c").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("title", ["x" * 201, "two\nlines", "\x1b[31mred"])
 def test_a_title_that_cannot_be_printed_in_a_line_is_refused(tea: str, reyn, title: str):
     output = reyn("chats", "rename", "tea", title)
@@ -147,6 +150,7 @@ def test_deleting_needs_a_confirmation(tea: str, reyn, monkeypatch: pytest.Monke
     assert listed(reyn) == ["tea"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "left"), [("n", ["tea"]), ("y", [])])
 def test_a_terminal_asks_before_it_deletes(here: Path, tea: str, reyn, answer: str, left: list[str]):
     terminal = Terminal(here, "chats", "delete", "tea")

@@ -47,6 +47,27 @@ def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
     assert "error RYN710: no such command `rnus`; did you mean `runs`?\n" in reyn("rnus").err
 
 
+@pytest.mark.parametrize("group", ["agent", "chats", "memory", "secret"])
+@pytest.mark.parametrize("word", ["rm", "delete", "remove"])
+def test_every_word_for_remove_is_the_same_command(here: Path, reyn, group: str, word: str):
+    missing = reyn(group, word, "no_such_thing")
+    assert missing.code != 0
+    assert "RYN710" not in missing.err
+    assert missing.err == reyn(group, "delete" if group == "chats" else "rm", "no_such_thing").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fix"),
+    [
+        (("run", "pear", IN), "Did you mean `pair`?"),
+        (("ops", "fil"), "Did you mean `file`?"),
+        (("agent", "show", "defalt"), "Did you mean `default`?"),
+    ],
+)
+def test_a_fix_is_a_sentence(here: Path, reyn, arguments: tuple[str, ...], fix: str):
+    assert f"  fix: {fix}" in reyn(*arguments).err
+
+
 @pytest.mark.parametrize(
     ("arguments", "suggestion"),
     [
@@ -58,6 +79,7 @@ def test_an_unknown_command_suggests_the_nearest(here: Path, reyn):
         (("new", "agent", "x"), "did you mean `reyn agent new`?"),
         (("completion",), "missing argument '{bash|zsh|fish}'; choose from bash, zsh, fish\n"),
         (("permissions", "pair"), "did you mean `reyn permissions explain pair`?"),
+        (("models", "zzz"), "the only command is `pull`"),
         (("secret", "zzz"), "the commands are `allow`, `list`, `revoke`, `rm`, `set`"),
     ],
 )

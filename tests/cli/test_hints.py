@@ -62,7 +62,7 @@ def test_commands_contain_the_secret_or_the_weights_that_the_hint_names():
 
 
 def test_a_specific_hint_stays_as_it_is():
-    assert full_hint("RYN101", "did you mean `hello`?") == "did you mean `hello`?"
+    assert full_hint("RYN101", "Did you mean `hello`?") == "Did you mean `hello`?"
     assert full_hint("RYN511", "pip install 'reyn[openai]'") == "pip install 'reyn[openai]'"
     assert full_hint("RYN410", "Answer the question first.") == "Answer the question first."
 

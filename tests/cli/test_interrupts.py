@@ -186,7 +186,7 @@ def test_ctrl_c_at_a_question_interrupts_the_run(here: Path, reyn):
     assert output.code == 130
     assert "next: reyn resume r" in output.out
     assert "reply from another process" not in output.out
-    assert reyn("runs", "--json").json[0]["next"] == "reyn answer r 1.1.1 VALUE"
+    assert reyn("runs", "--json").json[0]["next"] == "reyn answer r 1.1.1 'your reply'"
 
 
 def test_ctrl_c_before_the_first_answer_of_a_fork_names_the_fork(here: Path, reyn):

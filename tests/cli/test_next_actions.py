@@ -44,6 +44,25 @@ def test_a_finished_run_has_no_next_command(here: Path, reyn):
     assert (output.code, "next:" in output.out) == (0, False)
 
 
+def test_resume_of_an_ended_run_reports_its_status_and_what_can_be_done(here: Path, reyn):
+    assert reyn("run", "pair", IN, "--run-id", "done").code == 0
+    again = reyn("resume", "done")
+    assert again.code == 0
+    assert again.err.splitlines() == [
+        "run done has ended (finished); nothing was executed. Its result:",
+        "  reyn show done shows its events",
+        "  reyn fork done continues from one of them in a new run",
+        "  reyn rerun done starts a new run with the same input",
+    ]
+    assert "finished\n" in again.out
+    assert reyn("resume", "done", "--json").json["status"] == "finished"
+    write_answers(here, go("second"))
+    reyn("run", "pair", IN, "--run-id", "stopped")
+    reyn("cancel", "stopped")
+    cancelled = reyn("resume", "stopped")
+    assert (cancelled.code, "run stopped has ended (cancelled)" in cancelled.err) == (6, True)
+
+
 def test_a_failed_run_is_resumed_with_retry(here: Path, reyn):
     write_answers(here, go("second"))
     output = reyn("run", "pair", IN, "--run-id", "r")
@@ -155,8 +174,8 @@ def stopped_runs(here: Path, reyn) -> None:
 NEXT = {
     "failed": "reyn resume failed --retry",
     "limited": "reyn resume limited --raise max_phase_visits=2",
-    "waiting": "reyn answer waiting 1.1.1/1.1.1 VALUE",
-    "waiting.1.1.1": "reyn answer waiting 1.1.1/1.1.1 VALUE",
+    "waiting": "reyn answer waiting 1.1.1/1.1.1 'your reply'",
+    "waiting.1.1.1": "reyn answer waiting 1.1.1/1.1.1 'your reply'",
 }
 
 
@@ -169,7 +188,7 @@ def test_doctor_lists_open_runs_with_their_next_command(here: Path, reyn):
         "python", "sqlite", "state", "disk", "sandbox", "models", "config", "trust", "journal", "budgets",
     ]  # fmt: skip
     text = reyn("doctor").out
-    assert "waiting.1.1.1  waiting: Sure?\n    next: reyn answer waiting 1.1.1/1.1.1 VALUE\n" in text
+    assert "waiting.1.1.1  waiting: Sure?\n    next: reyn answer waiting 1.1.1/1.1.1 'your reply'\n" in text
     assert "failed  failed: the script" in text
 
 
@@ -209,7 +228,7 @@ def test_a_run_id_with_a_dot_is_not_a_sub_run(here: Path, reyn):
     output = reyn("run", "pair", IN, "--run-id", "a")
     assert next_of(output) == ["resume", "a", "--retry"]
     assert [row["next"] for row in reyn("runs", "--json").json if row["run_id"] == "a.b"] == [
-        "reyn answer a.b 1.1.1 VALUE"
+        "reyn answer a.b 1.1.1 'your reply'"
     ]
 
 

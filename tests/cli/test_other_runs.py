@@ -263,6 +263,7 @@ def test_verify_compares_with_a_noted_head(ran: Path, reyn):
     assert reyn("verify", "r", "--head", "abc").code == 2
 
 
+@pytest.mark.slow
 def test_an_endless_file_is_not_imported(here: Path, reyn):
     output = reyn("import", "/dev/zero", "--max-bytes", "1000000")
     assert output.code == 2

@@ -8,15 +8,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reyn.cli import people
+from reyn.cli.output import command_line
 from reyn.journal import Event
 from reyn.journal.kinds import Question
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.runtime_types import LATER
-from reyn.runs.questions import parse_reply
+from reyn.runs.questions import answer_action, parse_reply
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question
 
@@ -45,10 +47,10 @@ def test_without_a_terminal_the_run_waits_and_prints_the_answer_command(asks: Pa
     output = reyn("run", "asking", IN, "--run-id", "r")
     assert output.code == 4
     assert "    asks: Which tone?\nwaiting for input: Which tone?\nsuggested: formal, plain\n" in output.out
-    assert output.out.endswith("next: reyn answer r 1.1.1 VALUE\n")
+    assert output.out.endswith("next: reyn answer r 1.1.1 formal\n")
     assert "waiting  just now  Which tone?" in reyn("runs").out
     [listed] = reyn("runs", "--json").json
-    assert listed["next"] == "reyn answer r 1.1.1 VALUE"
+    assert listed["next"] == "reyn answer r 1.1.1 formal"
     assert listed["question"]["suggestions"] == ["formal", "plain"]
 
 
@@ -114,7 +116,7 @@ def test_an_approval_prints_the_diff_with_one_escaped_line_for_each_line(needs_a
     end = f"    needs approval: {asked}\nwaiting for approval: {asked}\n{diff}suggested: approve, reject, defer\n"
     assert end in output.out
     assert diff in reyn("show", "r").out
-    assert output.out.endswith("next: reyn answer r 1.1.1.approve VALUE\n")
+    assert output.out.endswith("next: reyn answer r 1.1.1.approve approve\n")
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_a_sub_run_is_answered_by_its_id_or_by_its_ancestor(asks_below: Path, re
     assert output.code == 4
     assert "    run r.1.1.1 · asking · scripted:answers.jsonl\n      work (visit 1)\n        asks: " in output.out
     assert output.out.count("Which tone?") == 2  # where it is asked, and at the end
-    assert "next: reyn answer r 1.1.1/1.1.1 VALUE" in output.out
+    assert "next: reyn answer r 1.1.1/1.1.1 formal" in output.out
     answered = reyn("answer", named, "1.1.1/1.1.1", "plain")
     assert answered.code == 0
     assert answered.out.startswith("run r · resumed at call\n    run r.1.1.1 · resumed at work\n        reply: plain")
@@ -182,14 +184,44 @@ def test_a_sub_run_is_answered_by_its_id_or_by_its_ancestor(asks_below: Path, re
     assert reyn("show", "r", "--json").json["artifact"]["data"] == {"text": "above"}
 
 
+@pytest.mark.parametrize(
+    ("schema", "suggestions", "reply"),
+    [
+        ({"enum": ["red", "blue"]}, (), "red"),
+        ({"type": "boolean"}, (), "true"),
+        ({"type": "integer", "minimum": 3, "maximum": 5}, (), "3"),
+        ({"type": "integer", "maximum": -5}, (), "-- -5"),
+        ({"type": "string"}, (), "'your reply'"),
+        ({"type": "string", "maxLength": 4}, (), "your"),
+        ({"type": "string"}, ("plain", "formal"), "plain"),
+        ({"type": "string"}, ("x" * 100, "--help"), "-- --help"),
+        ({"type": "integer"}, ("many",), "1"),
+        ({"type": ["null", "string"]}, (), "VALUE"),
+        ({"type": "string", "pattern": "^[0-9]{4}$"}, (), "VALUE"),
+        ({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}, (), """'{"n":1}'"""),
+    ],
+)
+def test_the_next_command_has_a_reply_that_the_question_accepts(
+    schema: dict[str, Any], suggestions: tuple[str, ...], reply: str
+):
+    asked = Question("1.1.1", "question", "Which?", schema, suggestions=suggestions)
+    assert command_line(answer_action("r", asked)) == f"reyn answer r 1.1.1 {reply}"
+
+
+def test_the_example_of_a_negative_reply_is_accepted_as_printed(here: Path, reyn):
+    write_answers(here, act(question("How cold?")), finish("written"))
+    reyn("run", "asking", IN, "--run-id", "r")
+    assert reyn("answer", "r", "1.1.1", "--", "-5").code == 0
+
+
 def test_resume_without_an_answer_prints_the_answer_command(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("resume", "r")
     assert output.code == 2
-    assert "next: reyn answer r 1.1.1 VALUE\n" in output.err
-    assert reyn("resume", "r", "--json").json["error"]["next"] == "reyn answer r 1.1.1 VALUE"
+    assert "next: reyn answer r 1.1.1 formal\n" in output.err
+    assert reyn("resume", "r", "--json").json["error"]["next"] == "reyn answer r 1.1.1 formal"
     named = reyn("--project", str(asks), "resume", "r")
-    assert f"next: reyn --project {asks} answer r 1.1.1 VALUE\n" in named.err
+    assert f"next: reyn --project {asks} answer r 1.1.1 formal\n" in named.err
 
 
 @pytest.mark.parametrize(
@@ -249,7 +281,7 @@ def test_a_killed_process_leaves_its_question_open(asks_below: Path, reyn):
     first.child.kill()
     first.end()
     assert "running (interrupted)" in reyn("runs").out
-    assert reyn("runs", "--json").json[0]["next"] == "reyn answer r 1.1.1/1.1.1 VALUE"
+    assert reyn("runs", "--json").json[0]["next"] == "reyn answer r 1.1.1/1.1.1 formal"
     assert reyn("answer", "r", "1.1.1/1.1.1", "plain").code == 0
 
 
@@ -285,7 +317,7 @@ def test_without_an_answer_at_the_terminal_the_run_waits(asks: Path, reyn, typed
     terminal.type(typed)
     output = terminal.end()
     assert output.code == 4
-    assert "next: reyn answer r 1.1.1 VALUE" in output.out
+    assert "next: reyn answer r 1.1.1 formal" in output.out
     again = Terminal(asks, "resume", "r")
     again.wait_for("Which tone?")
     again.wait_for("  > ")
@@ -380,7 +412,7 @@ def test_a_review_is_printed_and_answered_with_a_remark(here: Path, reyn):
     write_answers(here, finish("first"), finish("second"))
     waiting = reyn("run", "asking", IN, "--run-id", "r")
     assert "waiting for approval: Approve the decision of phase `work`: finish?\n    reason: " in waiting.out
-    assert waiting.out.endswith("next: reyn answer r 1.1.decision VALUE\n")
+    assert waiting.out.endswith("next: reyn answer r 1.1.decision approve\n")
     assert reyn("answer", "r", "reject make it longer").code == 4
     assert f"approval: reject by {people.user_name()}: make it longer" in reyn("show", "r").out
     assert reyn("answer", "r", "approve", "--json").json["artifact"]["data"] == {"text": "second"}

@@ -146,7 +146,7 @@ def test_config_suggests_the_nearest_key(here: Path, reyn):
     output = reyn("config", "explain", "limts")
     assert output.code == 2
     assert "error RYN719: no setting `limts`" in output.err
-    assert "did you mean `limits`?" in output.err
+    assert "  fix: Did you mean `limits`?" in output.err
 
 
 def test_max_act_turns_limits_the_act_turns_of_a_run(here: Path, reyn):

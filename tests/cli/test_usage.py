@@ -192,3 +192,24 @@ def test_a_plot_fits_the_terminal_if_its_bars_can_be_short_enough(spent: Path, c
     assert all("█" in line for line in lines if "unknown" not in line and "0.00 USD" not in line)
     if columns >= 45:
         assert max(map(len, lines)) <= columns
+
+
+def test_a_table_that_is_wider_than_the_terminal_is_printed_as_blocks(
+    spent: Path, reyn, monkeypatch: pytest.MonkeyPatch
+):
+    table = reyn("usage").out
+    monkeypatch.setattr("reyn.cli.commands.usage.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert reyn("usage").out == table
+    monkeypatch.setenv("COLUMNS", "30")
+    lines = reyn("usage").out.splitlines()
+    assert lines[:6] == [
+        "2026-11-16",
+        "  calls   2",
+        "  input   2,000",
+        "  cached  800",
+        "  output  200",
+        f"  cost    {COST}",
+    ]
+    assert "total" in lines
+    assert all(len(line) <= 30 for line in lines if not line.startswith("today: ") and "unpriced" not in line)

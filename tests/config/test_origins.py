@@ -59,7 +59,7 @@ def test_a_key_or_a_section_can_be_selected(tmp_path: Path):
     assert len(select_settings(settings, "limits")) == 6
     with pytest.raises(SettingUnknown, match="no setting `size`") as unknown:
         select_settings(settings, "size")
-    assert unknown.value.hint == "did you mean `sizes`?"
+    assert unknown.value.hint == "Did you mean `sizes`?"
 
 
 def test_an_invalid_configuration_is_an_error(tmp_path: Path):

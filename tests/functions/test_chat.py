@@ -622,6 +622,7 @@ def test_an_abort_before_the_call_keeps_the_message_and_calls_no_model(tmp_path:
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [None, "a"])
 def test_an_abort_in_the_stream_keeps_what_arrived(tmp_path: Path, key: str | None):
     async def scenario() -> None:

@@ -146,6 +146,7 @@ def test_a_transient_error_is_raised_and_a_rejected_format_is_changed(server: Fa
     assert chat(interface(server)).text == "Hello"
 
 
+@pytest.mark.slow
 def test_an_answer_that_takes_too_long_is_an_error(server: FakeServer):
     server.then(silence)
     with pytest.raises(ModelTimeout, match="within 1 seconds"):
@@ -180,6 +181,7 @@ def test_an_invalid_argument_is_named_with_its_value_and_a_hint(settings: dict, 
     assert "sk-literal" not in str(found.value)
 
 
+@pytest.mark.slow
 def test_a_run_uses_it_with_native_tools_and_records_retries_but_no_key(server: FakeServer, tmp_path: Path):
     write_skill(tmp_path, "s", {"only": ["end"]}, ops={"only": "file"})
     (tmp_path / "a.txt").write_text("x")

@@ -85,6 +85,7 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
     return render.correction(answer, path, message.upper())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "name", "changed"),
     [

@@ -82,6 +82,7 @@ def test_a_failing_task_can_close_the_runtime_during_commits(spin: Path):
     check_all(spin)
 
 
+@pytest.mark.slow
 def test_background_runs_do_not_block_the_end_of_the_loop(spin: Path):
     async def main():
         journal = GatedJournal(spin / ".reyn", 5)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from enum import StrEnum
+from http import HTTPStatus
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from reyn.journal import Blob, canonical, check_json, digest, encode, kinds, link
 from reyn.journal.registry import content_hashes
 from reyn.journal.registry import kinds as registered
+from reyn.jsonschema import compile_schema
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -38,6 +42,35 @@ def test_the_order_of_keys_does_not_matter(value: dict):
 def test_check_json_rejects_other_values_with_their_path(value):
     with pytest.raises(ValueError, match=r"^\$"):
         check_json(value)
+
+
+class Text(str):
+    pass
+
+
+class Number(float):
+    pass
+
+
+class Pair(NamedTuple):
+    first: int
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@pytest.mark.parametrize("value", [Text("x"), [Number(1)], {Text("a"): 1}, Pair(1)])
+def test_check_json_rejects_subclasses_that_the_encoder_or_the_validator_rejects(value):
+    with pytest.raises(ValueError, match=r"^\$.*: a (Text|Number|Pair) is not JSON"):
+        check_json(value)
+
+
+@pytest.mark.parametrize("value", [Colour.RED, {Colour.RED: HTTPStatus.OK}, (1, 2)])
+def test_what_check_json_accepts_is_encoded_and_validated(value):
+    check_json(value)
+    assert canonical(value)
+    assert compile_schema({}).first_error(value) is None
 
 
 def test_the_hash_is_that_of_the_documented_json_array():

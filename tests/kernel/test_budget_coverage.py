@@ -273,6 +273,7 @@ def test_each_call_is_reserved_before_it_is_made_and_settled_afterwards(
     assert sum(charge.calls for charge in journal.charges()) == len(calls)
 
 
+@pytest.mark.slow
 def test_the_kernel_asks_for_an_answer_in_two_places_only():
     """A third place needs a scenario above."""
     found = set()

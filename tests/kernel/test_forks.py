@@ -291,6 +291,7 @@ def test_undo_includes_sub_runs(project: Project):
 # -- carrying runs elsewhere --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_exported_run_can_be_imported_and_forked_elsewhere(project: Project, tmp_path: Path):
     answers = [act(file("write", "workspace:n.txt", content="1")), act(question("ok?")), go("b"), finish()]
     with reopened(project, answers) as rt:

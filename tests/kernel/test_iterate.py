@@ -181,6 +181,7 @@ def test_a_question_of_one_sub_run_costs_no_answer_of_the_others(tmp_path: Path)
     assert sorted(model.requests) == sorted([*ITEMS, "item 2", "item 5", "in"])
 
 
+@pytest.mark.slow
 def test_a_question_that_was_answered_meanwhile_does_not_stop_the_run(tmp_path: Path):
     project(tmp_path, 4)
     write_skill(tmp_path, "item", {"x": ["end"]}, ops={"x": "ask_user"})

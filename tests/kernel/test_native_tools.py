@@ -57,6 +57,17 @@ def check_sound(rt: SyncRuntime, run: str) -> None:
     assert rt.replay(run).events == rt.verify(run).events
 
 
+def test_the_tokens_of_a_prompt_include_the_tools_and_each_part_of_the_input(root: Path):
+    with SyncRuntime.open(root, model=NativeModel([READ, END]), journal=MemoryJournal(), trust=True) as rt:
+        run = rt.run("s", IN).run_id
+        first, second = (frame.seq for frame in rt.events(run) if frame.kind == "frame_built")
+        sections = {section.name: section.tokens for section in rt.prompt_sections(run, first)}
+        assert list(sections) == ["tools", "system", "input", "notes", "answer"]
+        [tools] = [text for role, text in rt.prompt_at(run, first) if role == "tools"]
+        assert sections["tools"] == pytest.approx(len(tools) / 4, abs=5)
+        assert [section.name for section in rt.prompt_sections(run, second)][-1] == "transcript"
+
+
 def test_tool_calls_are_executed_as_ops_and_the_content_decides(root: Path):
     model = NativeModel([calls(("file_read", {"path": "prices.csv"}), content="Let me look."), GO, "done"])
     with SyncRuntime.open(root, model=model, journal=MemoryJournal()) as rt:

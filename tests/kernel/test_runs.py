@@ -200,7 +200,7 @@ def test_the_visit_limit_stops_the_run_until_it_is_raised(tmp_path: Path):
         assert result.ok
         with pytest.raises(LimitUnknown, match="unknown limit `max_phase_visit`") as unknown:
             rt.resume(limited.run_id, raise_limits={"max_phase_visit": 20})
-        assert unknown.value.hint.startswith("did you mean `max_phase_visits`? The limits are `max_phase_visits`, ")
+        assert unknown.value.hint.startswith("Did you mean `max_phase_visits`? The limits are `max_phase_visits`, ")
         assert rt.replay(limited.run_id).status == "finished"
 
 

@@ -241,7 +241,7 @@ def test_the_command_fixes_other_skills_after_one_that_it_cannot_fix(
     monkeypatch.chdir(tmp_path)
     assert run_app(("lint", "--fix")) == 1
     captured = capsys.readouterr()
-    assert "rewrote b_good/artifacts/dish.yaml" in captured.out
+    assert "rewrote reyn/project/b_good/artifacts/dish.yaml" in captured.out
     assert [line.split(":")[0] for line in captured.err.split("\n") if "RYN104" in line] == ["a_broken", "c_broken"]
     assert lint_skill(project / "b_good") == []
 

@@ -418,6 +418,7 @@ def with_graph(tmp_path: Path, graph: str, phases: dict[str, str]) -> Path:
         ("  go: [x, y]\n  x: [y, end]\n", [("skill.md", 7, "RYN144"), ("skill.md", 8, "RYN144")]),
         ("  go:\n    x: The  first!\n    y: the first\n", [("skill.md", 9, "RYN145")]),
         ("  go:\n    x: first\n    y: second\n    end: SECOND.\n", [("skill.md", 10, "RYN145")]),
+        ("  go:\n    x: first\n    y: ｆｉｒｓｔ\n", [("skill.md", 9, "RYN145")]),  # noqa: RUF001
     ],
 )
 def test_each_of_several_candidates_needs_a_text_of_its_own(tmp_path: Path, graph: str, expected):
@@ -436,6 +437,16 @@ def test_members_of_a_union_need_descriptions_that_tell_them_apart(tmp_path: Pat
     folder = with_graph(tmp_path, "  go: {x: first, end: second}\n", {"go": "note", "x": "a | note"})
     assert lint(folder) == []
     (folder / "artifacts" / "a.yaml").write_text("{type: object, properties: {n: {type: integer}}}")
+    assert lint(folder) == [("skill.md", 7, "RYN145")]
+
+
+def test_members_of_a_union_that_is_the_only_successor_need_descriptions_as_well(tmp_path: Path):
+    folder = with_graph(tmp_path, "  go: [x]\n", {"go": "note", "x": "a | b"})
+    assert lint(folder) == []
+    for name in "ab":
+        (folder / "artifacts" / f"{name}.yaml").write_text(
+            f"{{type: object, properties: {{{name}: {{type: integer}}}}}}"
+        )
     assert lint(folder) == [("skill.md", 7, "RYN145")]
 
 

@@ -138,7 +138,7 @@ def test_a_compressed_response_is_refused(tmp_path: Path):
     body = gzip.compress(b'"' + b"x" * 20_000_000 + b'"')
     answer = whole("application/json", body, **{"content-encoding": "gzip"})
     with FakeServer(answer) as server:
-        settings = {"mcp": {"servers": {"desk": {"url": server.url, "timeout": 20}}}}
+        settings = {"mcp": {"servers": {"desk": {"url": server.url, "timeout": 120}}}}
         with SyncRuntime.open(tmp_path, **settings) as runtime, pytest.raises(McpServerFailed, match="compressed"):
             runtime.mcp_tools("desk")
 

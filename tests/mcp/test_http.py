@@ -73,13 +73,13 @@ def test_a_tool_is_called_by_url_with_a_secret_header(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize("behavior", [hang_up, whole("text/plain", b"no MCP here"), whole("text/plain", b"", 404)])
 def test_a_server_that_speaks_something_else_is_an_error(tmp_path: Path, behavior: Any):
     with FakeServer(behavior) as server:
-        settings = {"mcp": {"servers": {"desk": {"url": server.url, "timeout": 20}}}}
+        settings = {"mcp": {"servers": {"desk": {"url": server.url, "timeout": 120}}}}
         with SyncRuntime.open(tmp_path, **settings) as runtime, pytest.raises(McpServerFailed):
             runtime.mcp_tools("desk")
 
 
 def test_a_response_beyond_the_limit_is_an_error(tmp_path: Path):
     with FakeServer(whole("application/json", b'"' + b"x" * 40_000_000 + b'"')) as server:
-        settings = {"mcp": {"servers": {"desk": {"url": server.url, "timeout": 20}}}}
+        settings = {"mcp": {"servers": {"desk": {"url": server.url, "timeout": 120}}}}
         with SyncRuntime.open(tmp_path, **settings) as runtime, pytest.raises(McpServerFailed):
             runtime.mcp_tools("desk")

@@ -250,7 +250,7 @@ def test_a_stubborn_server_ends_with_the_runtime(tools: Tools):
     [(["/no/such/program"], "not installed"), ([sys.executable, "-c", "print('hello')"], "cannot be used|ended")],
 )
 def test_a_server_that_cannot_be_started_is_an_error(tools: Tools, command: list, words: str):
-    settings = {"mcp": {"servers": {"desk": {"command": command, "timeout": 20}}}}
+    settings = {"mcp": {"servers": {"desk": {"command": command, "timeout": 120}}}}
     with SyncRuntime.open(tools.root, **settings) as runtime, pytest.raises(McpServerFailed, match=words):
         runtime.mcp_tools("desk")
 

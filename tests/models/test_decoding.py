@@ -94,12 +94,12 @@ def test_length_limits_of_the_contract_are_preserved(tmp_path: Path):
     assert any(text.get("pattern", "").endswith("{300,300}$") for text in small)
 
 
-def field(schema: dict, *, is_small: bool = False) -> dict:
+def field(schema: dict, **options: bool) -> dict:
     """Return the decoding schema of a field of an artifact."""
     contract = Contract(
         (Candidate("end", "finish", "note", {"type": "object", "properties": {"f": schema}}, ""),)
     ).schema
-    branch = decoding_schema(contract, is_small=is_small)["anyOf"][0]["properties"]["artifact"]["properties"]["data"]
+    branch = decoding_schema(contract, **options)["anyOf"][0]["properties"]["artifact"]["properties"]["data"]
     return branch["properties"]["f"]
 
 
@@ -168,7 +168,7 @@ def test_alternative_required_fields_become_alternative_objects():
 
 def test_artifact_fields_named_like_answer_fields_are_not_special():
     odd = {"type": "object", "properties": {"confidence": {"type": "number"}, "control_ir": {"type": "array"}}}
-    assert field(odd, is_small=True)["properties"]["confidence"] == {"type": "number"}
+    assert field(odd, is_small=True)["properties"]["confidence"]["type"] == "number"
 
 
 def test_ops_of_small_models_have_required_fields_only(contract: dict):
@@ -360,12 +360,39 @@ def test_numbers_for_small_models_are_valid_samples():
         numbers = field(schema, is_small=True)["enum"]
         assert len(numbers) > 2
         assert all(compile_schema(schema).is_valid(number) for number in numbers), numbers
-    assert field({"type": "number", "maximum": -0.5}, is_small=True) == {"type": "integer", "maximum": -1}
+    assert field({"type": "number", "maximum": -0.5}, is_small=True) == {
+        "type": "integer",
+        "minimum": -(10**9),
+        "maximum": -1,
+    }
     assert field({"type": "integer", "minimum": 10**16, "maximum": 10**17}) == {"type": "integer"}
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "integer"},
+        {"type": "integer", "minimum": 3},
+        {"type": "integer", "exclusiveMaximum": -5},
+        {"type": "integer", "minimum": 10**12},
+        {"type": "number"},
+        {"type": "number", "maximum": 0.5},
+    ],
+)
+def test_no_number_in_a_grammar_has_digits_without_end(schema: dict):
+    """The embedded model repeated a digit until its answer was cut off, and the run failed."""
+    for options in ({"is_small": True}, {"bounds_numbers": True}):
+        bounded = field(schema, **options)
+        assert bounded["minimum"] < bounded["maximum"]
+        for value in (bounded["minimum"], bounded["maximum"]):
+            assert compile_schema(schema).is_valid(value)
+    assert field({"type": "number"}, is_small=True)["multipleOf"] == 0.0001
+    assert field(schema).keys() - {"type"} <= {"minimum", "maximum"}
+    assert field({"type": "integer"}) == {"type": "integer"}
+
+
 def test_tuples_of_small_models_have_a_fixed_length():
-    count, flag = {"type": "integer"}, {"type": "boolean"}
+    count, flag = {"type": "integer", "minimum": 0, "maximum": 9}, {"type": "boolean"}
     pair = {"type": "array", "prefixItems": [flag, count]}
     assert field(pair | {"items": count, "minItems": 3}, is_small=True)["prefixItems"] == [flag, count, count]
     assert field(pair | {"maxItems": 1}, is_small=True) == {"type": "array", "prefixItems": [flag]}

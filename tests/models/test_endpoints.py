@@ -367,6 +367,7 @@ def limit(far: Caller, **settings: int) -> None:
     path.write_text(f"{path.read_text()}endpoints:\n  '{origin}': {{{listed}}}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.sockets
 def test_a_run_that_waits_for_a_slot_records_it_and_can_be_cancelled(far: Caller):
     pytest.importorskip("openai")

@@ -201,6 +201,7 @@ def larger(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
+@pytest.mark.slow
 @given(st.recursive(PLAIN, larger, max_leaves=12), st.recursive(PLAIN, larger, max_leaves=6))
 def test_any_schema_can_be_converted(schema: Any, definition: Any):
     artifact = {"$id": "reyn:x", "type": "object", "properties": {"x": schema}, "$defs": {"d": definition}}

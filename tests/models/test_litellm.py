@@ -23,7 +23,7 @@ def refuse(*args, **kwargs):
     raise OSError("refused")
 socket.socket.connect = socket.socket.connect_ex = socket.getaddrinfo = refuse
 from reyn.models.litellm import LiteLLMModel
-sdk = LiteLLMModel._import_sdk()
+sdk = LiteLLMModel.import_sdk()
 print(len(opened), sdk.__name__, __import__("os").environ.get("PLANTED"))
 """
 

@@ -16,10 +16,24 @@ from reyn.journal import Blob, Cancel
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.inbox import InboxPolling
 from reyn.lint import lint_skill
-from reyn.ops import AskRequest, Call, Denied, Env, OpFailed, OpForm, OpSpec, Plan, RunRequest, plan_write, standard_ops
+from reyn.ops import (
+    AskRequest,
+    Call,
+    Denied,
+    Env,
+    OpFailed,
+    OpForm,
+    OpSpec,
+    Overview,
+    Plan,
+    RunRequest,
+    plan_write,
+    standard_ops,
+)
 from reyn.ops.docs import op_page
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import KILLED, Failpoints, in_child
+from reyn.vocabulary import OpTarget
 from reyn.vocabulary.schemas import arguments, result, text
 from reyn.workspace import Change
 from tests.kernel.support import Project
@@ -275,9 +289,12 @@ def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, 
         assert rt.verify("k").events == len(project.kinds())
         lines = list(rt.export("k"))
         assert rt.replay("k").missing_ops == ("telegraph",)
-        rt.answer("k", "1.1.2", "yes")
+        posted = rt.answer("k", "1.1.2", "yes")
         with pytest.raises(OpMissing, match="`telegraph`, which is not installed"):
             rt.resume("k")
+        with pytest.raises(OpMissing) as missing:
+            rt.resume_answered(posted)
+        assert missing.value.hint.startswith("The reply is stored. Install the package")
     (tmp_path / "elsewhere").mkdir()
     with Project(tmp_path / "elsewhere").open([]) as rt:
         assert rt.import_(lines).imported == ("k",)
@@ -311,6 +328,15 @@ class Indescribable(Exception):
         raise ValueError("no words")
 
 
+class Exiting(Exception):
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Markup(str):
+    """Text as many libraries return it."""
+
+
 def fail(error: BaseException) -> Any:
     def raising(_: Call) -> Any:
         raise error
@@ -334,7 +360,9 @@ def fail(error: BaseException) -> Any:
         (lambda call: call.ok(sent={1: 2}), "not JSON"),
         (lambda call: call.ok(sent=object()), "not JSON"),
         (lambda call: call.ok(other=1), "a result that its specification excludes"),
+        (lambda call: call.ok(sent=Markup("1")), "$.sent: a Markup is not JSON"),
         (fail(Indescribable()), "the op failed: Indescribable"),
+        (fail(Exiting()), "the op failed: Exiting"),
         (fail(OSError("x", "y")), "Input/output error"),
         (fail(OpFailed("no", status="ok", error="yes", obj=object())), "not JSON"),
         (fail(OpFailed("no", status="ok", error="yes")), '"error":"no"'),
@@ -356,6 +384,17 @@ def test_an_op_that_cancels_its_own_task_does_not_cancel_the_run(project: Projec
             await asyncio.sleep(0)
 
     check_error(project, Cancelling(log), "the op failed: CancelledError")
+
+
+@pytest.mark.parametrize("method", ["plan", "perform"])
+def test_a_keyboard_interrupt_that_an_op_raises_in_another_thread_is_the_result(
+    project: Project, log: Path, method: str
+):
+    from concurrent.futures import ThreadPoolExecutor
+
+    op = Odd(log, **{method: fail(KeyboardInterrupt())})
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(check_error, project, op, "the op failed: KeyboardInterrupt").result()
 
 
 def test_a_keyboard_interrupt_in_an_op_interrupts_the_run(project: Project, log: Path):
@@ -389,6 +428,24 @@ def test_a_keyboard_interrupt_in_an_op_interrupts_the_run(project: Project, log:
 )
 def test_whatever_plan_raises_or_returns_is_the_result(project: Project, log: Path, wrong: Any, words: str):
     check_error(project, Odd(log, plan=wrong), words)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (fail(SystemExit(3)), "the op failed: SystemExit: 3"),
+        (lambda call: 7, "`target` returned a int, not a str"),
+        (lambda call: "\udc80", "lone surrogate"),
+    ],
+)
+def test_whatever_target_raises_or_returns_is_the_result(project: Project, log: Path, wrong: Any, words: str):
+    class Targeting(Odd):
+        def target(self, call: Call) -> Any:
+            return wrong(call)
+
+    op = Targeting(log)
+    op.spec = OpSpec("telegraph", "Send a telegram.", "idempotent", "tool", (form(),))
+    check_error(project, op, words)
 
 
 def check_error(project: Project, op: Odd, words: str) -> None:
@@ -488,6 +545,76 @@ def test_a_file_that_it_writes_is_approved_as_a_rule_asks(project: Project, log:
     assert started["rule"] == "permissions.file.write: ask output/ (approved)"
 
 
+# -- what it can act on -----------------------------------------------------------------------------------
+
+
+class Listing(Odd):
+    """Lists whom a telegram can be sent to."""
+
+    def __init__(self, log: Path, overview: Any) -> None:
+        super().__init__(log)
+        self._overview = overview
+        forms = {"forms": (form(),), "has_overview": True, "target_field": "to"}
+        self.spec = OpSpec("telegraph", "Send a telegram.", "idempotent", **forms)
+
+    def overview(self, query: str, env: Env) -> Any:
+        return self._overview(query)
+
+
+def converse(project: Project, op: Listing, answers: list[dict[str, Any]]) -> str:
+    """Run a conversation; return the static part of its first prompt."""
+    write_skill(
+        project.root,
+        "talk",
+        {"chat": ["end"]},
+        inputs={"chat": "user_message"},
+        phase_keys={"chat": "conversation: true\n"},
+        ops={"chat": "telegraph"},
+    )
+    assert project.run("talk", answers, "Hello", ops=[op]).ok
+    prompt = project.model.system_message(0)
+    with project.open([], ops=[op]) as rt:
+        assert rt.replay("k").events == rt.verify("k").events
+    return prompt
+
+
+def test_a_conversation_lists_what_it_can_act_on(project: Project, log: Path):
+    ada = Overview("Friends", ("Ada: sails",), (OpTarget("Ada", "sails"),))
+    prompt = converse(project, Listing(log, lambda query: ada), [act(SEND | {"to": "Eve"}), act(SEND), finish()])
+    assert "# Friends\n- Ada: sails\n" in prompt
+    [rejected] = project.events("validation_error")
+    assert rejected["class"] == "ops"
+    assert len(project.events("telegraph_completed")) == 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (fail(ValueError("no wire")), "ValueError: no wire"),
+        (fail(SystemExit(3)), "SystemExit: 3"),
+        (fail(asyncio.CancelledError()), "CancelledError: "),
+        (fail(Exiting()), "Exiting"),
+        (fail(ValueError("\udc80")), "ValueError: \\udc80"),
+        (lambda query: None, "TypeError: `overview` returned a NoneType, not an `Overview`"),
+        (lambda query: Overview(7, ("x",)), "ValidationError: Expected `str`, got `int` - at `$.heading`"),
+        (
+            lambda query: Overview("x", (), ("Ada",)),
+            "ValidationError: Expected `object`, got `str` - at `$.targets[0]`",
+        ),
+        (lambda query: Overview("x", (), (), None), "ValidationError: Expected `array`, got `null` - at `$.best`"),
+        (lambda query: Overview("\udc80", ()), "ValueError: $.heading: text with a lone surrogate is not JSON"),
+        (lambda query: Overview("x", (), (OpTarget("Ada", "", {"to": {"type": "zzz"}}),)), "SchemaInvalid: `type` is"),
+    ],
+)
+def test_a_conversation_continues_without_an_overview_that_is_wrong(
+    project: Project, log: Path, wrong: Any, reason: str
+):
+    converse(project, Listing(log, wrong), [act(SEND), finish()])
+    [failed] = project.events("overviews_read")[0]["failed"]
+    assert failed.startswith(f"telegraph: {reason}")
+    assert len(project.events("telegraph_completed")) == 1
+
+
 # -- registration -----------------------------------------------------------------------------------------
 
 
@@ -526,6 +653,9 @@ def test_a_kind_whose_name_is_taken_is_refused(tmp_path: Path, log: Path, kind: 
         ({"forms": (form("other"),)}, "build `arguments` with"),
         ({"forms": (form(result={"type": "nothing"}),)}, "a schema is invalid"),
         ({"forms": (form(example={"kind": "telegraph"}),)}, "the example is invalid"),
+        ({"skill_field": "skill"}, "no field is called `skill`"),
+        ({"target_field": "address"}, "no field is called `address`"),
+        ({"has_overview": True}, "it has no method `overview`"),
     ],
 )
 def test_a_specification_that_is_wrong_is_refused(tmp_path: Path, log: Path, spec: dict, words: str):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
+from reyn.errors import SandboxStartFailed
 from reyn.journal import Cancel, Event, decode, kinds
 from reyn.sandbox.backends import BACKENDS
 from tests.kernel.support import Project
@@ -147,6 +148,7 @@ class TestSandboxedExec:
         )
         assert off["stdout"] == ""
 
+    @pytest.mark.slow
     def test_the_time_is_capped_by_the_configuration(self, tmp_path: Path):
         result = one(make(tmp_path), shell("while :; do :; done", timeout_seconds=3_000), sandbox={"seconds": 1})
         assert (result["status"], result["error"]) == ("timeout", "the program was ended: it took more than 1 seconds")
@@ -205,6 +207,19 @@ class TestSandboxedExec:
         assert result["status"] == "error"
         assert result["error"].startswith("RYN330: no process sandbox is available")
 
+    def test_a_sandbox_that_cannot_start_is_an_error_with_the_cause(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        def start(*args: object) -> None:
+            raise SandboxStartFailed("no further processes can be started")
+
+        for backend in BACKENDS:
+            monkeypatch.setattr(type(backend), "start", start)
+            monkeypatch.setitem(vars(backend), "problem", "")
+        result = one(make(tmp_path), call("cat"))
+        assert result["status"] == "error"
+        assert result["error"] == "RYN331: no further processes can be started"
+
 
 class TestShell:
     REQUESTS = "{shell: true}"
@@ -250,6 +265,7 @@ class TestShell:
         assert result["status"] == "timeout"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("approved", "other"),
     [

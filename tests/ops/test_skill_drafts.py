@@ -109,6 +109,7 @@ def test_an_op_that_fails_says_why(tmp_path: Path, op: dict, error: str):
     assert error in result["error"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lint", "skill_graph", "skill_try"])
 @pytest.mark.parametrize("path", ["/etc", "../..", ".hidden/skill"])
 def test_skills_outside_of_the_project_are_denied(tmp_path: Path, kind: str, path: str):

@@ -206,6 +206,7 @@ def test_a_broken_answer_is_an_error(local, behavior):
         assert local(server).fetch(server.url)["status"] == "error"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("behavior", [silence, drip(b"x" * 1000, 0.05)])
 def test_a_slow_server_is_a_timeout(local, behavior):
     with FakeServer(behavior) as server:

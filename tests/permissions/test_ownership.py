@@ -67,6 +67,7 @@ OPERATIONS: dict[str, Callable[[SyncRuntime], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_nothing_in_a_shipped_journal_takes_effect(shipped: Path, name: str):
     before = contents(shipped)

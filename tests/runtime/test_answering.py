@@ -17,9 +17,12 @@ import pytest
 from reyn import SyncRuntime
 from reyn.errors import ModelUnavailable, NextAction, ReynError, RunBusy, RunNotResumable
 from reyn.journal import Cancel, MemoryJournal
+from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel import loading, run_state
+from reyn.kernel.run_state import apply
 from reyn.runs.questions import pending_message
 from reyn.testing import ScriptedModel
-from tests.support import act, finish, question, write_skill
+from tests.support import act, file, finish, question, write_skill
 
 IN = {"text": "in"}
 RUN = "k"
@@ -265,6 +268,29 @@ def test_posting_an_answer_reads_no_events(tmp_path: Path, case: str):
         rt.answer(RUN, stage.question, "red")
     assert journal.points.count("before read") == 0
     assert journal.points.count("before post") == 1
+
+
+def test_answering_a_long_run_folds_its_journal_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_skill(tmp_path, "asking", {"work": ["end"]}, ops={"work": "ask_user, file"})
+    looks = [act(file("glob", "*.md"), file("glob", "*.txt")) for _ in range(9)]
+    stage = Stage(tmp_path, "asking", [*looks, act(question("Which one?")), finish()], "1.10.1")
+    with stage.open(SqliteJournal(tmp_path / "state")) as rt:
+        assert rt.run(stage.skill, IN, run_id=RUN).status == "waiting"
+        recorded = rt.find(RUN).seq
+    assert recorded > 64
+    folded: list[int] = []
+
+    def counting(state: Any, body: Any, ts: int) -> Any:
+        folded.append(ts)
+        return apply(state, body, ts)
+
+    for module in (loading, run_state):
+        monkeypatch.setattr(module, "apply", counting)
+    with stage.open(SqliteJournal(tmp_path / "state")) as rt:  # another process
+        assert rt.resume_answered(rt.answer(RUN, stage.question, "red")).ok
+        assert rt.permission_warnings(RUN) == ()
+        assert rt.changed_files(RUN) == {}
+    assert len(folded) == recorded
 
 
 def test_a_process_that_claims_the_run_between_check_and_resume_continues_it(tmp_path: Path):

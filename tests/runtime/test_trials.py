@@ -132,22 +132,26 @@ def test_questions_are_answered_from_the_case(tmp_path: Path):
 @pytest.mark.parametrize(
     "op",
     [
-        {"kind": "sandboxed_exec", "argv": ["touch", "/tmp/owned"]},
-        {"kind": "shell", "command": "touch /tmp/owned"},
+        {"kind": "sandboxed_exec", "argv": ["touch", "OUTSIDE/owned"]},
+        {"kind": "shell", "command": "touch OUTSIDE/owned"},
         {"kind": "web_fetch", "url": "http://127.0.0.1:9/"},
-        {"kind": "file", "op": "write", "path": "/tmp/owned", "content": "x"},
+        {"kind": "file", "op": "write", "path": "OUTSIDE/owned", "content": "x"},
         {"kind": "file", "op": "read", "path": "../secret.txt"},
     ],
     ids=lambda op: op["kind"],
 )
-def test_a_case_has_no_effects_outside(tmp_path: Path, op: dict):
+def test_a_case_has_no_effects_outside(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, op: dict):
     """Whatever the skill requests and the project grants."""
-    keys = "permissions: {exec: true, shell: true, web: true, file.write: [/tmp/], file.read: [/]}\n"
+    outside = tmp_path_factory.mktemp("outside")
+    op = json.loads(json.dumps(op).replace("OUTSIDE", str(outside)))
+    keys = f"permissions: {{exec: true, shell: true, web: true, file.write: [{outside}/], file.read: [/]}}\n"
     kind = op["kind"]
     folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": kind}, skill_keys=keys)
     add_case(folder, "c", [finish("x") | {"control_ir": [op]}, finish("x")])
-    grants: dict[str, Any] = {"exec": "allow", "shell": "allow", "web": "allow", "file.write": [{"allow": "/tmp/"}]}
+    grants: dict[str, Any] = {"exec": "allow", "shell": "allow", "web": "allow"}
+    grants["file.write"] = [{"allow": f"{outside}/"}]
     assert problems(tmp_path, "s", trust=True, allow_shell=True, permissions=grants) == ""  # the op was denied
+    assert list(outside.iterdir()) == []
 
 
 class Horn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import socket
 import sys
 import time
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.sandbox import Access, Limits, in_thread, run_program, run_unconfined
+from reyn.sandbox import Access, Limits, in_thread, run_program, run_unconfined, supervision
 from reyn.sandbox.backends import BACKENDS, Backend
 from reyn.sandbox.supervision import supervise
 from reyn.sandbox.system import python_program
@@ -103,12 +104,31 @@ def test_a_cancelled_task_ends_its_program():
     mark = f"cancel-{os.getpid()}-{time.monotonic_ns()}"
 
     async def main() -> None:
-        work = in_thread(lambda stop: run_unconfined(python("while True: pass", mark), "/", LIMITS, stop=stop))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(work, 0.5)
+        argv = python("while True: pass", mark)
+        work = asyncio.create_task(in_thread(lambda stop: run_unconfined(argv, "/", LIMITS, stop=stop)))
+        while sum(mark.encode() in line for line in command_lines()) < 2:  # noqa: ASYNC110 - the reaper and the program
+            await asyncio.sleep(0)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
 
     asyncio.run(main())
     assert survivors(mark) == []
+
+
+def test_output_is_read_after_the_time_for_it(monkeypatch: pytest.MonkeyPatch):
+    """As after a suspension of this process."""
+    monkeypatch.setattr(supervision, "_DRAIN_SECONDS", -1.0)
+    # Linux fills a pipe up to 64 KiB while nobody reads it.
+    monkeypatch.setattr(supervision._Supervision, "_watch", ended_unread)
+    assert unconfined("print('x' * 60_000)").stdout == b"x" * 60_000 + b"\n"
+
+
+def ended_unread(self: supervision._Supervision) -> tuple[str, str]:
+    """Wait until the process has ended, and read nothing before."""
+    select.select([self._pidfd], [], [])
+    self._has_ended = True
+    return "exited", ""
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)

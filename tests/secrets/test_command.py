@@ -169,6 +169,7 @@ def test_the_prompt_does_not_echo_the_value(tmp_path: Path):
     assert open_secrets().get("TOKEN") == VALUE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("typed", "code"), [("\n", 2), ("\x04", 130)])
 def test_an_empty_prompt_stores_nothing(tmp_path: Path, path: Path, typed: str, code: int):
     terminal = Terminal(tmp_path, "secret", "set", "TOKEN")

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from reyn import SyncRuntime
+from reyn.context.field_order import field_order
 from reyn.contract import Contract, candidates_of
+from reyn.journal import MemoryJournal
 from reyn.models.decoding import decoding_schema
 from reyn.skills import pin, unpin
+from reyn.testing import ScriptedModel
 from tests.kernel.support import Project
-from tests.support import finish, load_skill, write_skill
+from tests.support import finish, go, load_skill, write_skill
 
 NAMES = ["zeal", "answer", "meaning"]
 
@@ -64,3 +71,64 @@ def test_the_prompt_the_recorded_contract_and_the_frame_keep_the_order(tmp_path:
         frame = rt.first_frame("s", {"text": "in"})
     assert list(frame.as_json()["candidate_outputs"][0]["artifact_schema"]["properties"]) == NAMES
     assert project.is_sound()
+
+
+PET = {
+    "type": "object",
+    "properties": {
+        "zeal": {"type": "string"},
+        "answer": {"type": "string"},
+        "inner": {"type": "array", "items": {"$ref": "#/$defs/inner"}},
+    },
+    "$defs": {"inner": {"type": "object", "properties": {"y": {"type": "integer"}, "b": {"type": "integer"}}}},
+}
+PET_TEXT = 'zeal: Z\nanswer: A\ninner: [{"y": 1, "b": 2}]\nmore: M'
+
+
+@pytest.mark.parametrize("form", ["full", "short", "tools"])
+def test_artifacts_in_a_prompt_have_the_order_of_the_author(tmp_path: Path, form: str):
+    """Artifacts are stored with sorted keys; the input, what a phase reads and what was rejected are not shown so."""
+    write_skill(
+        tmp_path,
+        "s",
+        {"a": {"b": "on", "end": "done"}, "b": {"a": "back", "c": "on"}, "c": ["end"]},
+        artifacts={"pet": PET},
+        inputs={"b": "pet"},
+        phase_keys={"c": "reads: [pet]\n"},
+        skill_keys="on_phase_failure: rollback\n",
+    )
+    pet = {"answer": "A", "more": "M", "inner": [{"b": 2, "y": 1}], "zeal": "Z"}
+    answers: list[Any] = [go("b", type="pet") | {"artifact": {"type": "pet", "data": pet}}, *["no"] * 3, go("b", "")]
+    answers[-1]["artifact"] = {"type": "pet", "data": pet | {"more": "N"}}
+    answers += [go("c"), finish()]
+    seen: list[Any] = []
+
+    class Model(ScriptedModel):
+        async def complete(self, request: Any) -> Any:
+            seen.append(request.messages[1].text)
+            return await super().complete(request)
+
+    if form == "tools":
+        answers[-1] = "done"
+    with SyncRuntime.open(tmp_path, model=Model(answers, answer_form=form), journal=MemoryJournal()) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").ok
+        assert seen[1].startswith(PET_TEXT)
+        assert f"produced before:\n{PET_TEXT}" in seen[4]
+        assert f"# Earlier pet\n{PET_TEXT[:-1]}N" in seen[-1]
+        assert rt.prompt_at("k")[1][1].startswith("on\n\n# Earlier pet\nzeal: Z")
+        report = rt.replay("k")
+        assert (report.events, report.reworded) == (rt.verify("k").events, 0)
+
+
+def test_an_order_follows_references_but_not_without_end():
+    tree = {"type": "object", "properties": {"z": {"$ref": "#"}, "a": {"type": "array", "items": {"$ref": "#"}}}}
+    order = field_order(tree)
+    assert order is not None
+    assert list(order) == ["z", "a"]
+    doubling = {
+        f"n{number}": {"allOf": [{"$ref": f"#/$defs/n{number + 1}"}] * 2, "properties": {"z": {}, "a": {}}}
+        for number in range(60)
+    }
+    order = field_order({"$ref": "#/$defs/n0", "$defs": doubling})
+    assert order == {"z": None, "a": None}
+    assert field_order({"properties": {"a": {}, "b": {"properties": {"c": {}, "d": {}}}}}) is None

@@ -89,6 +89,7 @@ def test_nothing_is_written_while_the_person_has_not_decided(tmp_path: Path):
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "finding"),
     [
@@ -261,6 +262,7 @@ def building(folder: Path) -> Scenario:
     return scenario.executes("skill_builder", answers)
 
 
+@pytest.mark.slow
 def test_a_killed_build_continues_without_loss(arena: Path):  # noqa: F811 - the fixture
     scenario = building(arena / "project")
     count = len(scenario.rehearse())

@@ -121,6 +121,7 @@ def test_every_packaged_skill_is_found():
     assert tuple(folder.name for folder in FOLDERS) == EXPECTED
 
 
+@pytest.mark.slow
 @each_case
 def test_a_case_gives_the_expected_result_and_replays(tmp_path: Path, case: Path):
     result, events, replayed = run(tmp_path, case)
@@ -132,6 +133,7 @@ def test_a_case_gives_the_expected_result_and_replays(tmp_path: Path, case: Path
     assert [event.kind for event in events].count("llm_responded") == len(answers)  # none is left over
 
 
+@pytest.mark.slow
 @each_case
 def test_a_case_gives_the_same_result_in_strict_mode(tmp_path: Path, case: Path):
     result, _, _ = run(tmp_path, case, strict=True)
@@ -155,6 +157,7 @@ def test_the_cases_cover_every_phase(folder: Path):
     assert set().union(*(visited(case) for case in cases_of(folder))) == written
 
 
+@pytest.mark.slow
 @each_skill
 def test_some_case_recovers_from_a_rejected_answer(tmp_path: Path, folder: Path):
     assert len(cases_of(folder)) >= 2

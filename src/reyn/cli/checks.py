@@ -19,6 +19,7 @@ from reyn.errors import (
     ConfigInvalid,
     JournalError,
     ModelError,
+    SandboxStartFailed,
     StoreUnavailable,
     UserConfigUnavailable,
 )
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.errors import Finding
+    from reyn.sandbox.backends import Backend
 
 Health = Literal["ok", "warning", "broken"]
 
@@ -112,13 +114,20 @@ def check_sandbox() -> Check:
     from reyn.sandbox import monty
     from reyn.sandbox.backends import BACKENDS
 
-    problems = {"monty": monty.problem()} | {backend.name: backend.problem for backend in BACKENDS}
+    problems = {"monty": monty.problem()} | {backend.name: _problem(backend) for backend in BACKENDS}
     usable = [name for name, problem in problems.items() if not problem]
     missing = "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
     if any(backend.name in usable for backend in BACKENDS):
         return Check("sandbox", "ok", ", ".join(usable) + (f" ({missing})" if missing else ""))
     hint = "Install bubblewrap, or the extra `sandbox` on Linux 6.12 or newer, to run programs and all python steps."
     return Check("sandbox", "warning", f"{', '.join(usable) or 'none'}; {missing}", hint)
+
+
+def _problem(backend: Backend) -> str:
+    try:
+        return backend.problem
+    except SandboxStartFailed as error:
+        return error.message
 
 
 def check_models() -> Check:

@@ -27,6 +27,7 @@ EXAMPLES = {
     "RYN311": ("reyn secret allow OPENAI_API_KEY https://api.openai.com",),
     "RYN312": ("reyn trust",),
     "RYN330": ("reyn doctor",),
+    "RYN331": ("reyn doctor", "reyn resume order-17 --retry"),
     "RYN401": ("reyn runs", "reyn show order-17"),
     "RYN402": ("reyn events order-17", "reyn cancel order-17"),
     "RYN403": ("reyn show order-17",),

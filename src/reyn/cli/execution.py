@@ -83,6 +83,7 @@ def execute(
             people.before_output = progress.pause
         with Interrupts(runtime.interrupt) as interrupts:
             try:
+                progress.start()
                 result = work(runtime, progress)
                 if result is None:
                     return 0

@@ -1,8 +1,9 @@
-"""Write files of the user: new ones without overwriting any, large ones atomically."""
+"""Write files of the user: new ones without overwriting any, large ones atomically. Print their paths."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reyn.documents import read_error
@@ -11,7 +12,15 @@ from reyn.workspace.writing import create_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
+
+
+def relative_path(path: Path) -> str:
+    """Return a path that opens from the current folder: relative if it is below it, else absolute."""
+    try:
+        absolute, current = Path(os.path.abspath(path)), Path.cwd()  # noqa: PTH100 - links are not followed
+    except OSError:  # the current folder was deleted
+        return str(path)
+    return str(absolute.relative_to(current) if absolute.is_relative_to(current) else absolute)
 
 
 def write_new_files(root: Path, files: Mapping[str, str | bytes], optional: Mapping[str, str] = {}) -> None:

@@ -13,7 +13,6 @@ SYNONYMS = {
     "continue": "resume",
     "create": "new",
     "del": "rm",
-    "delete": "rm",
     "describe": "show",
     "find": "search",
     "forget": "rm",
@@ -25,7 +24,6 @@ SYNONYMS = {
     "logs": "show",
     "ls": "list",
     "ps": "runs",
-    "remove": "rm",
     "reply": "answer",
     "retry": "resume",
     "start": "run",
@@ -37,6 +35,8 @@ SYNONYMS = {
     "view": "show",
 }
 """Words that other programs use for commands of Reyn."""
+_REMOVE = ("rm", "delete", "remove")
+"""Names of a command that removes something. A group that has one of them takes all of them."""
 _MAX_LISTED = 10
 """The number of commands up to which an error lists them all."""
 
@@ -51,6 +51,12 @@ class CommandGroup(click.Group):
     def __init__(self, *args: Any, for_names: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._for_names = for_names
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None or cmd_name not in _REMOVE:
+            return found
+        return next((self.commands[name] for name in _REMOVE if name in self.commands), None)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -76,4 +82,5 @@ class CommandGroup(click.Group):
             near = f"did you mean `{ctx.command_path} {self._for_names} {name}`?"
         if near or len(known) > _MAX_LISTED:
             return near
-        return f"the commands are {', '.join(f'`{command}`' for command in known)}"
+        names = ", ".join(f"`{command}`" for command in known)
+        return f"the {'only command is' if len(known) == 1 else 'commands are'} {names}"

@@ -24,6 +24,7 @@ COMMANDS = {
     "RYN311": "`reyn secret allow {secret} {origin}` binds it.",
     "RYN312": "`reyn trust` lists them and asks; `reyn secret allow {secret} {origin}` binds only this secret.",
     "RYN330": "`reyn doctor` reports the sandboxes of this machine.",
+    "RYN331": "`reyn resume RUN --retry` retries it.",
     "RYN401": "`reyn runs` lists the runs.",
     "RYN402": "`reyn events RUN` shows the progress of the run.",
     "RYN403": "`reyn show RUN` prints the status.",

@@ -153,7 +153,8 @@ def command_line(action: NextAction | None) -> str:
 def _arguments(action: NextAction) -> list[str]:
     arguments = [action.verb, *(["--run-id"] if action.verb == "chat" else []), action.run_id]
     if action.question_id is not None:
-        arguments += [action.question_id, "VALUE"]
+        # Without `--`, a reply such as -1 would be an option.
+        arguments += [action.question_id, *(["--"] if action.reply.startswith("-") else []), action.reply or "VALUE"]
     if action.retry:
         arguments.append("--retry")
     if action.limit is not None:
@@ -229,9 +230,22 @@ def _file_list(files: Mapping[str, str]) -> str:
     return ", ".join([*listed, *more])
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print aligned columns. Cells may be styled: colour codes take no width."""
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> None:
+    """Print aligned columns. Cells may be styled: colour codes take no width.
+
+    Args:
+        header: The names of the columns.
+        rows: The cells.
+        columns: The width of the terminal. A wider table is printed as blocks of lines.
+    """
     widths = [max(len(click.unstyle(row[column])) for row in (header, *rows)) for column in range(len(header))]
+    if columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns:
+        label = max(map(len, header[1:]), default=0)
+        for row in rows:
+            click.echo(row[0])
+            for name, cell in zip(header[1:], row[1:], strict=True):
+                click.echo(f"  {name.lower():<{label}}  {cell}")
+        return
     for row in (header, *rows):
         padded = (cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True))
         click.echo("  ".join(padded).rstrip())

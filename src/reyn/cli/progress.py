@@ -90,6 +90,11 @@ class Progress:
             tokens = f"{self._timeline.tokens:,} tokens" if self._timeline.tokens else ""
             self._live_line.update(self._timeline.activity, tokens)
 
+    def start(self) -> None:
+        """Show the live line at once: the SDK of a model can take seconds to import before the first event."""
+        if self._live_line is not None:
+            self._live_line.update("starting", "")
+
     def follow(self, runtime: SyncRuntime) -> None:
         """Read the run through the runtime that executes it, if that was derived from the project's."""
         self._runtime = runtime

@@ -8,7 +8,7 @@ import msgspec
 
 from reyn.config.load import FLAGS, Sources
 from reyn.config.values import Config
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import SettingUnknown
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def select_settings(settings: list[Setting], key: str) -> list[Setting]:
     selected = [setting for setting in settings if setting.key == key or setting.key.startswith(f"{key}.")]
     if not selected:
         known = {setting.key for setting in settings} | {setting.key.partition(".")[0] for setting in settings}
-        raise SettingUnknown(f"no setting `{key}`", hint=nearest(key, known) or None)
+        raise SettingUnknown(f"no setting `{key}`", hint=nearest_hint(key, known) or None)
     return selected
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import ManifestInvalid
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class PhaseManifest(msgspec.Struct, frozen=True):
         fields = tuple(self.handoff_fields or ())
         for name in fields:
             if name not in HANDOFF_FIELDS:
-                hint = nearest(str(name), HANDOFF_FIELDS) or f"The fields are {', '.join(HANDOFF_FIELDS)}."
+                hint = nearest_hint(str(name), HANDOFF_FIELDS) or f"The fields are {', '.join(HANDOFF_FIELDS)}."
                 raise ManifestInvalid(f"no handoff field `{name}`", hint=hint)
         msgspec.structs.force_setattr(self, "handoff_fields", fields)
 

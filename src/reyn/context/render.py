@@ -51,6 +51,7 @@ class TurnFrame(msgspec.Struct, frozen=True):
         reads: Type and hash of each earlier artifact that the phase reads, or the hash of its truncated text.
         repetitions: What the model did more than once without progress.
         handoff: The hash of what the phase sees of the handoffs of earlier phases.
+        orders: The hash of the author's order of the fields, by the hash of the artifact.
     """
 
     input_hash: str
@@ -62,6 +63,7 @@ class TurnFrame(msgspec.Struct, frozen=True):
     reads: tuple[tuple[str, str], ...] = ()
     repetitions: tuple[Repetition, ...] = ()
     handoff: str | None = None
+    orders: dict[str, str] = {}
 
 
 HANDOFF_HEADING = "# Handoff"
@@ -78,16 +80,17 @@ def turn_message(turn: TurnFrame, closing: str, *, has_choices: bool) -> FrameMe
         closing: The end of the message.
         has_choices: Whether there are several candidates. With one, a message with the input alone has no closing.
     """
-    parts = [Part(blob=turn.input_hash, plain=True)]
+    order_of = turn.orders.get
+    parts = [Part(blob=turn.input_hash, plain=True, order=order_of(turn.input_hash))]
     for name, content in turn.reads:
-        parts += [Part(text=f"{_EARLIER}{name}\n"), Part(blob=content, plain=True)]
+        parts += [Part(text=f"{_EARLIER}{name}\n"), Part(blob=content, plain=True, order=order_of(content))]
     if turn.handoff is not None:
         parts += [Part(text=f"\n\n{HANDOFF_HEADING}\n"), Part(blob=turn.handoff)]
     if turn.rollback is not None:
         reason = one_line(turn.rollback.reason)
         parts += [
             Part(text=f"\n\n# Rejected\nThe next phase failed: {reason}\nIt was given what you produced before:\n"),
-            Part(blob=turn.rollback.rejected_artifact, plain=True),
+            Part(blob=turn.rollback.rejected_artifact, plain=True, order=order_of(turn.rollback.rejected_artifact)),
         ]
     if turn.results:
         parts += [Part(text="\n\n# Results\n"), Part(results=turn.results, digest=turn.results_digest)]
@@ -367,4 +370,6 @@ def _part_text(part: Part, content: Callable[[str], bytes], results: Sequence[st
         return part.text
     if part.reply:
         return decode_reply(content(part.blob)).content
-    return plain_text(content(part.blob)) if part.plain else content(part.blob).decode()
+    if part.plain:
+        return plain_text(content(part.blob), content(part.order) if part.order is not None else b"null")
+    return content(part.blob).decode()

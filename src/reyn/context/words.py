@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.context.field_order import in_order
+
 if TYPE_CHECKING:
+    from reyn.context.field_order import Order
     from reyn.jsonschema import Schema
 
 _TYPES = {"string": "text", "integer": "integer", "number": "number", "boolean": "true or false", "null": "null"}
@@ -56,11 +59,15 @@ _OBJECT_KEYS = {
 }  # fmt: skip
 
 
-def plain_text(artifact: bytes) -> str:
+def plain_text(artifact: bytes, order: bytes = b"null") -> str:
     """Return the content of an artifact: the text itself if that is all of it, otherwise one line per field.
 
     A text of several lines is indented, so that none of its lines can pass for a field or a heading. Truncated content
     is not JSON any more and is returned as it is.
+
+    Args:
+        artifact: The artifact as it is stored, with sorted keys.
+        order: The author's order of its fields, as JSON; `null` leaves them sorted.
     """
     text = artifact.decode()
     try:
@@ -70,9 +77,17 @@ def plain_text(artifact: bytes) -> str:
     if not isinstance(data, dict) or not data:
         return _value(data)
     fields = {name: bytes(value) for name, value in data.items()}
+    if order != b"null":
+        fields = _in_order(fields, order)
     if len(fields) == 1 and (only := next(iter(fields.values()))).startswith(b'"'):
         return _field_value(only)
     return "\n".join([f"{_name(name)}: {_field_value(value)}" for name, value in fields.items()])
+
+
+def _in_order(fields: dict[str, bytes], order: bytes) -> dict[str, bytes]:
+    names: Order = msgspec.json.decode(order)
+    ranked = [name for name in names if name in fields] + [name for name in fields if name not in names]
+    return {name: in_order(fields[name], names.get(name)) for name in ranked}
 
 
 def either(names: list[str]) -> str:

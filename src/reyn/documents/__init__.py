@@ -1,6 +1,15 @@
 """Files that users write: read them, parse YAML and JSON with positions, and check their values."""
 
-from reyn.documents.checking import Codes, check_keys, describe_type, fields_of, key_path, nearest, usable_keys
+from reyn.documents.checking import (
+    Codes,
+    check_keys,
+    describe_type,
+    fields_of,
+    key_path,
+    nearest,
+    nearest_hint,
+    usable_keys,
+)
 from reyn.documents.document import Document, DocumentError, KeyPath, Mark, Severity
 from reyn.documents.json_text import JsonError, decode_json
 from reyn.documents.reading import LINK_OUTSIDE, MAX_BYTES, read_error, read_raw, read_text
@@ -23,6 +32,7 @@ __all__ = [
     "is_plain_text",
     "key_path",
     "nearest",
+    "nearest_hint",
     "parse_front_matter",
     "parse_yaml",
     "plain_scalar",

@@ -44,6 +44,12 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean `{close[0]}`?" if close else ""
 
 
+def nearest_hint(word: str, known: Iterable[str]) -> str:
+    """Return `nearest` as a sentence, for the hint of an error. The fix of a finding continues its message instead."""
+    near = nearest(word, known)
+    return f"{near[:1].upper()}{near[1:]}"
+
+
 def key_path(path: KeyPath) -> str:
     """Write a path as users write it: `models.standard.fallback[0]`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -19,7 +19,6 @@ import msgspec
 
 from reyn.errors import FunctionInvalid, OpInvalid
 from reyn.functions.concurrency import Slots, run_in_thread
-from reyn.functions.examples import example_of
 from reyn.functions.options import (
     check_choice,
     check_count,
@@ -32,6 +31,7 @@ from reyn.functions.signatures import Signature, doc_of, name_of, underlying
 from reyn.functions.types import ConversionError, JsonType, json_type, to_json
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
+from reyn.jsonschema.examples import example_of
 from reyn.models.protocol import Image
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.table import check_op

@@ -5,8 +5,9 @@ The journal stores and hashes exactly these bytes. Verification hashes the store
 
 from __future__ import annotations
 
-import hashlib
 import math
+from enum import Enum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -40,7 +41,7 @@ def ordered(value: Any) -> bytes:
 
 def digest(content: bytes) -> str:
     """Return the SHA-256 of content, in hexadecimal."""
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content).hexdigest()
 
 
 MAX_DEPTH = 200
@@ -75,6 +76,8 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 _LARGE = 2**64
+_ENCODED = frozenset({int, str, float, tuple})
+"""Types of which the encoder and the validators accept no subclasses but enumerations."""
 
 
 def _is_encodable(text: str) -> bool:
@@ -93,6 +96,8 @@ def _check_parts(value: Any, path: str, depth: int) -> None:
     match value:
         case None | bool():
             return
+        case int() | str() | float() | tuple() if type(value) not in _ENCODED and not isinstance(value, Enum):
+            raise ValueError(f"{path}: a {type(value).__name__} is not JSON")
         case int():
             if value.bit_length() > MAX_BITS:
                 raise ValueError(f"{path}: an integer of {value.bit_length()} bits is too large")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -56,4 +56,4 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 def link(seq: int, ts: int, kind: str, v: int, raw: bytes, prev: str) -> str:
     """Return the hash of an event: SHA-256 of the JSON array `[seq, ts, kind, v, data, prev]`, with data as stored."""
     preimage = b'[%d,%d,"%b",%d,%b,"%b"]' % (seq, ts, kind.encode(), v, raw, prev.encode())
-    return hashlib.sha256(preimage).hexdigest()
+    return sha256(preimage).hexdigest()

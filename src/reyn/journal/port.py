@@ -334,6 +334,10 @@ def is_run_id(text: str, max_length: int = MAX_RUN_ID) -> bool:
     return len(text) <= max_length and _RUN_ID.fullmatch(text) is not None
 
 
+_OPENINGS: dict[type[Body], type[Body]] = {cls: cls for cls in (kinds.RunStarted, kinds.RunForked)}
+"""The events that begin a run."""
+
+
 def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool = False) -> list[Body]:
     """Check a batch before it is appended; return the decoded data of its events.
 
@@ -353,20 +357,23 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
         )
     if (head_seq == 0 or opens_fork) and not is_run_id(batch.run_id):
         raise EventInvalid(f"`{batch.run_id}` is not a valid run id")
-    seq, prev = head_seq, head_hash if head_seq else GENESIS
+    run_id, seq, prev = batch.run_id, head_seq, head_hash if head_seq else GENESIS
+    opening: type[Body] | None = kinds.RunForked if opens_fork else None
+    if head_seq == 0:
+        opening = kinds.RunStarted
     bodies: list[Body] = []
     for event in batch.events:
         seq += 1
-        if event.seq != seq or event.prev != prev or event.run_id != batch.run_id:
+        if event.seq != seq or event.prev != prev or event.run_id != run_id:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` does not follow event {seq - 1}")
         if not 0 <= event.ts <= MAX_TS:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` has the impossible time {event.ts}")
         body = registry.decode(event)
-        is_fork = type(body) is kinds.RunForked
-        if (body.origin == "start") != (seq == 1) or is_fork != (opens_fork and not bodies):
+        if _OPENINGS.get(type(body)) is not opening:
             raise EventInvalid(
                 f"event {seq} `{event.kind}`: a run begins with exactly one `run_started` or `run_forked`"
             )
+        opening = None
         bodies.append(body)
         prev = event.hash
     return bodies

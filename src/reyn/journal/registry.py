@@ -44,6 +44,8 @@ B = TypeVar("B", bound=Body)
 
 _TYPES: dict[tuple[str, int], type[Body]] = {}
 _DECODERS: dict[tuple[str, int], msgspec.json.Decoder[Any]] = {}
+_CURRENT: dict[tuple[str, int], Callable[[bytes], Body]] = {}
+"""Decodes the data of the versions that are written."""
 _OLDER: set[type[Body]] = set()
 _FAMILIES: dict[tuple[str, int], type[Body]] = {}
 _OP_TYPES: dict[tuple[type[Body], str], type[Body]] = {}
@@ -113,7 +115,9 @@ def _make_op_event(shape: type[B], op_kind: str) -> type[B]:
 def _define(cls: type[B], kind: str, v: int, origin: Origin, enters: Status | None) -> type[B]:
     cls.kind, cls.version, cls.origin, cls.enters = kind, v, origin, enters
     _TYPES[kind, v] = cls
-    _DECODERS[kind, v] = msgspec.json.Decoder(cls)
+    decoder = _DECODERS[kind, v] = msgspec.json.Decoder(cls)
+    if cls not in _OLDER:
+        _CURRENT[kind, v] = decoder.decode
     return cls
 
 
@@ -155,11 +159,13 @@ def decode(event: Event) -> Body:
     Raises:
         EventInvalid: The kind or version is unknown, or the data does not match its schema.
     """
-    decoder = _DECODERS.get((event.kind, event.v))
+    decode_data = _CURRENT.get((event.kind, event.v))
     try:
-        body: Any = decoder.decode(event.raw) if decoder is not None else decode_stored(event)
+        if decode_data is not None:
+            return decode_data(event.raw)
     except _UNDECODABLE as error:
         raise _invalid(event, error) from error
+    body: Any = decode_stored(event)
     upgraded: Body = body.upgrade() if type(body) in _OLDER else body
     return upgraded
 

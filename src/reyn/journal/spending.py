@@ -97,6 +97,9 @@ class Posting:
         )
 
 
+_SPENDING = (BudgetReserved, BudgetSettled)
+
+
 class Postings(NamedTuple):
     """The effects of a batch on accounts, and its charges."""
 
@@ -116,6 +119,9 @@ def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: S
     Raises:
         EventInvalid: A settlement without its reservation, or a second reservation.
     """
+    bodies = [body for body in bodies if type(body) in _SPENDING]
+    if not bodies:
+        return None
     accounts: dict[str, Posting] = {}
     rows: list[SpendRow] = []
     for body in bodies:
@@ -130,7 +136,7 @@ def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: S
             _settle(accounts, reserved, body)
             rows.append(_row(run_id, skill, reserved, body))
             reserved = None
-    return Postings(accounts, rows) if accounts or rows else None
+    return Postings(accounts, rows)
 
 
 def _reserve(accounts: dict[str, Posting], reserved: BudgetReserved) -> None:

@@ -14,6 +14,7 @@ import threading
 from collections import OrderedDict
 from contextlib import suppress
 from itertools import islice
+from operator import lt
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from reyn.errors import (
@@ -366,14 +367,13 @@ class SqliteJournal:
             prev = self._hash_at(self._reader, run_id, after)
         key = head.key
         while page := self._page(key, after):
-            is_valid = _is_valid(page)
-            for seq, ts, kind, v, raw, stored_hash in page:
-                is_row_valid = is_valid or _is_valid([(seq, ts, kind, v, raw, stored_hash)])
-                if not is_row_valid or seq <= after:
-                    raise StoreDamaged(f"the journal `{self.path}` is damaged at event {seq} of run `{run_id}`")
+            valid = _valid_rows(page, after)
+            for after, ts, kind, v, raw, stored_hash in page[:valid]:
                 event_hash = stored_hash.hex()
-                yield Event(seq, run_id, ts, kind, v, raw, prev, event_hash)
-                prev, after = event_hash, seq
+                yield Event(after, run_id, ts, kind, v, raw, prev, event_hash)
+                prev = event_hash
+            if valid < len(page):
+                raise StoreDamaged(f"the journal `{self.path}` is damaged at event {page[valid][0]} of run `{run_id}`")
 
     def _page(self, key: int, after: int) -> list[Any]:
         with self._read_lock, self._errors:
@@ -592,11 +592,20 @@ class SqliteJournal:
                 os.close(handle)
 
 
-def _is_valid(page: list[Any]) -> bool:
-    """Return whether the rows have the types of their columns. In a damaged database they may have any, or repeat."""
+def _valid_rows(page: list[Any], after: int) -> int:
+    """Return how many rows come before a damaged one: their columns can have any type, and numbers can repeat."""
+    if _are_valid(page, after):
+        return len(page)
+    count = 0
+    while _are_valid(page[count : count + 1], after):
+        after, count = page[count][0], count + 1
+    return count
+
+
+def _are_valid(page: list[Any], after: int) -> bool:
     numbers, times, _, versions, raws, hashes = zip(*page, strict=True)
     are_integers = {*map(type, numbers), *map(type, times), *map(type, versions)} == {int}
-    return are_integers and all(raws) and all(hashes)
+    return are_integers and all(raws) and all(hashes) and all(map(lt, (after, *numbers), numbers))
 
 
 def _check(batch: Batch, head: _Head | None) -> list[Body]:

@@ -23,6 +23,7 @@ from reyn.context import (
     static_choice,
     static_text,
 )
+from reyn.context.field_order import field_order
 from reyn.context.tokens import ESTIMATING, NEUTRAL
 from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
 from reyn.journal import Blob, canonical, kinds, ordered
@@ -75,6 +76,7 @@ class RunContext:
         self.settings = settings
         self.vocabulary = vocabulary
         self._sub_skills: dict[str, Skill] = {}
+        self._field_orders: dict[str, Blob | None] = {}
 
     def sub_skill(self, name: str) -> Skill | None:
         """Return the run's own copy of a skill that it runs.
@@ -101,6 +103,15 @@ class RunContext:
     def uses_handoffs(self) -> bool:
         """Whether a phase of the skill receives handoffs of earlier phases."""
         return uses_handoffs(self.skill, self.settings)
+
+    def field_order(self, name: str) -> Blob | None:
+        """Return the author's order of the fields of an artifact type; `None` if it is the alphabetical one."""
+        if name not in self._field_orders:
+            inputs = (artifact for phase in self.skill.phases.values() for artifact in phase.inputs)
+            found = next((artifact for artifact in inputs if artifact.name == name), None)
+            order = field_order(found.schema) if found is not None else None
+            self._field_orders[name] = Blob.of(ordered(order)) if order is not None else None
+        return self._field_orders[name]
 
     def validator(self, schema: Schema) -> Validator:
         return compile_schema(schema if self.settings.strict else lenient(schema))

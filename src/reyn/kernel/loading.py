@@ -286,19 +286,18 @@ def _continued(known: _Folded, journal: Journal, run_id: str) -> _Folded | None:
 
 def _extended(folded: _Folded, events: Iterable[Event]) -> _Folded:
     state, before, open_visit = folded.state, folded.before, list(folded.open_visit)
-    seq, hashed, ts = folded.seq, folded.hash, folded.ts
+    last = (folded.seq, folded.hash, folded.ts)
     at = (folded.before_seq, folded.before_hash, folded.before_ts)
     for event in events:
         after = apply(state, decode(event), event.ts)
-        if after.visit.is_open and not state.visit.is_open:
-            before, open_visit = state, []
         if after.visit.is_open:
+            if not state.visit.is_open:
+                before, open_visit, at = state, [], last
             open_visit.append(event)
-        else:
-            before, open_visit, at = after, [], (event.seq, event.hash, event.ts)
-        state = after
-        seq, hashed, ts = event.seq, event.hash, event.ts
-    return _Folded(state, seq, hashed, ts, before, *at, tuple(open_visit))
+        state, last = after, (event.seq, event.hash, event.ts)
+    if not state.visit.is_open:
+        before, open_visit, at = state, [], last
+    return _Folded(state, *last, before, *at, tuple(open_visit))
 
 
 def check_chain(events: Iterable[Event], after: int = 0, prev: str = GENESIS) -> Iterator[Event]:

@@ -20,7 +20,7 @@ from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
-from reyn.ops.execution import apply_changes, is_preparable, perform_op, plan_op, prepare_op
+from reyn.ops.execution import apply_changes, is_preparable, overview_of, perform_op, plan_op, prepare_op
 from reyn.ops.op import Attachments, HasOverview, no_credentials
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
@@ -317,12 +317,11 @@ class OpPerformer:
             op: object = self._ops.get(kind)
             if not isinstance(op, HasOverview):
                 continue
-            try:
-                overview = op.overview(query, env)
-                text = render_overview(overview).encode(errors="replace") + ordered(overview.targets or ())
-            except Exception as error:  # noqa: BLE001 - ops are foreign code, and a prompt can do without the section
-                failed.append(f"{kind}: {type(error).__name__}: {error}"[:_MAX_REASON])
+            overview = overview_of(op, query, env, is_foreign=self._ops.is_foreign(kind))
+            if isinstance(overview, str):
+                failed.append(f"{kind}: {overview}")
                 continue
+            text = render_overview(overview).encode(errors="replace") + ordered(overview.targets or ())
             if self._secrets().find(text):
                 failed.append(f"{kind}: it holds a secret")
             else:
@@ -476,7 +475,6 @@ def _no_content(name: str) -> bytes:
     raise BlobMissing(f"`{name}`: no run has recorded content yet")
 
 
-_MAX_REASON = 300
 _MAX_OVERVIEW_LINES = 200
 
 

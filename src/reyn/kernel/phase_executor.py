@@ -188,8 +188,13 @@ def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> Prepar
     definition = phase.definition
     if entry.rollback is not None or definition.preprocessor or definition.reads or _continues(phase, entry):
         return None
-    is_small = len(tape.content(entry.input.hash)) <= phase.settings.sizes.input_bytes
-    return PreparedInput(entry.input.hash, entry.input.hash) if is_small else None
+    name = entry.input.hash
+    if len(tape.content(name)) > phase.settings.sizes.input_bytes:
+        return None
+    order = phase.field_order(entry.input.type)
+    if order is None:
+        return PreparedInput(name, name)
+    return PreparedInput(name, name, (order,), orders={name: order.hash})
 
 
 async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -215,11 +220,17 @@ async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: T
         for number, name in enumerate(phase.definition.reads, start=1)
         if entry.latest.get(name) not in (None, entry.input.hash)
     )
+    shown = content.hash
+    blobs: tuple[Blob, ...] = (content,) if phase.definition.preprocessor or is_reply else ()
     if len(content.content) > limit:
-        excerpt = log.truncate_blob(f"{entry.step}.input", content, limit, tape)
-        return PreparedInput(content.hash, excerpt, (), rollback, reads, images)
-    blobs = (content,) if phase.definition.preprocessor or is_reply else ()
-    return PreparedInput(content.hash, content.hash, blobs, rollback, reads, images)
+        shown, blobs = log.truncate_blob(f"{entry.step}.input", content, limit, tape), ()
+    types = {shown: USER_MESSAGE.name if is_reply else entry.input.type} | {one: name for name, one in reads}
+    if back is not None and rollback is not None:
+        types[rollback.rejected_artifact] = back.rejected.type
+    found = {one: order for one, name in types.items() if (order := phase.field_order(name)) is not None}
+    blobs = (*blobs, *dict.fromkeys(found.values()))
+    orders = {one: order.hash for one, order in found.items()}
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders)
 
 
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:

@@ -28,6 +28,10 @@ _UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled, kinds.ConversationRenamed
 """Inputs that do not count the time since the last one. Budget events are recorded together with a second input; a
 title can be given while no driver executes the run."""
 
+_WITH_OWN_TIME = (kinds.SubRunCompleted, kinds.SubRunStopped, kinds.AgentReplied)
+"""Outcomes that name the time in which another run was executed."""
+_CONTINUING = (kinds.RunResumed, kinds.RunForked)
+
 EMPTY = RunState()
 
 
@@ -59,13 +63,12 @@ def fold(events: Iterable[Event]) -> RunState:
 
 def _count_time(state: RunState, body: Body, ts: int) -> RunState:
     """Count the time since the last input while a driver executes the run: not before a resume, not while it waits."""
-    match body:
-        case kinds.SubRunCompleted() | kinds.SubRunStopped() | kinds.AgentReplied():
-            elapsed = body.active
-        case kinds.RunResumed() | kinds.RunForked():
-            elapsed = 0
-        case _:
-            elapsed = max(0, ts - state.last_input) if state.status == "running" else 0
+    if isinstance(body, _WITH_OWN_TIME):
+        elapsed = body.active
+    elif state.status != "running" or isinstance(body, _CONTINUING):
+        elapsed = 0
+    else:
+        elapsed = max(0, ts - state.last_input)
     return replace(state, last_input=ts, active=state.active + elapsed)
 
 

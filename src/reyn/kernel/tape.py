@@ -117,24 +117,24 @@ class Tape:
         self._pass(event, body)
         return body
 
-    def _match(self, body: B, raw: bytes) -> B:
+    def _match(self, body: B, recorded: Event) -> B:
         """Take a recorded event that was derived again. Only derived texts of another wording may differ."""
-        event = self.upcoming
-        assert event is not None
-        if self.state.wording != versions.WORDING and raw != event.raw:
-            recorded = self._reworded(event, body)
-            if recorded is not None:
-                return recorded
-        derived = link(self.seq + 1, self.ts, body.kind, body.version, raw, self.hash)
-        same = (body.kind, body.version, raw, self.ts) == (event.kind, event.v, event.raw, event.ts)
-        if derived != event.hash or not same:
-            raise self._mismatch(f"`{body.kind}`", body, raw)
-        self._pass(event, body)
+        derived = self._next(body, recorded.run_id)
+        if derived != recorded:
+            reworded = self._reworded(recorded, body) if derived.raw != recorded.raw else None
+            if reworded is None:
+                raise self._mismatch(f"`{body.kind}`", body, derived.raw)
+            return reworded
+        self._pass(recorded, body)
         return body
 
     def _reworded(self, event: Event, body: B) -> B | None:
-        """Take a recorded event if it differs from the derived one only in derived texts."""
-        if (event.kind, event.v, event.ts) != (body.kind, body.version, self.ts):
+        """Take a recorded event of another wording if it differs from the derived one only in derived texts."""
+        if self.state.wording == versions.WORDING or (event.kind, event.v, event.ts) != (
+            body.kind,
+            body.version,
+            self.ts,
+        ):
             return None
         recorded = decode(event)
         if not isinstance(recorded, type(body)) or without_text(recorded) != without_text(body):
@@ -144,9 +144,7 @@ class Tape:
         return recorded
 
     def _pass(self, event: Event, body: Body) -> None:
-        place = (self.seq, self.hash, self.ts)
-        self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
-        self._apply(body, event, place)
+        self._apply(body, event)
         self.upcoming = next(self._recorded, None)
 
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
@@ -165,14 +163,13 @@ class Tape:
         Returns:
             The event as it is recorded, which may contain derived texts of another wording.
         """
-        raw = encode(body)
         for blob in blobs:
             self._new_content[blob.hash] = blob.content
         if self.upcoming is not None and self.upcoming.kind == _BROKEN:
             self.take_external()  # an internal error can be recorded anywhere
         if self.upcoming is not None:
-            return self._match(body, raw)
-        self._buffer(body, raw, blobs)
+            return self._match(body, self.upcoming)
+        self._buffer(body, blobs)
         return body
 
     def record(self, body: Body, now: int, *blobs: Blob) -> None:
@@ -181,28 +178,30 @@ class Tape:
         self.ts = max(self.ts, now)
         for blob in blobs:
             self._new_content[blob.hash] = blob.content
-        self._buffer(body, encode(body), blobs)
+        self._buffer(body, blobs)
 
-    def _buffer(self, body: Body, raw: bytes, blobs: tuple[Blob, ...]) -> None:
+    def _buffer(self, body: Body, blobs: tuple[Blob, ...]) -> None:
         if self._is_read_only:
             raise RecordingEnded
-        seq = self.seq + 1
-        hashed = link(seq, self.ts, body.kind, body.version, raw, self.hash)
-        event = Event(seq, self.run_id, self.ts, body.kind, body.version, raw, self.hash, hashed)
+        event = self._next(body, self.run_id)
         self._pending.append(event)
         for blob in blobs:
             self._pending_blobs[blob.hash] = blob
-        place = (self.seq, self.hash, self.ts)
-        self.seq, self.hash = seq, hashed
-        self._apply(body, event, place)
+        self._apply(body, event)
 
-    def _apply(self, body: Body, event: Event, place: tuple[int, str, int]) -> None:
-        """Apply an event to the state. `place` is that of the event before it."""
+    def _next(self, body: Body, run_id: str) -> Event:
+        """Return the event that follows the last one. In a fork, those of its origin have the id of the origin."""
+        raw, seq, ts, kind, version = encode(body), self.seq + 1, self.ts, body.kind, body.version
+        return Event(seq, run_id, ts, kind, version, raw, self.hash, link(seq, ts, kind, version, raw, self.hash))
+
+    def _apply(self, body: Body, event: Event) -> None:
+        """Apply the next event to the state. The first event of a visit is derived, so it has the time of the last."""
         before = self.state
+        self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
         self.state = after = apply(before, body, event.ts)
         if after.visit.is_open:
             if not before.visit.is_open:
-                self.visit_start, self.visit_events = (before, *place), []
+                self.visit_start, self.visit_events = (before, event.seq - 1, event.prev, event.ts), []
             self.visit_events.append(event)
         elif self.visit_events:
             self.visit_start, self.visit_events = None, []

@@ -71,6 +71,8 @@ class PreparedInput(NamedTuple):
     reads: tuple[tuple[str, str], ...] = ()
     images: tuple[kinds.Part, ...] = ()
     """The images of what a user says."""
+    orders: dict[str, str] | None = None
+    """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -327,6 +329,7 @@ class TurnContext:
             prepared.reads,
             tuple([one for one in (entry.repeated, failure) if one is not None]),
             self._handoff,
+            prepared.orders or {},
         )
 
 

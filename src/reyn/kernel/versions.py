@@ -9,7 +9,7 @@ from __future__ import annotations
 
 RULES = 5
 SUPPORTED_RULES = frozenset({5})
-WORDING = 2
+WORDING = 3
 
 RULES_HISTORY = {
     1: "the first release",
@@ -24,5 +24,6 @@ RULES_HISTORY = {
 WORDING_HISTORY = {
     1: "sections with JSON Schemas, one example answer",
     2: "plain words, the reason first, choices repeated after the input",
+    3: "the fields of artifacts in the author's order",
 }
 """What each version of the wording changed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 from reyn.contract import candidates_of
@@ -16,6 +17,7 @@ from reyn.skills.values import END, Iterate, RunOp, RunSkill, is_skill_node, ski
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.contract import Candidate
     from reyn.documents import Document, KeyPath, Severity
     from reyn.errors import Finding
     from reyn.skills import LoadResult, Skill
@@ -163,16 +165,24 @@ def edge_texts(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
 
 
 def _equal_texts(document: Document, skill: Skill, node: str, texts: dict[str, str]) -> Iterator[Finding]:
-    """Report candidates of a phase whose texts are equal but for case, spaces and punctuation."""
-    seen: dict[str, str] = {}
-    for candidate in candidates_of(skill, node):
-        if candidate.next_phase not in texts:
+    """Report candidates of a phase whose texts are equal but for case, width, spaces and punctuation.
+
+    The members of a union that is the only successor need no text in the graph, but descriptions of their own.
+    """
+    candidates = candidates_of(skill, node)
+    is_one_union = len({candidate.next_phase for candidate in candidates}) == 1
+    seen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if candidate.next_phase not in texts and not is_one_union:
             continue
-        words = "".join(char if char.isalnum() else " " for char in nfc(candidate.description).casefold()).split()
-        other = seen.setdefault(" ".join(words), candidate.label)
-        if other != candidate.label:
-            message = f"`{other}` and `{candidate.label}` have the same text: {candidate.description!r}"
-            is_union = other.partition(":")[0] == candidate.next_phase
+        text = unicodedata.normalize("NFKC", candidate.description).casefold()
+        words = "".join(char if char.isalnum() else " " for char in text).split()
+        other = seen.setdefault(" ".join(words), candidate)
+        is_union = other.next_phase == candidate.next_phase
+        if is_one_union and _without_title(other.artifact_schema) == _without_title(candidate.artifact_schema):
+            continue  # `ambiguous_unions` reports it
+        if other is not candidate:
+            message = f"`{other.label}` and `{candidate.label}` have the same text: {candidate.description!r}"
             fix = "describe the artifact types" if is_union else "say what distinguishes them"
             path = _edge_path(document, node, candidate.next_phase)
             yield document.finding(codes.EQUAL_EDGE_TEXTS, message, *path, fix=fix, severity="warning")

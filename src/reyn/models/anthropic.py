@@ -70,7 +70,7 @@ class AnthropicModel(StainlessModel):
     _client_options: ClassVar = {"open_telemetry": False}
 
     @staticmethod
-    def _import_sdk() -> Any:
+    def import_sdk() -> Any:
         import anthropic
 
         return anthropic

@@ -90,6 +90,13 @@ def open_model(
             return open_plugin(ModelSetup(name, "", settings, root, secrets, may_bind))
 
 
+def import_sdk(model: str) -> None:
+    """Import the SDK of a model of a server. Its first import can take seconds; `open_model` imports it, too."""
+    adapter = model.partition(":")[0]
+    if adapter in BUILT_IN_ADAPTERS and adapter not in (*INSTANT_ADAPTERS, "local"):
+        remote_class(adapter).import_sdk()
+
+
 def remote_class(adapter: str) -> type[RemoteModel]:
     """Return the class of an adapter for model servers."""
     match adapter:

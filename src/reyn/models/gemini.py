@@ -43,7 +43,7 @@ class GeminiModel(RemoteModel):
     _http_clients: tuple[Any, Any]
 
     @staticmethod
-    def _import_sdk() -> Any:
+    def import_sdk() -> Any:
         import httpx2
         from google import genai
         from google.genai import errors

@@ -35,7 +35,7 @@ class LiteLLMModel(OpenAIModel):
     adapter = "litellm"
 
     @staticmethod
-    def _import_sdk() -> Any:
+    def import_sdk() -> Any:
         os.environ.update(_VARIABLES)
         import litellm
 

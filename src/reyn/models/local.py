@@ -172,6 +172,7 @@ class LocalModel:
                 schema = decoding_schema(
                     request.contract,
                     is_small=self._is_small,
+                    bounds_numbers=True,
                     asks_confidence=not is_measured,
                     reason_begins=REASON,
                     choice=choice.label if choice else None,

@@ -38,7 +38,7 @@ class OpenAIModel(StainlessModel):
     _client_class = "AsyncOpenAI"
 
     @staticmethod
-    def _import_sdk() -> Any:
+    def import_sdk() -> Any:
         import openai
 
         return openai

@@ -18,7 +18,7 @@ import msgspec
 from reyn.config import ModelSettings
 from reyn.config.references import REFERENCE, load_attribute
 from reyn.config.values import ADAPTER_PACKAGES, BUILT_IN_ADAPTERS
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import AdapterInvalid, ConfigError, KeyRejected, ModelError, ReynError
 from reyn.secrets import Secrets, origin_of
 
@@ -121,7 +121,7 @@ def _open(what: str, load: Callable[[], Any], setup: ModelSetup) -> Model:
         raise
     except BaseException as error:
         text = error.message if isinstance(error, ReynError) else f"{type(error).__name__}: {error}"
-        hint = nearest(setup.settings.model.partition(":")[0], {*BUILT_IN_ADAPTERS, *installed_adapters()}) or None
+        hint = nearest_hint(setup.settings.model.partition(":")[0], {*BUILT_IN_ADAPTERS, *installed_adapters()}) or None
         raise AdapterInvalid(f"the model {what} cannot be loaded: {text}", hint=hint) from error
     if not isinstance(getattr(model, "name", None), str) or not inspect.iscoroutinefunction(
         getattr(model, "complete", None)

@@ -123,7 +123,7 @@ class RemoteModel(ABC):
 
     @staticmethod
     @abstractmethod
-    def _import_sdk() -> Any:
+    def import_sdk() -> Any:
         """Import and return the SDK."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ class RemoteModel(ABC):
 
     def _load_sdk(self) -> Any:
         try:
-            return self._import_sdk()
+            return self.import_sdk()
         except ImportError as error:
             raise self._not_installed() from error
 

@@ -6,11 +6,12 @@ A model that the caller passes to the runtime replaces all of them. Retries and 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
 from reyn.config.values import BUILT_IN_ADAPTERS, PromptLimit
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import AdapterInvalid, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models.protocol import (
     ClosableModel,
@@ -116,8 +117,16 @@ class Roster:
                     key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
                 )
             except ModelUnknown as error:
-                raise ModelUnknown(error.message, hint=nearest(name, self._names) or error.hint) from error
+                raise ModelUnknown(error.message, hint=nearest_hint(name, self._names) or error.hint) from error
         return self._opened[key]
+
+    def preload(self, name: str) -> None:
+        """Import the SDK of a model without opening it. Another thread may call it; `open` reports the errors."""
+        from reyn.models.catalog import import_sdk
+
+        if self._override is None:
+            with suppress(ReynError, ImportError):
+                import_sdk(self.resolve(name)[1].model)
 
     def _check_code(self, key: str, settings: ModelSettings) -> None:
         """Check that the configuration or the caller names a model that is code. A journal may not."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.op import Call, Env, Op, Plan, Preparable, Query, Result, Targeted
+from reyn.ops.op import Call, Env, HasOverview, Op, Overview, Plan, Preparable, Query, Result, Targeted
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
@@ -47,9 +47,9 @@ def plan_op(
             return verdict
         plan: Any = op.plan(copied(call) if is_foreign else call, env)
         plan = checked_plan(call, plan) if is_foreign else plan
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # noqa: BLE001 - becomes the result
+    except BaseException as error:  # becomes the result
+        if is_interrupt(error):
+            raise
         return Plan(result=failed(call, error))
     assert isinstance(plan, Plan | Denied)
     if not isinstance(plan, Plan) or verdict is None:
@@ -70,6 +70,7 @@ def _decide(op: Op | Query, call: Call, env: Env, permissions: Iterable[str]) ->
     target = op.target(copied(call)) if _is_targeted(type(op)) else call.kind  # type: ignore[union-attr]
     if not isinstance(target, str):
         raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
+    check_json(target, "target")
     if own is not None and not more:
         return env.gate.capability(own, target)
     verdicts = [env.gate.capability(key, target) for key in sorted({*more, *((own,) if own else ())})]
@@ -120,11 +121,15 @@ async def perform_op(
             raise error
         return check_result(call, result, op)
     except BaseException as error:  # becomes the result
-        # Ctrl-C interrupts only the main thread. In another one, the op itself raised it.
-        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        if is_interrupt(error):
             raise
         _raise_if_interrupted()
         return failed(call, error)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an exception is Ctrl-C, which interrupts only the main thread; elsewhere the op raised it."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 async def _contained(op: Op, call: Call, plan: Plan, env: Env) -> tuple[Any, BaseException | None]:
@@ -186,6 +191,43 @@ def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, approved: 
     return Applied(count, note=note)
 
 
+def overview_of(op: HasOverview, query: str, env: Env, *, is_foreign: bool = True) -> Overview | str:
+    """Return what an op can act on, or the reason if it fails or returns something else."""
+    try:
+        overview = op.overview(query, env)
+        return _checked_overview(overview) if is_foreign else overview
+    except BaseException as error:  # becomes the reason
+        if is_interrupt(error):
+            raise
+        return _described(error)
+
+
+def _described(error: BaseException) -> str:
+    """Return the type and the message of an exception, as text that can be recorded."""
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"[:_MAX_REASON].encode(errors="backslashreplace").decode()
+    except BaseException as undescribed:
+        if is_interrupt(undescribed):
+            raise
+        return name
+
+
+_MAX_REASON = 300
+
+
+def _checked_overview(overview: Any) -> Overview:
+    """Return an overview whose parts have their types, and whose schemas are valid."""
+    if not isinstance(overview, Overview):
+        raise TypeError(f"`overview` returned a {type(overview).__name__}, not an `Overview`")
+    parts = msgspec.to_builtins(overview)
+    check_json(parts)
+    checked = msgspec.convert(parts, Overview)
+    for target in checked.targets or ():
+        compile_schema({"properties": target.arguments})
+    return checked
+
+
 # -- checks -------------------------------------------------------------------------------------------------
 
 
@@ -198,7 +240,9 @@ def failed(call: Call, error: BaseException) -> Result:
     """Return the error result for any exception, with a message and fields that can be recorded."""
     try:
         return check_result(call, call.failed(error))
-    except Exception:  # noqa: BLE001 - an exception that cannot be described
+    except BaseException as undescribed:  # it cannot be described
+        if is_interrupt(undescribed):
+            raise
         return call.error(f"the op failed: {type(error).__name__}")
 
 

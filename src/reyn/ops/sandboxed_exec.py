@@ -108,7 +108,10 @@ class SandboxedExecOp:
             return call.error(f"{error.code}: {error.message}")
         access = _access(call, env, approved=plan.approved)
         before = await asyncio.to_thread(_observation, call, env)
-        outcome = await in_thread(partial(_execute, call, env, access))
+        try:
+            outcome = await in_thread(partial(_execute, call, env, access))
+        except SandboxUnavailable as error:
+            return call.error(f"{error.code}: {error.message}")
         if before is not None:
             env.attachments.observed = await asyncio.to_thread(_changes, before)
         return program_result(call, outcome, backend=backend.name)

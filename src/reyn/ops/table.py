@@ -22,7 +22,7 @@ from reyn.ops.ask_user import AskUserOp
 from reyn.ops.file import FileOp
 from reyn.ops.judge_output import JudgeOutputOp
 from reyn.ops.memory import CompactOp, ForgetOp, RememberOp
-from reyn.ops.op import NeedsSetup, Op, Query
+from reyn.ops.op import HasOverview, NeedsSetup, Op, Query
 from reyn.ops.python import PythonOp
 from reyn.ops.recall import RecallOp
 from reyn.ops.run_skill import RunSkillOp, StartSkillOp
@@ -182,7 +182,10 @@ def _check(op: Any, table: dict[str, Op | Query]) -> None:
     spec: OpSpec = op.spec
     if not isinstance(spec.kind, str):
         raise OpInvalid(f"the op kind {spec.kind!r} is not a text")
-    if reason := _name_conflict(spec.kind, table) or _spec_fault(spec):
+    reason = _name_conflict(spec.kind, table) or _spec_fault(spec)
+    if not reason and spec.has_overview and not isinstance(op, HasOverview):
+        reason = "its specification has `has_overview`, but it has no method `overview`"
+    if reason:
         raise OpInvalid(f"the op kind `{spec.kind}` cannot be registered: {reason}")
 
 
@@ -206,11 +209,12 @@ def _spec_fault(spec: OpSpec) -> str:
     known = {entry.key for entry in PERMISSIONS}
     if wrong := {key for key in (spec.permission, *spec.optional_permissions) if key} - known:
         return f"it names the unknown permission `{min(wrong)}`"
-    if spec.skill_field and not all(spec.skill_field in form.arguments["properties"] for form in spec.forms):
-        return f"no field is called `{spec.skill_field}`"
     for form in (*spec.forms, *spec.when_truncated):
         if reason := _form_error(spec.kind, form):
             return f"{f'form `{form.op}`: ' if form.op else ''}{reason}"
+    for field in (spec.skill_field, spec.target_field):
+        if field and not all(field in form.arguments["properties"] for form in spec.forms):
+            return f"no field is called `{field}`"
     return ""
 
 

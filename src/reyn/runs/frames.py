@@ -216,14 +216,15 @@ def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[
         )
     turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
     sections: list[FrameSection] = []
+    if frame.tools is not None:
+        tokens = estimate_tokens(content(frame.tools).decode())
+        sections.append(FrameSection(TOOLS, tokens, tokens))
     if frame.choice is not None:
         asked = _choice_messages(frame.choice, content, frame.results)
         tokens = sum(estimate_tokens(text) for role, text in asked if role != f"{TOPIC}choices")
         sections.append(FrameSection("choice", tokens, tokens))
     if frame.transcript:
         turn = 1
-        tokens = sum(estimate_tokens(_text(message, content, frame.results)) for message in frame.transcript)
-        sections.append(FrameSection("transcript", tokens, tokens))
     for number, message in enumerate(frame.messages):
         if number == turn and not frame.transcript:
             sections += _turn_sections(message, frame, content)
@@ -233,7 +234,20 @@ def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[
         if sections and sections[-1].name == name:
             tokens += sections.pop().tokens
         sections.append(FrameSection(name, tokens, tokens, _system_parts(name, tokens, frame, content)))
+        if number == 0:
+            sections += _transcript_sections(frame, content)
     return tuple(sections)
+
+
+def _transcript_sections(frame: RecordedFrame, content: Callable[[str], bytes]) -> Iterator[FrameSection]:
+    """Yield the sections of the first message of a transcript, if it has several, and the rest as one section."""
+    rest = frame.transcript
+    if rest and len(rest[0].parts) > 1 and _is_turn(first := frame_message(rest[0])):
+        yield from _turn_sections(first, frame, content)
+        rest = rest[1:]
+    if rest:
+        tokens = sum(estimate_tokens(_text(message, content, frame.results)) for message in rest)
+        yield FrameSection("transcript", tokens, tokens)
 
 
 def _system_parts(
@@ -259,9 +273,10 @@ def _turn_sections(
     """Yield the sections of the last message: the input, then one per heading."""
     sections: list[tuple[str, list[kinds.Part]]] = [("input", [])]
     for part in message.parts:
-        if part.text.startswith("\n\n# "):
-            sections.append((part.text[4:].partition("\n")[0].lower(), []))
-        sections[-1][1].append(part)
+        for piece in _split_headings(part):
+            if piece.text.startswith(_HEADING):
+                sections.append((piece.text.removeprefix(_HEADING).partition("\n")[0].lower(), []))
+            sections[-1][1].append(piece)
     for name, parts in sections:
         tokens = estimate_tokens(message_text(kinds.FrameMessage("user", tuple(parts)), content, frame.results))
         blobs = [blob for part in parts for blob in ([part.blob] if part.blob else frame.results[: part.results])]
@@ -274,6 +289,18 @@ def _turn_sections(
             costs, whole = (), [(blob, frame.truncated[blob]) for blob in blobs if blob in frame.truncated]
             removed = sum(max(0, (len(content(all_of)) - len(content(blob))) // 4) for blob, all_of in whole)
         yield FrameSection(name, tokens + removed, tokens, costs)
+
+
+_HEADING = "\n\n# "
+
+
+def _split_headings(part: kinds.Part) -> list[kinds.Part]:
+    """Return a part for each heading in the text of a part: notes and the form of the answer are one text."""
+    before, *sections = part.text.split(_HEADING)
+    if not sections:
+        return [part]
+    texts = ([before] if before else []) + [f"{_HEADING}{section}" for section in sections]
+    return [kinds.Part(text=text) for text in texts]
 
 
 class _Scanner:

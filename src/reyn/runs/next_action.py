@@ -13,7 +13,7 @@ from reyn.kernel.limits import BUDGET_LIMITS, SECOND, limit_of
 from reyn.kernel.run_state import fold
 from reyn.kernel.runtime_types import display_status
 from reyn.runs.family import descendants, root_run
-from reyn.runs.questions import open_question
+from reyn.runs.questions import answer_action, open_question
 from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
     if question is not None and question.question.is_message and row.skill.startswith(PREFIX):
         return None if is_claimed else NextAction("chat", run)
     if question is not None and not question.is_answered:
-        return NextAction("answer", run, question_id=question.question.id)
+        return answer_action(run, question.question)
     if is_claimed:
         return None
     match row.status:

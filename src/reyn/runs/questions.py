@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.documents import JsonError, decode_json
-from reyn.errors import ModelError, NextAction, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
+from reyn.errors import ModelError, NextAction, OpMissing, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.kinds import Question
+from reyn.jsonschema import compile_schema
+from reyn.jsonschema.examples import example_of
 from reyn.kernel.inbox import answer_error, images_error
 from reyn.kernel.loading import check_supported_rules
 from reyn.runs.family import descendants, lineage
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 
     from reyn.journal import AttachedImage, Journal, RunRow
     from reyn.kernel.runtime_types import RunResult
+
+
+_MAX_EXAMPLE = 60
+"""The number of characters up to which a suggestion is the example of a reply."""
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
@@ -65,6 +71,26 @@ def open_question(journal: Journal, row: RunRow) -> OpenQuestion | None:
     return OpenQuestion(asking.run_id, asking.wait, is_answered)
 
 
+def answer_action(run_id: str, question: Question) -> NextAction:
+    """Return the operation that replies to a question, with an example of a reply that the question accepts."""
+    return NextAction("answer", run_id, question_id=question.id, reply=_example_reply(question))
+
+
+def _example_reply(question: Question) -> str:
+    """Return the first short suggestion, or a value that fits the schema; empty if there is neither."""
+    value = example_of(question.response_schema, "your message" if question.is_message else "your reply")
+    made_up = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
+    short = [text for text in question.suggestions if len(text) <= _MAX_EXAMPLE]
+    for text in (*short, made_up):
+        try:
+            reply = parse_reply(question, text)
+        except ReplyInvalid:
+            continue
+        if text and reply is not None and compile_schema(question.response_schema).first_error(reply) is None:
+            return text
+    return ""
+
+
 def question_text(journal: Journal, question: OpenQuestion) -> str:
     """Return the text of a question, with the whole preview of an approval."""
     first = question.question.message.partition("\n")[0]
@@ -91,7 +117,7 @@ def _find_question(journal: Journal, row: RunRow, question_id: str) -> OpenQuest
     question = open_question(journal, row)
     if question is None or question.question.id != question_id:
         state = f"it waits for `{question.question.id}`" if question else f"its status is {row.status}"
-        action = NextAction("answer", row.run_id, question_id=question.question.id) if question else None
+        action = answer_action(row.run_id, question.question) if question else None
         raise QuestionUnknown(f"run `{row.run_id}` has no open question `{question_id}`; {state}", action=action)
     if question.is_answered:
         raise QuestionUnknown(
@@ -178,8 +204,9 @@ async def resume_answered(
         if asking is not None and asking.messages_taken >= answer.message_id:  # another process took the reply first
             return None
         raise
-    except ModelError as error:
-        error.set_hint(f"The reply is stored; resume the run, with another model if necessary. {error.hint}")
+    except (ModelError, OpMissing) as error:
+        advice = "; resume the run, with another model if necessary" if isinstance(error, ModelError) else ""
+        error.set_hint(f"The reply is stored{advice}. {error.hint}")
         error.action = error.action or NextAction("resume", answer.root_run)
         raise
 

@@ -86,17 +86,20 @@ class Replayer:
         """Yield the events; check that the changes of files which an op recorded follow from its arguments."""
         fixed = fixed_kinds()
         for event in events:
-            is_op = event.kind not in fixed and event.v == kinds.OpStarted.version
-            body = decode(event) if is_op and event.kind.endswith(("_started", "_completed")) else None
-            if isinstance(body, kinds.OpCompleted) and _leaves_workspace(body):
-                message = f"event {event.seq} `{event.kind}`: a program changes no files outside its workspace"
-                raise ReplayMismatch(message, seq=event.seq, kind=event.kind)
-            if isinstance(body, kinds.OpStarted) and body.changes:
-                wrong = self._unexplained(body)
-                if wrong:
-                    message = f"event {event.seq} `{event.kind}`: {wrong}"
-                    raise ReplayMismatch(message, seq=event.seq, kind=event.kind)
+            if event.kind not in fixed:
+                self._check_op(event)
             yield event
+
+    def _check_op(self, event: Event) -> None:
+        is_op = event.v == kinds.OpStarted.version and event.kind.endswith(("_started", "_completed"))
+        body = decode(event) if is_op else None
+        wrong = ""
+        if isinstance(body, kinds.OpCompleted) and _leaves_workspace(body):
+            wrong = "a program changes no files outside its workspace"
+        elif isinstance(body, kinds.OpStarted) and body.changes:
+            wrong = self._unexplained(body)
+        if wrong:
+            raise ReplayMismatch(f"event {event.seq} `{event.kind}`: {wrong}", seq=event.seq, kind=event.kind)
 
     def _unexplained(self, started: kinds.OpStarted) -> str:
         """Return why the changes of an op do not follow from its arguments; empty if they do, or if it is unknown."""

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import Limits
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, decode, kinds
 from reyn.kernel.limits import DAY_LIMITS, limit_of
+from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -77,7 +78,7 @@ def _check_flags(
         raise RunNotResumable(
             f"run `{run_id}` waits for a reply: {state.reason}",
             hint="Reply to the question first.",
-            action=NextAction("answer", run_id, question_id=state.wait.id),
+            action=answer_action(run_id, state.wait),
         )
     if state.status == "failed" and not retry:
         raise RunNotResumable(
@@ -144,7 +145,7 @@ def _check_known(raised: Mapping[str, int | None]) -> None:
     limits = [field.name for field in msgspec.structs.fields(Limits)]
     for name in raised:
         if name not in limits:
-            hint = f"{nearest(name, limits)} The limits are {', '.join(f'`{limit}`' for limit in limits)}.".strip()
+            hint = f"{nearest_hint(name, limits)} The limits are {', '.join(f'`{limit}`' for limit in limits)}.".strip()
             raise LimitUnknown(f"unknown limit `{name}`", hint=hint)
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from reyn.errors import RunBlocked
 from reyn.journal import kinds
-from reyn.kernel.loading import load_head
+from reyn.kernel.loading import load_head, load_state
 from reyn.kernel.op_performer import decide_restore, roots_of
 from reyn.kernel.run_state import fold
 from reyn.permissions import Gate, Policy
@@ -85,7 +85,7 @@ class RunFiles:
 
     def _gate(self, run_id: str) -> Gate:
         """Return the current gate of a run. If its copies are missing, return the gate of a skill without requests."""
-        state = fold(self._journal.read(run_id))
+        state = load_state(self._journal, run_id)
         try:
             return self._gate_of(state, self._journal.blob)
         except RunBlocked:
@@ -117,9 +117,8 @@ class RunFiles:
         """Return the unreverted changes, newest first, each with its run and the run whose workspace it applies to."""
         entries, reverted = [], list[tuple[tuple[int, int], kinds.Change]]()
         for name in runs:
-            history = list(self._journal.read(name))
-            workspace = fold(history).workspace
-            events = own_events(name, history)
+            workspace = load_state(self._journal, name).workspace
+            events = own_events(name, list(self._journal.read(name)))
             entries += [(at, name, workspace, change) for at, change in timestamped_changes(events)]
             reverted += reverted_changes(events)
         entries = [entry for entry in entries if not any(entry[3] == old and entry[0] < at for at, old in reverted)]

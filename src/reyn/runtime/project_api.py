@@ -151,6 +151,13 @@ class ProjectApi(RuntimeBase):
         if self._project.config.model:
             self._project.roster.check_name(self._project.config.model)
 
+    def preload_model(self, name: str | None = None) -> None:
+        """Import the SDK of a model, by default of the default one. It takes seconds on a slow machine.
+
+        Another thread may call it while the user writes. Errors are reported when the model is called.
+        """
+        self._project.roster.preload(name or self._project.config.model or "")
+
     def explain_permissions(self, skill: str) -> PermissionReport:
         """Return the permissions of a skill: zones, requests, ops, and rules with their lines."""
         return self._explainer.report(skill, self._project.load(skill))

@@ -23,11 +23,19 @@ class Backend(Protocol):
 
     @property
     def problem(self) -> str:
-        """The reason why it cannot be used on this machine; empty if it can."""
+        """The reason why it cannot be used on this machine; empty if it can.
+
+        Raises:
+            SandboxStartFailed: It could not be found out, because the machine lacks something at the moment.
+        """
         ...
 
     def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> Running:
-        """Start a program that can use what `access` has, within `limits`."""
+        """Start a program that can use what `access` has, within `limits`.
+
+        Raises:
+            SandboxStartFailed: The machine lacks something at the moment.
+        """
         ...
 
 
@@ -40,6 +48,7 @@ def choose_backend(name: BackendName = "auto") -> Backend:
 
     Raises:
         SandboxUnavailable: None of them can be used; the message says why for each.
+        SandboxStartFailed: The machine lacks something at the moment.
     """
     candidates = [backend for backend in BACKENDS if name in ("auto", backend.name)]
     for backend in candidates:

@@ -10,12 +10,14 @@ import os
 import shutil
 import stat
 import subprocess
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reyn.errors import SandboxStartFailed
 from reyn.sandbox.seccomp import compile_filter, is_supported
+from reyn.sandbox.shortages import find_shortage, is_shortage, start_failed
 from reyn.sandbox.system import FOLDERS, NOBODY, environment, limited, readable
 from reyn.sandbox.values import Access, Limits
 
@@ -37,7 +39,11 @@ class Bubblewrap:
 
     @cached_property
     def problem(self) -> str:
-        """Why it cannot be used on this machine; empty if it can. Found out by running a program."""
+        """Why it cannot be used on this machine; empty if it can. Found out by running a program.
+
+        Raises:
+            SandboxStartFailed: The machine lacks something at the moment, so the program could not run.
+        """
         if not is_supported():
             return f"there is no system-call filter for {os.uname().machine}"
         if self._path is None:
@@ -45,12 +51,18 @@ class Bubblewrap:
         from reyn.sandbox.supervision import supervise
 
         try:
-            outcome = supervise(self.start(("/bin/true",), Access(), Limits()), b"", Limits(seconds=_PROBE_SECONDS))
+            outcome = supervise(self._start(("/bin/true",), Access(), Limits()), b"", Limits(seconds=_PROBE_SECONDS))
         except OSError as error:
+            if find_shortage(error):
+                raise start_failed(self.name, error) from error
             return f"`{self._program}` cannot be started: {error.strerror}"
+        if outcome.status == "timeout":
+            raise SandboxStartFailed(f"{self.name} could not run a program within {_PROBE_SECONDS:g} seconds")
         if outcome.returncode == 0:
             return ""
         words = " ".join(outcome.stderr.decode("utf-8", "replace").split())[:200]
+        if is_shortage(words):
+            raise SandboxStartFailed(f"{self.name} could not start a process: {words}")
         return f"`{self._program}` does not work here: {words or f'exit code {outcome.returncode}'}"
 
     @cached_property
@@ -58,37 +70,53 @@ class Bubblewrap:
         return shutil.which(self._program)
 
     def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> _Wrapped:
-        """Start a program. The caller has checked that there is no `problem`."""
-        assert self._path is not None
-        filter_ = _descriptor(compile_filter(network=access.network, subprocesses=access.subprocesses))
-        arguments = [*_namespaces(access), *_mounts(access, limits), "--seccomp", str(filter_)]
-        # Other users can read the command line of a process, and the environment has credentials.
-        options = _descriptor(b"".join(os.fsencode(argument) + b"\0" for argument in arguments))
+        """Start a program. The caller has checked that there is no `problem`.
+
+        Raises:
+            SandboxStartFailed: The machine lacks something at the moment.
+        """
         try:
-            command = [self._path, "--args", str(options), "--", *limited(argv, limits)]
-            process = subprocess.Popen(  # noqa: S603 - the point of this module
-                command,
+            return self._start(argv, access, limits)
+        except OSError as error:
+            raise start_failed(self.name, error) from error
+
+    def _start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> _Wrapped:
+        assert self._path is not None
+        filter_ = compile_filter(network=access.network, subprocesses=access.subprocesses)
+        process = _popen(self._path, filter_, access, limits, argv)
+        return _Wrapped(process, counts_processes=access.subprocesses)
+
+
+def _popen(
+    program: str, filter_: bytes, access: Access, limits: Limits, argv: tuple[str, ...]
+) -> subprocess.Popen[bytes]:
+    with _readable(filter_) as number:
+        arguments = [*_namespaces(access), *_mounts(access, limits), "--seccomp", str(number)]
+        # Other users can read the command line of a process, and the environment has credentials.
+        with _readable(b"".join(os.fsencode(argument) + b"\0" for argument in arguments)) as options:
+            return subprocess.Popen(  # noqa: S603 - the point of this module
+                [program, "--args", str(options), "--", *limited(argv, limits)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 env={},
                 cwd="/",
-                pass_fds=(filter_, options),
+                pass_fds=(number, options),
                 start_new_session=True,
             )
-        finally:
-            os.close(filter_)
-            os.close(options)
-        return _Wrapped(process, counts_processes=access.subprocesses)
 
 
-def _descriptor(content: bytes) -> int:
-    """Return a descriptor from which a program can read some content."""
+@contextmanager
+def _readable(content: bytes) -> Iterator[int]:
+    """Open a descriptor from which a program can read some content."""
     descriptor = os.memfd_create("reyn")
-    os.write(descriptor, content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor
+    try:
+        os.write(descriptor, content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _namespaces(access: Access) -> Iterator[str]:

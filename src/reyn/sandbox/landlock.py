@@ -6,14 +6,17 @@ names and sizes of files outside the access can be seen, and changing metadata i
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
-import warnings
+import threading
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from reyn.errors import SandboxStartFailed
+from reyn.sandbox.shortages import find_shortage, is_shortage, missing_tasks, start_failed
 from reyn.sandbox.system import FOLDERS, NOBODY, environment, limited, readable
 from reyn.sandbox.values import Access, Limits
 
@@ -36,7 +39,11 @@ class Landlock:
 
     @cached_property
     def problem(self) -> str:
-        """Why it cannot be used on this machine; empty if it can. Found out by running a program."""
+        """Why it cannot be used on this machine; empty if it can. Found out by running a program.
+
+        Raises:
+            SandboxStartFailed: The machine lacks something at the moment, so the program could not run.
+        """
         try:
             from sandlock import landlock_abi_version, min_landlock_abi
         except (ImportError, OSError, RuntimeError):
@@ -47,44 +54,93 @@ class Landlock:
         from reyn.sandbox.supervision import supervise
 
         try:
-            outcome = supervise(self.start(("/bin/true",), Access(), Limits()), b"", Limits(seconds=_PROBE_SECONDS))
+            outcome = supervise(_start(("/bin/true",), Access(), Limits()), b"", Limits(seconds=_PROBE_SECONDS))
         except (OSError, RuntimeError, ValueError) as error:
+            if find_shortage(error):
+                raise start_failed(self.name, error) from error
             return f"`sandlock` does not work here: {error}"
+        if outcome.status == "timeout":
+            raise SandboxStartFailed(f"{self.name} could not run a program within {_PROBE_SECONDS:g} seconds")
         if outcome.returncode == 0:
             return ""
-        return f"`sandlock` does not work here: {outcome.stderr.decode('utf-8', 'replace')[:200]}"
+        words = outcome.stderr.decode("utf-8", "replace")[:200]
+        if is_shortage(words):
+            raise SandboxStartFailed(f"{self.name} could not start a process: {words}")
+        return f"`sandlock` does not work here: {words}"
 
     def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> _Confined:
-        """Start a program. The caller has checked that there is no `problem`."""
-        from sandlock import Sandbox, StdioMode
+        """Start a program. The caller has checked that there is no `problem`.
 
-        temporary = tempfile.mkdtemp(prefix="reyn-sandbox-")
-        user: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY} if os.geteuid() == 0 else {}
-        denied = [name for name in access.hidden if os.path.lexists(name)]
+        Raises:
+            SandboxStartFailed: The machine lacks something at the moment.
+        """
         try:
-            sandbox = Sandbox(
-                fs_readable=[*_existing(*FOLDERS, *_DEVICES), *readable(access), *access.read],
-                fs_writable=[temporary, *access.write, "/dev/null"],
-                fs_denied=denied,
-                net_allow=["tcp://*:*", "udp://*:*"] if access.network else [],
-                max_memory=limits.memory_bytes,
-                max_processes=limits.processes if access.subprocesses else 1,
-                max_open_files=256,
-                extra_deny_syscalls=_METADATA,
-                no_coredump=True,
-                clean_env=True,
-                env=environment(access, temporary),
-                cwd=access.cwd,
-                **user,
-            )
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it has no effect of its own for `gid`, which follows `uid`
-                piped = StdioMode.PIPED
-                process = sandbox.popen(limited(argv, limits), stdin=piped, stdout=piped, stderr=piped)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+            return _start(argv, access, limits)
+        except (OSError, RuntimeError) as error:
+            raise start_failed(self.name, error) from error
+
+
+class _OneStart:
+    """Lets one thread start a process at a time, so that no other start takes the tasks that it has found free."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        os.register_at_fork(after_in_child=self._renew)
+
+    def _renew(self) -> None:
+        self.lock = threading.Lock()  # a thread that the forked process does not have may hold the other one
+
+
+_one_start = _OneStart()
+
+
+def _start(argv: tuple[str, ...], access: Access, limits: Limits) -> _Confined:
+    _correct_fields()
+    with _one_start.lock:
+        if missing := missing_tasks():  # `sandlock` would abort this process, as it cannot start its thread
+            raise BlockingIOError(errno.EAGAIN, missing)
+        return _popen(argv, access, limits)
+
+
+def _popen(argv: tuple[str, ...], access: Access, limits: Limits) -> _Confined:
+    from sandlock import Sandbox, StdioMode
+
+    temporary = tempfile.mkdtemp(prefix="reyn-sandbox-")
+    user: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY} if os.geteuid() == 0 else {}
+    denied = [name for name in access.hidden if os.path.lexists(name)]
+    try:
+        sandbox = Sandbox(
+            fs_readable=[*_existing(*FOLDERS, *_DEVICES), *readable(access), *access.read],
+            fs_writable=[temporary, *access.write, "/dev/null"],
+            fs_denied=denied,
+            net_allow=["tcp://*:*", "udp://*:*"] if access.network else [],
+            max_memory=limits.memory_bytes,
+            max_processes=limits.processes if access.subprocesses else 1,
+            max_open_files=256,
+            extra_deny_syscalls=_METADATA,
+            no_coredump=True,
+            clean_env=True,
+            env=environment(access, temporary),
+            cwd=access.cwd,
+            **user,
+        )
+        piped = StdioMode.PIPED
+        process = sandbox.popen(limited(argv, limits), stdin=piped, stdout=piped, stderr=piped)
         return _Confined(process, temporary)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _correct_fields() -> None:
+    """Prevent a warning of `sandlock` 0.9, which passes `gid` on but warns that it does not.
+
+    `warnings.catch_warnings` is no alternative: filters belong to the whole program, and steps start in many threads.
+    """
+    with suppress(ImportError, AttributeError):  # another version
+        from sandlock._sdk import _NativePolicy
+
+        _NativePolicy._HANDLED_FIELDS.add("gid")  # noqa: SLF001 - there is no public way
 
 
 def _existing(*names: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import SandboxUnavailable
+from reyn.errors import SandboxStartFailed, SandboxUnavailable
 from reyn.sandbox import monty
 from reyn.sandbox.backends import choose_backend
 from reyn.sandbox.interpreter_choice import needs_cpython
@@ -91,6 +91,7 @@ def run_safe(
     Raises:
         PythonFailed: The step failed or exceeded a limit.
         SandboxUnavailable: It needs the process sandbox, and there is none.
+        SandboxStartFailed: The machine lacks something that the process sandbox needs.
     """
     choice = choose_sandbox(step.source, sandbox)
     note = choice.reason
@@ -109,6 +110,8 @@ def run_safe(
         first = None
     try:
         result = _run_cpython(step, limits, backend, stop, note)
+    except SandboxStartFailed:
+        raise  # without CPython's answer, neither a result nor a failure is known
     except SandboxUnavailable as error:
         if first is not None:
             raise first from error
@@ -178,7 +181,10 @@ def _result(outcome: Outcome, sandbox: str, limits: Limits, note: str) -> Python
         if outcome.truncated and len(outcome.stdout) >= limits.output_bytes:
             message = f"its result is larger than {limits.output_bytes} bytes"
         else:
-            message = f"it ended without a result (exit code {outcome.returncode}); it may have run out of memory"
+            # The sandbox itself reports here why it could not run the interpreter.
+            words = outcome.stderr.decode("utf-8", "replace").strip().partition("\n")[0][:200]
+            message = f"it ended without a result (exit code {outcome.returncode}); "
+            message += words or "it may have run out of memory"
         raise PythonFailed(message, sandbox, output) from None
     if answer.error:
         raise PythonFailed(answer.error, sandbox, output)

@@ -14,6 +14,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from reyn.errors import SandboxStartFailed
+
 if TYPE_CHECKING:
     from reyn.sandbox.backends import Backend
     from reyn.sandbox.supervision import Running
@@ -67,7 +69,7 @@ class Spares:
         while True:
             kind, backend, access, limits = orders.get()
             if orders.empty() and not self._has_spare():
-                with suppress(OSError, RuntimeError):
+                with suppress(OSError, RuntimeError, SandboxStartFailed):
                     process = backend.start(kind.argv, access, limits)
                     with self._lock:
                         self._spare = (kind, process)

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
+from reyn.errors import SandboxStartFailed
 from reyn.sandbox.values import Limits, Outcome
 
 if TYPE_CHECKING:
@@ -74,8 +75,20 @@ class Stop:
 
 
 def supervise(process: Running, stdin: bytes, limits: Limits, stop: Stop | None = None) -> Outcome:
-    """Wait until a process has ended, and end it if it exceeds a limit or `stop` is set."""
-    return _Supervision(process, stdin, limits, stop).run()
+    """Wait until a process has ended, and end it if it exceeds a limit or `stop` is set.
+
+    Raises:
+        SandboxStartFailed: This process cannot open the files that it needs; the process was ended.
+    """
+    try:
+        supervision = _Supervision(process, stdin, limits, stop)
+    except OSError as error:  # no descriptor is free
+        process.kill()
+        process.wait()
+        for descriptor in process.streams:
+            os.close(descriptor)
+        raise SandboxStartFailed(f"the process was ended: {(error.strerror or str(error)).lower()}") from error
+    return supervision.run()
 
 
 class _Supervision:
@@ -84,13 +97,17 @@ class _Supervision:
         self._stdin = memoryview(stdin)
         self._limits = limits
         self._deadline = time.monotonic() + limits.seconds
-        self._selector = selectors.DefaultSelector()
         self._output: dict[int, bytearray] = {}
         self._stop = stop
         self._truncated = False
         self._has_ended = False
-        self._pidfd = -1
         self._open = {*process.streams}
+        self._pidfd = os.pidfd_open(process.pid)
+        try:
+            self._selector = selectors.DefaultSelector()
+        except OSError:
+            os.close(self._pidfd)
+            raise
 
     def run(self) -> Outcome:
         stdin, stdout, stderr = self._process.streams
@@ -100,8 +117,7 @@ class _Supervision:
         finally:
             if not self._has_ended:
                 self._process.kill()
-            if self._pidfd >= 0:
-                os.close(self._pidfd)
+            os.close(self._pidfd)
         self._drain()
         returncode = self._process.wait()
         self._selector.close()
@@ -119,7 +135,6 @@ class _Supervision:
             self._selector.register(self._stop, selectors.EVENT_READ, "stop")
         os.set_blocking(stdin, False)
         self._selector.register(stdin, selectors.EVENT_WRITE, "input")
-        self._pidfd = os.pidfd_open(self._process.pid)
         self._selector.register(self._pidfd, selectors.EVENT_READ, "ended")
 
     def _watch(self) -> tuple[Literal["exited", "timeout", "killed"], str]:
@@ -178,12 +193,14 @@ class _Supervision:
 
     def _drain(self) -> None:
         """Read the rest of the output from the pipes."""
-        deadline = time.monotonic() + _DRAIN_SECONDS
-        while time.monotonic() < deadline:
-            open_streams = [key for key in self._selector.get_map().values() if key.data == "output"]
-            if not open_streams:
+        deadline, is_last = time.monotonic() + _DRAIN_SECONDS, False
+        # The last pass comes after the deadline and reads as much as a pipe holds: a process that was suspended
+        # meanwhile loses no output.
+        while not is_last:
+            is_last = time.monotonic() >= deadline
+            if not any(key.data == "output" for key in self._selector.get_map().values()):
                 return
-            ready = [key for key, _ in self._selector.select(0.05) if key.data == "output"]
+            ready = [key for key, _ in self._selector.select(0 if is_last else 0.05) if key.data == "output"]
             for key in ready:
                 self._read(key.fd)
 
@@ -212,7 +229,11 @@ async def in_thread(work: Callable[[Stop], T]) -> T:
         stop.close()
 
     thread = threading.Thread(target=run, name="reyn-sandbox", daemon=True)
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        stop.close()
+        raise SandboxStartFailed(f"no thread can be started to supervise a process: {error}") from error
     try:
         return await future
     except asyncio.CancelledError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from reyn.documents import DocumentError, check_keys, nearest, parse_front_matter, read_text
+from reyn.documents import DocumentError, check_keys, nearest_hint, parse_front_matter, read_text
 from reyn.errors import AgentNotFound, SkillInvalid
 from reyn.skills import codes
 from reyn.skills.names import find_path, is_valid_name, nfc
@@ -219,7 +219,7 @@ class Agents:
             if name == DEFAULT:
                 return Agent(DEFAULT), None
             raise AgentNotFound(
-                f"no agent `{name}`: no file `{AGENTS}/{name}.md`", hint=nearest(name, list(self)) or None
+                f"no agent `{name}`: no file `{AGENTS}/{name}.md`", hint=nearest_hint(name, list(self)) or None
             )
         label = f"{AGENTS}/{path.name}"
         try:

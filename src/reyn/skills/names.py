@@ -35,7 +35,7 @@ def is_valid_name(name: str) -> bool:
 
 def is_reserved_phase_name(name: str) -> bool:
     """Return whether a name is a choice of every phase, so that no phase can have it: `end` or `abort`."""
-    return name.lower() in (END, ABORT)
+    return unicodedata.normalize("NFKC", name).lower() in (END, ABORT)
 
 
 def is_valid_skill_node(node: str) -> bool:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import SkillNotFound
 from reyn.skills.names import find_path, nfc
 
@@ -64,7 +64,7 @@ class Library:
                     raise SkillNotFound(f"{place} is a link that points outside the project; it is not read", hint=hint)
                 return found
         folders = ", ".join(f"`reyn/{shelf}/{name}/`" for shelf in SHELVES)
-        guess = nearest(nfc(name), [known for known, _, _ in self])
+        guess = nearest_hint(nfc(name), [known for known, _, _ in self])
         raise SkillNotFound(
             f"no skill `{name}` in {folders} or the standard library",
             hint=guess or None,

@@ -155,6 +155,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     from prompt_toolkit.patch_stdout import patch_stdout
 
     from reyn.cli.chat.completing import ChatCompleter
+    from reyn.cli.chat.loading import SdkLoading
 
     bindings = KeyBindings()
 
@@ -166,7 +167,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     state.mkdir(mode=0o700, exist_ok=True)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(state / "chat_history")),
-        completer=ChatCompleter(runtime, COMMANDS),
+        completer=ChatCompleter(runtime, COMMANDS, conversation.agent.name),
         complete_while_typing=False,
         key_bindings=bindings,
         bottom_toolbar=lambda: status_text(conversation, runtime),
@@ -174,6 +175,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
+    loading = SdkLoading(lambda: runtime.preload_model(conversation.agent.model))
     with patch_stdout(raw=True):
         while True:
             try:
@@ -192,6 +194,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
                 if commands.execute(text):
                     return
                 continue
+            await loading.wait()
             try:
                 handler.handle(text)
             except ReynError as error:

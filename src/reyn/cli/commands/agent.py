@@ -21,6 +21,8 @@ description: What this agent is for
 ---
 You are {name}. Write here the agent's instructions: who it is and how it answers.
 """
+_BUILT_IN = "The built-in agent, which can run all skills; reyn/agents/default.md replaces it"
+"""What the default agent is for, if it has no file."""
 
 
 @click.group(cls=CommandGroup, epilog="Example: reyn agent new designer")
@@ -61,7 +63,8 @@ def list_agents(as_json: bool) -> None:
     rows = []
     for name in agents:
         try:
-            rows.append({"name": name, "description": agents.load(name).description, "error": ""})
+            description = agents.load(name).description if agents.path(name) is not None else _BUILT_IN
+            rows.append({"name": name, "description": description, "error": ""})
         except ReynError as error:
             rows.append({"name": name, "description": "", "error": error.message.partition("\n")[2] or error.message})
     if as_json:
@@ -92,7 +95,7 @@ def show(name: str, as_json: bool) -> None:
             return
         click.echo(f"agent     {clean(agent.name)}")
         fields = {
-            "about": agent.description,
+            "about": agent.description if runtime.agents.path(name) is not None else _BUILT_IN,
             "model": agent.model or agent.model_class or "project default",
             "skills": "all" if agent.skills is None else ", ".join(agent.skills) or "none",
             "may ask": ", ".join(line.partition(":")[0] for line in RouterHostAdapter(runtime, name).view().agents),

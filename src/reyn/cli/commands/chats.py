@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from reyn.cli.groups import CommandGroup
 from reyn.cli.output import clean, json_option, print_json, print_table, reyn_command, short, time_of
 from reyn.cli.people import user_name
 from reyn.cli.project import open_existing_project, open_project
@@ -30,7 +31,7 @@ _limit_option = click.option(
 )
 
 
-@click.group(invoke_without_command=True, epilog="Example: reyn chats search tea --json")
+@click.group(cls=CommandGroup, invoke_without_command=True, epilog="Example: reyn chats search tea --json")
 @_limit_option
 @json_option
 @click.pass_context

@@ -9,7 +9,7 @@ import click
 
 from reyn.cli.output import clean, json_option, print_json, time_of
 from reyn.cli.project import open_existing_project
-from reyn.documents import nearest
+from reyn.documents import nearest_hint
 from reyn.errors import RunNotFound
 from reyn.journal import registry
 
@@ -53,4 +53,6 @@ def _check_kinds(runtime: SyncRuntime, run: str, kinds: tuple[str, ...]) -> None
         known |= {event.kind for event in runtime.events(run)}
     for kind in kinds:
         if kind not in known:
-            raise click.BadParameter(f"no event kind `{kind}`. {nearest(kind, known)}".strip(), param_hint="--kind")
+            raise click.BadParameter(
+                f"no event kind `{kind}`. {nearest_hint(kind, known)}".strip(), param_hint="--kind"
+            )

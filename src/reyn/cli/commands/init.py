@@ -19,7 +19,7 @@ _INPUT = '{"name": "Ada", "occasion": "harvest dinner"}'
 @click.command(epilog="Example: reyn init my_project")
 @click.argument("folder", default=".")
 def command(folder: str) -> None:
-    """Create a project in FOLDER: a reyn.yaml and a skill `hello` with scripted answers."""
+    """Create a project in FOLDER: a reyn.yaml and a skill `hello` with scripted answers and a test case."""
     root = Path(folder)
     files = {
         path.relative_to(_PROJECT).as_posix(): path.read_text(encoding="utf-8")

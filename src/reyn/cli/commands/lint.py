@@ -6,12 +6,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
+from msgspec.structs import replace
 
+from reyn.cli.files import relative_path
 from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import configured_project, project_root, skill_name
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from reyn.errors import Finding
+    from reyn.skills import Library
 
 
 @click.command(epilog="Example: reyn lint hello --json")
@@ -23,7 +28,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
 
     Without an argument, every skill and every agent of the project is checked. SKILL is a name or a path. A file that
     cannot be parsed hides findings that depend on it. The exit code is 1 if there are errors; warnings do not count.
-    `reyn explain CODE` explains a finding.
+    Paths are relative to the current folder, or absolute outside of it. `reyn explain CODE` explains a finding.
     """
     from reyn.cli.hints import full_hint
     from reyn.config import PythonSettings
@@ -55,17 +60,29 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
             click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
             continue
         for file in files:
-            click.echo(clean(f"rewrote {folder.name}/{file}"), err=as_json)
+            click.echo(clean(f"rewrote {_path_of(file, folder, around)}"), err=as_json)
     # Models that need trust are configured, too.
     classes = None if project is None else {*project.config.models, *project.trust.ignored_models}
     known_skills = [name for name, _, _ in library]
     reports = [
         *(
-            _Report(f.name, f.name, lint_skill(f, around, vocabulary, python, classes if around is library else None))
+            _Report(
+                f.name,
+                [
+                    replace(finding, file=_path_of(finding.file, f, around))
+                    for finding in lint_skill(f, around, vocabulary, python, classes if around is library else None)
+                ],
+            )
             for f, around in libraries.items()
         ),
         *(
-            _Report(f"{PREFIX}{name}", "", lint_agent(agents, name, known_skills, vocabulary, classes))
+            _Report(
+                f"{PREFIX}{name}",
+                [
+                    replace(finding, file=relative_path(project_root() / finding.file))
+                    for finding in lint_agent(agents, name, known_skills, vocabulary, classes)
+                ],
+            )
             for name in names
         ),
     ]
@@ -81,11 +98,21 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
 
 
 class _Report(NamedTuple):
-    """The findings about a skill or an agent, and the folder that the files of the findings are relative to."""
+    """The findings about a skill or an agent."""
 
     name: str
-    folder: str
     findings: list[Finding]
+
+
+def _path_of(file: str, folder: Path, library: Library) -> str:
+    """Return the path of a file that a finding about a skill names: one of the skill, or a shared one."""
+    from reyn.skills.names import find_path
+
+    own = find_path(folder, file)
+    shared = [parent.parent for parent in library.shared if file.startswith(f"{parent.name}/")]
+    if own is None and shared:
+        return relative_path(find_path(shared[0], file) or shared[0] / file)
+    return relative_path(own or folder / file)
 
 
 def _print(report: _Report) -> None:
@@ -94,7 +121,7 @@ def _print(report: _Report) -> None:
     counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "OK"
     click.echo(f"{clean(report.name)}: {counts}")
     for finding in report.findings:
-        for line in f"{report.folder}{'/' if report.folder else ''}{finding}".split("\n"):
+        for line in str(finding).split("\n"):
             click.echo(clean(line))
 
 

@@ -15,7 +15,7 @@ from reyn.errors import OpUnknown
 @json_option
 def command(kind: str | None, as_json: bool) -> None:
     """List the available ops, or document KIND. Includes the ops of installed packages and the project's tools."""
-    from reyn.documents import nearest
+    from reyn.documents import nearest_hint
     from reyn.ops.docs import op_page
 
     table = project_ops()
@@ -33,7 +33,7 @@ def command(kind: str | None, as_json: bool) -> None:
         return
     spec_of_kind = vocabulary.op(kind)
     if spec_of_kind is None:
-        raise OpUnknown(f"no op kind `{kind}`", hint=nearest(kind, vocabulary.op_kinds) or None)
+        raise OpUnknown(f"no op kind `{kind}`", hint=nearest_hint(kind, vocabulary.op_kinds) or None)
     if as_json:
         print_json(spec_of_kind)
         return

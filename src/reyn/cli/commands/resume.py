@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from reyn.cli.execution import execute, execution_options
+from reyn.cli.output import reyn_command
 from reyn.cli.project import model_name
 from reyn.config import Limits
 from reyn.config.budgets import NANO
 from reyn.errors import LimitUnknown, ReynError
+from reyn.journal import ENDED
+
+if TYPE_CHECKING:
+    from reyn.cli.progress import Progress
+    from reyn.runtime import RunResult, SyncRuntime
 
 _AMOUNT = re.compile(r"[0-9]{1,7}(\.[0-9]{1,9})?")
 _LIMITS = ", ".join(field.name for field in msgspec.structs.fields(Limits))
@@ -45,7 +52,8 @@ def command(
 ) -> int:
     """Continue RUN from its last durable event. RUN is an id or a unique prefix.
 
-    The run keeps its own copy of the skill and its own settings, so editing files does not change it.
+    The run keeps its own copy of the skill and its own settings, so editing files does not change it. A run that has
+    ended is not executed: its result is printed again.
     """
     if is_all:
         if run is not None or retry or raised or model or upgrade:
@@ -54,8 +62,10 @@ def command(
     if run is None:
         raise click.UsageError("missing argument RUN; --all continues every run that was interrupted")
     limits = dict(_parse_limit(argument) for argument in raised)
-    return execute(
-        lambda runtime, progress: runtime.resume(
+
+    def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
+        row = runtime.find(run)
+        result = runtime.resume(
             run,
             retry=retry,
             raise_limits=limits,
@@ -63,11 +73,18 @@ def command(
             upgrade=upgrade,
             listener=progress,
             on_delta=progress.on_delta,
-        ),
-        as_json=as_json,
-        no_input=no_input,
-        stream=stream,
-    )
+        )
+        if row.status in ENDED:
+            show, fork, rerun = (reyn_command(verb, row.run_id) for verb in ("show", "fork", "rerun"))
+            status = runtime.display_status(row)
+            progress.pause()
+            click.echo(f"run {row.run_id} has ended ({status}); nothing was executed. Its result:", err=True)
+            click.echo(f"  {show} shows its events", err=True)
+            click.echo(f"  {fork} continues from one of them in a new run", err=True)
+            click.echo(f"  {rerun} starts a new run with the same input", err=True)
+        return result
+
+    return execute(work, as_json=as_json, no_input=no_input, stream=stream)
 
 
 def _resume_all(*, as_json: bool) -> int:

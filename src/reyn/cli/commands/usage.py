@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +9,7 @@ import click
 from msgspec.structs import replace
 
 from reyn.cli.ages import Age
-from reyn.cli.output import budget_text, clean, json_option, print_json, print_table, reyn_command
+from reyn.cli.output import budget_text, clean, is_terminal, json_option, print_json, print_table, reyn_command
 from reyn.cli.project import open_existing_project
 from reyn.cli.usage_plot import cost_text, to_svg, to_text
 from reyn.config.budgets import amount_text, money_text
@@ -70,17 +69,22 @@ def command(by: str, since: int | None, form: str, limit: int | None, as_json: b
             else "no usage recorded since then"
         )
     elif form == "plot":
-        click.echo(to_text(report, get_terminal_size().columns if sys.stdout.isatty() else None), nl=False)
+        click.echo(to_text(report, _columns()), nl=False)
     else:
         rows = [_cells(row) for row in report.rows]
         rows += [_cells(report.total)] if len(rows) > 1 or hidden else []
-        print_table((by.upper(), "CALLS", "INPUT", "CACHED", "OUTPUT", "COST"), rows)
+        print_table((by.upper(), "CALLS", "INPUT", "CACHED", "OUTPUT", "COST"), rows, _columns())
         if report.total.assumed:
             calls = "call" if report.total.assumed == 1 else "calls"
             click.echo(f"{report.total.assumed:,} {calls} without a reported usage, charged in full")
     for status in report.budgets:
         click.echo(f"today: {budget_text(status)}")
     _print_reserved(report.reserved)
+
+
+def _columns() -> int | None:
+    """Return the width of the terminal; `None` if the output is not one."""
+    return get_terminal_size().columns if is_terminal() else None
 
 
 def _cells(row: UsageRow) -> tuple[str, ...]:

@@ -52,11 +52,14 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """A piece of a message: a blob, a short text, an image, or the first `results` op results, one per line.
 
     `digest` covers the hashes of these results. `plain` is true if the blob is an artifact that appears in words
-    instead of JSON. `reply` is true if it is a recorded answer with native tool calls, of which the text appears.
+    instead of JSON. `order` is the author's order of its fields: a JSON object with the name of each field and the
+    order of the fields in it, or null. Without it, the fields are sorted. `reply` is true if the blob is a recorded
+    answer with native tool calls, of which the text appears.
     """
 
     blob: ContentName | None = None
     plain: bool = False
+    order: ContentName | None = None
     reply: bool = False
     text: str = ""
     results: Count = 0

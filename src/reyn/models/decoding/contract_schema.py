@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.jsonschema.flattening import flatten
-from reyn.models.decoding.narrowing import SMALL_TEXT_LENGTH, DecodingLimits, restrict, steps
+from reyn.models.decoding.narrowing import MAX_INTEGER, SMALL_NUMBER, SMALL_TEXT_LENGTH, DecodingLimits, restrict, steps
 
 if TYPE_CHECKING:
     from reyn.models.protocol import OpChoice
@@ -31,6 +31,7 @@ def decoding_schema(
     *,
     is_small: bool = False,
     is_one_object: bool = False,
+    bounds_numbers: bool = False,
     asks_confidence: bool = True,
     reason_begins: str = "",
     choice: str | None = None,
@@ -42,6 +43,7 @@ def decoding_schema(
         contract: The contract of an answer.
         is_small: Restrict the schema further, for a small model.
         is_one_object: Avoid `anyOf` at the root, which some providers reject.
+        bounds_numbers: Bound numbers whose schema has no bounds: a decoder could write digits without end.
         reason_begins: Words with which the reason has to begin.
         choice: The only choice that a short answer may make.
         op: The only op that a short answer may have, if the choice stands for an op.
@@ -53,7 +55,10 @@ def decoding_schema(
         made = {"const": choice}
         contract = {"anyOf": [one for one in contract["anyOf"] if one["properties"].get("choice") == made]}
     length = DecodingLimits().reason_length if choice is None else DECIDED_REASON_LENGTH
-    return _convert(msgspec.json.encode(contract), is_small, is_one_object, asks_confidence, reason_begins, length)
+    max_number = SMALL_NUMBER if is_small else MAX_INTEGER if bounds_numbers else None
+    limits = DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits()
+    limits = limits._replace(reason_begins=reason_begins, reason_length=length, max_number=max_number)
+    return _convert(msgspec.json.encode(contract), limits, is_one_object, asks_confidence)
 
 
 def _one_op(branch: dict[str, Any], op: OpChoice) -> dict[str, Any]:
@@ -71,13 +76,8 @@ def _one_op(branch: dict[str, Any], op: OpChoice) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=64)
-def _convert(
-    contract: bytes, is_small: bool, is_one_object: bool, asks_confidence: bool, reason_begins: str, reason_length: int
-) -> dict[str, Any]:
-    limits = DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits()
-    schema = _branches(
-        msgspec.json.decode(contract), limits._replace(reason_begins=reason_begins, reason_length=reason_length)
-    )
+def _convert(contract: bytes, limits: DecodingLimits, is_one_object: bool, asks_confidence: bool) -> dict[str, Any]:
+    schema = _branches(msgspec.json.decode(contract), limits)
     if not asks_confidence:
         for branch in schema.get("anyOf", ()):
             branch["properties"].pop("confidence", None)

@@ -28,6 +28,10 @@ MAX_REPETITIONS = 2_000
 """Maximum repetition count that llama.cpp accepts."""
 MAX_INTEGER = 10**15
 """Maximum bound of an integer: llama.cpp expands bounds digit by digit."""
+SMALL_NUMBER = 10**9
+"""A small model that may write any number sometimes repeats a digit until its answer is cut off."""
+SMALL_FRACTION = 0.0001
+"""The precision of numbers for small models, so that they cannot repeat digits after the point either."""
 _PLAIN = r'[^"\\\x00-\x1F]'
 """Excludes escapes, with which small models fill their texts."""
 _SINGLE_CLASS = re.compile(r"\^(\[[^\]]+\])(?:\{(\d+)(?:,(\d+))?\})?\$")
@@ -52,6 +56,7 @@ class DecodingLimits(NamedTuple):
         reason_begins: Words with which the reason of an answer has to begin.
         reason_length: Maximum length of what follows these words.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
+        max_number: Maximum absolute value of numbers without a limit of their own; `None` if there is none.
     """
 
     text_length: int = MAX_TEXT_LENGTH
@@ -59,6 +64,7 @@ class DecodingLimits(NamedTuple):
     is_op: bool = False
     reason_begins: str = ""
     reason_length: int = 50
+    max_number: int | None = None
 
 
 def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:
@@ -227,12 +233,20 @@ def _number(schema: dict[str, Any], limits: DecodingLimits) -> dict[str, Any]:
     values = _enumerate(schema, max(lows), min(highs), limits) if lows and highs else []
     if values:
         return {"enum": values}
+    is_integer = schema["type"] == "integer" or (limits.is_small and bool(lows or highs))
     bounded: dict[str, Any] = {"type": schema["type"]}
+    if limits.is_small and not is_integer:
+        bounded["multipleOf"] = SMALL_FRACTION
+    if limits.max_number is not None:
+        far = limits.max_number
+        least = min([-far, *(high - far for high in highs if high <= -far)])
+        most = max([far, *(low + far for low in lows if low >= far)])
+        lows, highs = lows or [least], highs or [most]
     if lows:
         bounded["minimum"] = max(lows)
     if highs:
         bounded["maximum"] = min(highs)
-    if schema["type"] == "number" and not (limits.is_small and len(bounded) > 1):
+    if not is_integer:
         return bounded
     return _integer_bounds(bounded | {"type": "integer"}, schema)  # llama.cpp ignores the bounds of numbers
 

@@ -1,10 +1,10 @@
-"""Make up an example for a JSON Schema: the example of a tool that the model sees."""
+"""Make up an example for a JSON Schema: a tool call for the model, or a reply to a question."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from reyn.jsonschema import compile_schema
+from reyn.jsonschema.validation import compile_schema
 
 _MAX_DEPTH = 12
 
