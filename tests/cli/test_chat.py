@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
+from reyn.chat import OpFinished
+from reyn.cli.chat.printing import describe
 from reyn.models.listing import ModelStatus
 from reyn.testing import ScriptedModel
 from tests.building import plan, planned, summed_up
 from tests.chat.support import bye, ending_chat, recorded_replies, reply, run_skill, skills, start_skill
 from tests.cli.support import Terminal, write_answers
 from tests.models.fake_server import FakeServer, Request, good
-from tests.support import act, finish, question
+from tests.support import act, finish, question, write_skill
 
 
 @pytest.fixture
@@ -423,6 +425,19 @@ def test_the_end_of_the_input_leaves_a_question_open(here: Path, chat, reyn):
     (here / "reyn/agents/asker.md").write_text("---\ntype: agent\nname: asker\nallowed_ops: [ask_user]\n---\nAsk.\n")
     assert chat("hi\n", "asker", "--run-id", "c").code == 0
     assert chat("plain\n", "--run-id", "c").out == "Done.\n"
+
+
+def test_an_error_of_several_lines_is_printed_in_one(here: Path, reyn):
+    error = {"error": "the plan has errors:\n1) no entry\n2) no graph"}
+    line = describe(OpFinished("1.1.1", "skill_draft", "error", error))
+    assert line == "  ! skill_draft: error: the plan has errors: 1) no entry 2) no graph"
+    write_skill(here, "broken", {"a": ["b", "end"]})
+    write_skill(here, "checking", {"work": ["end"]}, ops={"work": "lint"})
+    check = {"kind": "lint", "skill_path": "reyn/project/broken", "on_fail": "abort"}
+    write_answers(here, act(check), finish())
+    reyn("run", "checking", '{"text": "x"}', "--run-id", "r")
+    [shown] = [line for line in reyn("show", "r").out.splitlines() if "lint reyn" in line]
+    assert "the skill has errors: 1) " in shown
 
 
 # -- agents and memories ------------------------------------------------------------------------------

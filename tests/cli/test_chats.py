@@ -68,6 +68,7 @@ def test_conversations_are_listed_latest_first(here: Path, tea: str, chat, reyn)
         "messages": 2,
         "title": "",
         "first_message": "What do I drink?",
+        "first_message_chars": 16,
         "fork_of": "",
     }
     assert "What do I drink?" in reyn("chats").out
@@ -197,3 +198,10 @@ def test_the_conversation_with_another_agent_is_not_deleted_alone(here: Path, ch
     assert (refused.code, "is a part of run `shop`" in refused.err) == (2, True)
     assert reyn("verify", "shop").code == 0
     assert reyn("chats", "delete", "shop", "--yes").out == "deleted shop\ndeleted shop.1.1.1\n"
+
+
+def test_a_long_first_message_is_truncated_in_json(here: Path, chat, reyn):
+    write_answers(here, reply("Long."))
+    chat(f"{'x' * 5000}\n", "--run-id", "long")
+    [found] = reyn("chats", "--json").json
+    assert (found["first_message"], found["first_message_chars"]) == ("x" * 500, 5000)

@@ -352,3 +352,44 @@ def test_a_tokenizer_counts_text_without_tokens_of_the_chat_template(
     )
     assert asyncio.run(model.with_tokenizer(lambda count: count("a <|im_end|>"))) == 2
     assert seen == [("/tokenize", {"content": "a <\u200b|im_end|>"})]
+
+
+# -- replies in conversations -------------------------------------------------------------------------
+
+SPOKEN = ChoicePrompt((), "", (), "and now?", is_conversation=True, system="Reply in text.", field="text")
+TALK = msgspec.structs.replace(
+    SHORT,
+    messages=(
+        Message("system", "be brief"),
+        Message("user", "hello"),
+        Message("assistant", '{"reason": "r", "choice": "go", "data": {"text": "Hi, Ada."}}'),
+        Message("assistant", '{"ops": [{"kind": "run_skill"}]}'),
+        Message("user", "and now?"),
+    ),
+    candidates=CANDIDATES[1:],
+    choice_prompt=SPOKEN,
+    contract=branch("go"),
+)
+
+
+@pytest.mark.parametrize(
+    ("generated", "finish_reason", "text"),
+    [
+        (' Tea, said "Ada".\n', "stop", 'Tea, said "Ada".'),
+        ("Tea is ready. It is in the", "length", "Tea is ready. …"),
+        ("Tea and", "length", "Tea and …"),
+        ("  ", "stop", "…"),
+    ],
+)
+def test_a_small_model_replies_in_plain_text(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, generated: str, finish_reason: str, text: str
+):
+    engine = load(model, monkeypatch, {"choices": [{"delta": {"content": generated}, "finish_reason": finish_reason}]})
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    found = asyncio.run(model.complete(TALK))
+    assert json.loads(found.text) == {"reason": "a reply", "choice": "go", "data": {"text": text}}
+    assert (found.is_truncated, found.chose_first) == (False, True)
+    [sent] = engine.requests
+    assert "grammar" not in sent
+    # Earlier answers are shown as text; those that called ops are left out.
+    assert [message["content"] for message in sent["messages"]] == ["Reply in text.", "hello", "Hi, Ada.", "and now?"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reyn import LATER
+from reyn import LATER, OSRuntime
 from reyn.journal import MemoryJournal
 from reyn.ops import Call, standard_ops
 from reyn.ops.op import DerivableChanges
+from reyn.runtime.trials import Trials
+from reyn.testing import ScriptedModel
 from reyn.workspace import Change
 from tests.building import branching, case, phase, plan
 from tests.kernel.support import Project
@@ -232,3 +236,33 @@ def test_a_link_in_the_place_of_the_draft_is_refused(tmp_path: Path, op: dict):
     [result] = results(tmp_path, op, people=Approving())
     assert "is a link" in result["error"]
     assert not (tmp_path / "sorter").exists()
+
+
+def test_the_event_loop_goes_on_while_an_installation_tries_the_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_skill(tmp_path, "maker", {"a": ["end"]}, ops={"a": KINDS}, skill_keys=REQUEST)
+    begun, released, went_on = threading.Event(), threading.Event(), []
+    original = Trials._run
+
+    def held(self: Trials, folder: Path):
+        begun.set()
+        went_on.append(released.wait(30))  # only the event loop releases it
+        return original(self, folder)
+
+    monkeypatch.setattr(Trials, "_run", held)
+
+    async def release() -> None:
+        while not begun.is_set():  # noqa: ASYNC110 - a thread sets it
+            await asyncio.sleep(0.001)
+        released.set()
+
+    async def install() -> None:
+        people, model = Approving(), ScriptedModel([act(DRAFT, {"kind": "skill_install"}), finish()])
+        async with OSRuntime.open(tmp_path, model=model, journal=MemoryJournal(), people=people) as rt:
+            result, _ = await asyncio.gather(rt.run("maker", {"text": "x"}), release())
+            assert result.ok, result.reason
+            assert "2 of 2 cases passed" in people.asked[0]
+            await rt.replay(result.run_id)
+
+    asyncio.run(install())
+    assert went_on == [True]
+    assert (tmp_path / "reyn/local/sorter/skill.md").exists()

@@ -9,6 +9,7 @@ import msgspec
 
 from reyn.cli.output import duration, limit_text, short
 from reyn.config.budgets import amount_text, money_text
+from reyn.context.words import one_line
 from reyn.errors import JournalError
 from reyn.journal import decode, kinds
 
@@ -281,7 +282,7 @@ class Timeline:
         content = self._read(result) if status != "ok" or not name else {}
         fields = content if isinstance(content, dict) else {}
         name = name or " ".join(str(fields[key]) for key in ("kind", "op", "path", "skill") if key in fields)
-        error = f": {fields['error']}" if status != "ok" and fields.get("error") else ""
+        error = f": {one_line(str(fields['error']))}" if status != "ok" and fields.get("error") else ""
         return _Line(2, "op", f"{name} · {status}{error}", {"op": name, "status": status})
 
     def _subject(self, started: kinds.OpStarted) -> str:

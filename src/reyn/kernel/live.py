@@ -147,6 +147,9 @@ class LiveWorld:
                 return await self._unless_cancelled(self._hooks.perform(effect, tape), tape)
             case FitTokens(key, counter, model, work):
                 return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
+            case PlanOp() if self._ops.is_preparable(effect):
+                await self.flush(tape)
+                return await self._unless_cancelled(self._ops.prepare_and_plan(effect, tape), tape)
             case PlanOp():
                 if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
                     await self.flush(tape)

@@ -20,7 +20,7 @@ from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
-from reyn.ops.execution import apply_changes, overview_of, perform_op, plan_op
+from reyn.ops.execution import apply_changes, is_preparable, overview_of, perform_op, plan_op, prepare_op
 from reyn.ops.op import Attachments, HasOverview, no_credentials
 from reyn.ops.preview import preview
 from reyn.permissions import Gate, Policy, recorded_requests
@@ -157,7 +157,18 @@ class OpPerformer:
         op = self._ops.get(str(effect.args["kind"]))
         return self.is_foreign(effect) or (op is not None and op.spec.takes_time)
 
+    def is_preparable(self, effect: PlanOp) -> bool:
+        """Return whether the plan of an op needs a result that may take long."""
+        op = self._ops.get(str(effect.args["kind"]))
+        return op is not None and is_preparable(type(op)) and not self.is_foreign(effect)
+
     # -- planning -------------------------------------------------------------------------------------
+
+    async def prepare_and_plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
+        """Compute what the plan needs off the event loop, then plan the op."""
+        op: Any = self._ops.get(str(effect.args["kind"]))
+        await prepare_op(op, _call(effect, tape), self._env(tape))
+        return self.plan(effect, tape)
 
     def plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
         """Check permissions and plan the op, including the before-images of the files that it changes."""

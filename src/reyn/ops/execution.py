@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from msgspec.structs import replace
 from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.op import Call, Env, HasOverview, Op, Overview, Plan, Query, Result, Targeted
+from reyn.ops.op import Call, Env, HasOverview, Op, Overview, Plan, Preparable, Query, Result, Targeted
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
@@ -84,6 +85,20 @@ def _decide(op: Op | Query, call: Call, env: Env, permissions: Iterable[str]) ->
 def _is_targeted(op: type) -> bool:
     """Return whether ops of a class are `Targeted`. Asking the protocol for every op costs as much as the gate."""
     return issubclass(op, Targeted)
+
+
+@cache
+def is_preparable(op: type) -> bool:
+    """Return whether ops of a class are `Preparable`."""
+    return issubclass(op, Preparable)
+
+
+async def prepare_op(op: Preparable, call: Call, env: Env) -> None:
+    """Compute in a thread what the plan of an op needs, so that other runs go on meanwhile."""
+    with suppress(Exception):  # the plan meets the same error, and reports it
+        work = op.preparation(call, env)
+        if work is not None:
+            await asyncio.to_thread(work)
 
 
 async def perform_op(

@@ -348,6 +348,15 @@ class Targeted(Protocol):
 
 
 @runtime_checkable
+class Preparable(Protocol):
+    """A built-in op whose plan needs a result that may take long. It is computed in a thread, before `plan`."""
+
+    def preparation(self, call: Call, env: Env) -> Callable[[], object] | None:
+        """Return the work for the thread; `None` if there is none. `plan` finds its result in a cache."""
+        ...
+
+
+@runtime_checkable
 class DerivableChanges(Protocol):
     """An op whose changes of files follow from its arguments and the files before, so that a replay can check them."""
 

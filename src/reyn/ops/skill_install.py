@@ -5,6 +5,7 @@ A person approves it: they see lint, the graph, the results of the cases, and a 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +14,7 @@ from reyn.errors import ReynError, SkillNotFound
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Complete
-from reyn.ops.skill_folder import Changes, Draft, folder_at, outside_error, read_draft
+from reyn.ops.skill_folder import Changes, Draft, draft_folder, folder_at, outside_error, read_draft
 from reyn.ops.skill_lint import numbered
 from reyn.permissions import Denied
 from reyn.skills.drafts import MAX_FILES
@@ -60,6 +61,15 @@ class SkillInstallOp:
 
     def set_up(self, setup: OpSetup) -> SkillInstallOp:
         return SkillInstallOp(setup)
+
+    def preparation(self, call: Call, env: Env) -> Callable[[], object] | None:
+        """Try the cases of the draft: an approval shows the result, which may take half a minute."""
+        folder = draft_folder(env)
+        if self._setup is None or folder is None:
+            return None
+        if any(finding.severity == "error" for finding in self._setup.lint(folder)):
+            return None
+        return partial(self._setup.try_cases, folder)
 
     def plan(self, call: Call, env: Env) -> Complete | Denied:
         if self._setup is None:

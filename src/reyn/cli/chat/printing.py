@@ -23,6 +23,7 @@ from reyn.chat import (
 )
 from reyn.cli.output import clean, print_json, short
 from reyn.cli.people import question_lines
+from reyn.context.words import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -122,11 +123,11 @@ def describe(item: ChatItem) -> str:
         case OpRequested(kind=kind, arguments=arguments):
             return f"  · {clean(kind)} {short(msgspec.json.encode(arguments).decode(), 100)}"
         case OpFinished(kind=kind, status=status, result=result) if status != "ok":
-            return f"  ! {clean(kind)}: {status}: {short(str(result.get('error', '')), 200)}"
+            return f"  ! {clean(kind)}: {status}: {short(one_line(str(result.get('error', ''))), 200)}"
         case RunStarted(run=run, skill=skill, background=background):
             return f"  ▸ {clean(skill)} {'runs in the background as' if background else 'runs as'} {clean(run)}"
         case RunReported(run=run, status=status, reason=reason):
-            return f"  ▪ {clean(run)} {status}{f': {short(reason, 200)}' if reason else ''}"
+            return f"  ▪ {clean(run)} {status}{f': {short(one_line(reason), 200)}' if reason else ''}"
         case QuestionAsked(question=wait):
             first, *others = question_lines(wait)
             lines = [f"  ? {first}", *(f"    {line}" for line in others)]
@@ -135,15 +136,15 @@ def describe(item: ChatItem) -> str:
         case Redirected():
             return _describe_redirected(item)
         case Restarted(reason=reason):
-            return f"  ! asking again: {short(reason, 200)}"
+            return f"  ! asking again: {short(one_line(reason), 200)}"
         case Stopped(status=status, reason=reason, hint=hint) if status != "finished":
-            return f"  ! {status}: {short(reason)}" + (f"\n  fix: {short(hint)}" if hint else "")
+            return f"  ! {status}: {short(one_line(reason))}" + (f"\n  fix: {short(one_line(hint))}" if hint else "")
     return ""
 
 
 def _describe_redirected(item: Redirected) -> str:
     later = ", which answers when this turn is over" if item.is_delayed else ""
-    line = f"  → sent to the agent{later}: {short(item.reason, 200)}"
+    line = f"  → sent to the agent{later}: {short(one_line(item.reason), 200)}"
     if not item.is_open:
         return line
-    return f"{line}\n    still open: {short(item.question.message, 100)} (/reply TEXT replies with TEXT)"
+    return f"{line}\n    still open: {short(one_line(item.question.message), 100)} (/reply TEXT replies with TEXT)"

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _HEADER = ("CONVERSATION", "UPDATED", "AGENT", "STATUS", "MESSAGES", "TITLE")
 _EXCERPT = 60
+_MAX_FIRST = 500
+"""The characters of the first message in `--json`; `reyn chats show` has all of it."""
 _limit_option = click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum number to list."
 )
@@ -48,7 +50,10 @@ def command(context: click.Context, limit: int, as_json: bool) -> None:
 @_limit_option
 @json_option
 def list_(limit: int, as_json: bool) -> None:
-    """List conversations, the latest first."""
+    """List conversations, the latest first.
+
+    --json has the first 500 characters of each first message, and its length.
+    """
     _list(limit, as_json=as_json)
 
 
@@ -213,7 +218,8 @@ def _entry(runtime: SyncRuntime, row: RunRow) -> dict[str, Any]:
         "updated": row.updated,
         "messages": overview.messages,
         "title": overview.title,
-        "first_message": overview.first,
+        "first_message": overview.first[:_MAX_FIRST],
+        "first_message_chars": len(overview.first),
         "fork_of": row.fork_of,
     }
 
