@@ -65,7 +65,9 @@ def _is_plain(value: Any, depth: int) -> bool:
         return _is_encodable(value)
     if kind is dict and depth < MAX_DEPTH:
         for key, item in value.items():
-            if type(key) is not str or not _is_encodable(key) or not _is_plain(item, depth + 1):
+            if type(key) is not str or not _is_encodable(key):
+                return False
+            if not (_is_encodable(item) if type(item) is str else _is_plain(item, depth + 1)):
                 return False
         return True
     if kind is list and depth < MAX_DEPTH:

@@ -253,8 +253,7 @@ def check_result(call: Call, result: Any, op: Op | None = None) -> Result:
     """
     if not isinstance(result, dict):
         return call.error(f"the op returned a {type(result).__name__} instead of a result")
-    envelope = call.ok()
-    if any(result.get(name) != envelope[name] for name in envelope if name != "status"):
+    if result.get("kind") != call.kind or (call.op is not None and result.get("op") != call.op):
         return call.error("the op returned a result of another kind")
     if not isinstance(result.get("status"), str) or result["status"] not in STATUSES:
         return call.error(f"the op returned the unknown status {str(result.get('status'))[:40]!r}")

@@ -175,9 +175,13 @@ class _Application:
         location, change = self.location, self.change
         folders = location.parts[:-1]
         is_new = change.before is None and change.after is not None
-        if is_new and location.zone == "workspace":
+        try:
+            handle, missing = open_existing(location.zone, folders, self.guard)
+        except FileNotFoundError:
+            if not is_new or location.zone != "workspace":
+                raise
             _make_workspace(self.guard.roots)
-        handle, missing = open_existing(location.zone, folders, self.guard)
+            handle, missing = open_existing(location.zone, folders, self.guard)
         if not missing and not change.made:
             return handle
         if missing and not is_new:
@@ -255,8 +259,6 @@ def _make_folder(above: int, name: str) -> None:
 
 
 def _make_workspace(roots: Roots) -> None:
-    if os.path.isdir(roots.workspace_text):  # noqa: PTH112 - every write to a workspace comes here
-        return
     roots.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     roots.workspace.mkdir(parents=True, exist_ok=True)
     for folder in (roots.workspace.parent, roots.workspace.parent.parent):
