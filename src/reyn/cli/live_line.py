@@ -42,7 +42,7 @@ class LiveLine:
         if activity != self._activity:
             self._activity, self._activity_started = activity, time.monotonic()
         self._detail = detail
-        self._live.start()
+        self._live.start(refresh=True)
 
     def print(self, line: str) -> None:
         """Print a permanent line above the live line."""

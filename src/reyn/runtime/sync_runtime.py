@@ -424,6 +424,9 @@ class SyncRuntime:
     def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
         return self.runtime.accepted_mcp_tools(server)
 
+    def preload_model(self, name: str | None = None) -> None:
+        self.runtime.preload_model(name)
+
     def explain_permissions(self, skill: str) -> PermissionReport:
         return self.runtime.explain_permissions(skill)
 
