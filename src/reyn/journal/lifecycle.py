@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from reyn.journal import kinds
 from reyn.journal.registry import Status
+from reyn.journal.registry import kinds as registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,12 +52,13 @@ L = TypeVar("L", bound=Lifecycle)
 def advance(life: L, body: Body) -> L:
     """Return the lifecycle after one more event. Every event is valid in every state."""
     rule = _RULES.get(type(body))
-    if rule is not None:
-        after: L = rule(life, body)
-        return after
-    if body.enters is None or life.status in ENDED:
-        return life
-    return replace(life, status=body.enters, reason=body.reason)  # type: ignore[attr-defined]  # every other kind that enters a status has a reason
+    after: L = life if rule is None else rule(life, body)
+    return after
+
+
+def _enter(life: L, body: Any) -> L:
+    """Enter the status of an event kind; every kind without a rule of its own has a reason."""
+    return life if life.status in ENDED else replace(life, status=body.enters, reason=body.reason)
 
 
 def _start(life: L, _: kinds.RunStarted) -> L:
@@ -178,3 +180,4 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.NestedRunEnded: _add_charge,
     kinds.AgentReplied: _add_charge,
 }
+_RULES |= {cls: _enter for cls in registered().values() if cls.enters is not None and cls not in _RULES}
