@@ -197,7 +197,7 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     assert [[message["content"] for message in request["messages"]] for request in naming] == [
         ["be brief; in one word?", text, 'One word: "'] for text in (*CHOICE.topic_texts, "hello")
     ]
-    assert choosing["grammar"] == 'root ::= ("end" | "go" | "abort") "\\"}"'
+    assert choosing["grammar"] == 'root ::= ("end" | "go") "\\"}"'
     assert (choosing["temperature"], choosing["max_tokens"]) == (0, 1)
     assert '"go"' in writing["grammar"]
     assert '"end"' not in writing["grammar"]
@@ -266,15 +266,40 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
     assert engine.requests[-1]["messages"][-1]["content"] == '{"reason": "This is about'
 
 
-def test_a_model_can_choose_to_abort_in_the_first_step(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
-    chosen = answer(piece("abort", end=0.1, go=0.1, abort=0.2), piece('"}'))
-    engine = load(model, monkeypatch, chosen, *TOPICS, answer(piece(' r.", "choice": "abort", "data": {}}')))
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, two_step: Any, *chunks: Any) -> tuple[LocalModel, Engine]:
+    """Return a model with enough parameters to abort, and the engine with these answers."""
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    settings = ModelSettings("local:m.gguf", two_step=two_step)
+    model = LocalModel.locate("far", "m.gguf", settings, tmp_path)
+    engine = load(model, monkeypatch, *chunks)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    local._engine(model.path, settings).parameters = 1_500_000_000
+    return model, engine
+
+
+def test_a_large_model_can_choose_to_abort_in_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    chosen = answer(piece("abort", end=0.1, go=0.1, abort=0.2), piece('"}'))
+    aborted = answer(piece(' r.", "choice": "abort", "data": {}}'))
+    model, engine = large(tmp_path, monkeypatch, "always", chosen, *TOPICS, aborted)
     reply = asyncio.run(model.complete(TWO_STEP))
     assert json.loads(reply.text)["choice"] == "abort"
     assert reply.choice_probability == pytest.approx(0.5)
     assert '"abort' in engine.requests[-1]["grammar"]
     assert '"go' not in engine.requests[-1]["grammar"]
+
+
+def test_a_model_with_few_parameters_is_not_offered_to_abort(
+    model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    one_step = msgspec.structs.replace(TWO_STEP, choice_prompt=None)
+    engine = load(model, monkeypatch, CONTINUED, CHOSEN, *TOPICS, CONTINUED)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    for request in (one_step, TWO_STEP):
+        asyncio.run(model.complete(request))
+    assert not [sent for sent in engine.requests if "abort" in sent.get("grammar", "")]
+    other, offered = large(tmp_path, monkeypatch, "never", CONTINUED)
+    asyncio.run(other.complete(one_step))
+    assert "abort" in offered.requests[0]["grammar"]
 
 
 def test_the_topic_of_the_input_weighs_the_choices(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
@@ -310,14 +335,6 @@ def test_labels_that_begin_alike_are_generated_to_the_end(model: LocalModel, mon
     assert engine.requests[0]["max_tokens"] > 1
     assert reply.choice_probability == pytest.approx(7 / 9, abs=1e-3)
     assert '"ends' in engine.requests[-1]["grammar"]
-
-
-def test_a_small_model_is_not_offered_to_abort(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
-    engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
-    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    monkeypatch.setattr(model, "_is_small", True)
-    asyncio.run(model.complete(TWO_STEP))
-    assert "abort" not in engine.requests[0]["grammar"]
 
 
 def test_a_call_that_is_cancelled_between_the_steps_generates_no_answer(

@@ -27,11 +27,11 @@ from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_plain_text
 from reyn.models.decoding import decoding_schema
 from reyn.models.local_engine import (
+    LARGE_PARAMETERS,
     MAX_LABEL_TOKENS,
     REASON,
     STREAM,
     TEMPLATE_TOKENS,
-    TWO_STEP_PARAMETERS,
     Choice,
     Engine,
     engine_error,
@@ -112,10 +112,11 @@ class LocalModel:
     async def choose(self, request: ModelRequest) -> Choice:
         """Return the first step of an answer, for a request that has a `choice_prompt`."""
         assert request.choice_prompt is not None
-        prompt, labels = request.choice_prompt, self._choices(request)
+        prompt = request.choice_prompt
 
         def choose() -> Choice:
-            return _engine(self.path, self._settings).choose(prompt, labels, threading.Event())
+            engine = _engine(self.path, self._settings)
+            return engine.choose(prompt, self._choices(request, engine), threading.Event())
 
         return await asyncio.get_running_loop().run_in_executor(_THREAD, choose)
 
@@ -150,10 +151,10 @@ class LocalModel:
         )
         mode: OutputMode = "free" if is_free else "grammar"
         is_measured = mode == "grammar" and request.answer_form == "short"
-        labels = self._labels(request)
+        labels = self._labels(request, engine)
         choice = None
         if is_measured and request.choice_prompt and self._has_two_steps(engine):
-            choice = engine.choose(request.choice_prompt, self._choices(request), cancelled)
+            choice = engine.choose(request.choice_prompt, self._choices(request, engine), cancelled)
         op = choice.op(request) if choice else None
         if choice and request.choice_prompt and request.choice_prompt.field and op is None:
             return self._reply(request, choice, request.choice_prompt.field, engine, cancelled)
@@ -172,6 +173,7 @@ class LocalModel:
                 schema = decoding_schema(
                     request.contract,
                     is_small=self._is_small,
+                    allows_abort=self._can_abort(engine),
                     bounds_numbers=True,
                     asks_confidence=not is_measured,
                     reason_begins=REASON,
@@ -212,20 +214,25 @@ class LocalModel:
         answered = msgspec.structs.replace(reply, text=json.dumps(answer, ensure_ascii=False), is_truncated=False)
         return choice.added_to(answered)
 
-    def _labels(self, request: ModelRequest) -> tuple[str, ...]:
-        """Return the decisions on offer. A small model cannot judge that a task is impossible, and aborts at random."""
-        return (*(candidate.label for candidate in request.candidates), *(() if self._is_small else ("abort",)))
+    def _labels(self, request: ModelRequest, engine: Engine) -> tuple[str, ...]:
+        """Return the decisions on offer."""
+        aborts = ("abort",) if self._can_abort(engine) else ()
+        return (*(candidate.label for candidate in request.candidates), *aborts)
 
-    def _choices(self, request: ModelRequest) -> tuple[str, ...]:
+    def _choices(self, request: ModelRequest, engine: Engine) -> tuple[str, ...]:
         """Return the choices of the first step: decisions, and ops in a conversation, which cannot be aborted."""
         prompt = request.choice_prompt
         if prompt is None or not prompt.is_conversation:
-            return self._labels(request)
+            return self._labels(request, engine)
         return (*(candidate.label for candidate in request.candidates), *(op.label for op in prompt.ops))
+
+    def _can_abort(self, engine: Engine) -> bool:
+        """Return whether the model may abort: a small one cannot judge that a task is impossible."""
+        return not self._is_small and engine.parameters >= LARGE_PARAMETERS
 
     def _has_two_steps(self, engine: Engine) -> bool:
         if self._settings.two_step == "auto":
-            return engine.parameters < TWO_STEP_PARAMETERS
+            return engine.parameters < LARGE_PARAMETERS
         return self._settings.two_step == "always"
 
 

@@ -34,8 +34,8 @@ _LOAD_HINT = (
     "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
 )
 _LENGTH_HINT = "Shorten the instructions or the input, or raise the model's `context_tokens` in reyn.yaml."
-TWO_STEP_PARAMETERS = 1_000_000_000
-"""By default, models with fewer parameters decide in two steps."""
+LARGE_PARAMETERS = 1_000_000_000
+"""Models with fewer parameters decide in two steps by default, and cannot abort."""
 _BATCH_TOKENS = 32
 """Prompt tokens per batch. A call can be cancelled between batches; larger ones are not faster on a CPU."""
 REASON = "This is about "
@@ -285,7 +285,7 @@ class Engine:
             connection.request("GET", "/v1/models", headers=self._headers)
             return int(json.loads(connection.getresponse().read())["data"][0]["meta"]["n_params"])
         except (OSError, http.client.HTTPException, ValueError, KeyError, IndexError, TypeError):
-            return TWO_STEP_PARAMETERS
+            return LARGE_PARAMETERS
         finally:
             connection.close()
 

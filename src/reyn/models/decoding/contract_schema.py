@@ -31,6 +31,7 @@ def decoding_schema(
     *,
     is_small: bool = False,
     is_one_object: bool = False,
+    allows_abort: bool = True,
     bounds_numbers: bool = False,
     asks_confidence: bool = True,
     reason_begins: str = "",
@@ -43,6 +44,7 @@ def decoding_schema(
         contract: The contract of an answer.
         is_small: Restrict the schema further, for a small model.
         is_one_object: Avoid `anyOf` at the root, which some providers reject.
+        allows_abort: Whether the model may abort the run; a small model never may.
         bounds_numbers: Bound numbers whose schema has no bounds: a decoder could write digits without end.
         reason_begins: Words with which the reason has to begin.
         choice: The only choice that a short answer may make.
@@ -57,7 +59,12 @@ def decoding_schema(
     length = DecodingLimits().reason_length if choice is None else DECIDED_REASON_LENGTH
     max_number = SMALL_NUMBER if is_small else MAX_INTEGER if bounds_numbers else None
     limits = DecodingLimits(SMALL_TEXT_LENGTH, is_small=True) if is_small else DecodingLimits()
-    limits = limits._replace(reason_begins=reason_begins, reason_length=length, max_number=max_number)
+    limits = limits._replace(
+        reason_begins=reason_begins,
+        reason_length=length,
+        max_number=max_number,
+        allows_abort=allows_abort and not is_small,
+    )
     return _convert(msgspec.json.encode(contract), limits, is_one_object, asks_confidence)
 
 
@@ -89,7 +96,7 @@ def _branches(contract: dict[str, Any], limits: DecodingLimits) -> dict[str, Any
     flat = flatten(contract, unroll=limits.is_small)
     if "anyOf" not in flat or not all("properties" in branch for branch in flat["anyOf"]):
         return restrict(flat, limits)
-    branches = [branch for branch in flat["anyOf"] if not (limits.is_small and _is_abort(branch))]
+    branches = [branch for branch in flat["anyOf"] if limits.allows_abort or not _is_abort(branch)]
     schema: dict[str, Any] = {"anyOf": [_branch(branch, limits) for branch in branches]}
     if "$defs" in flat:
         schema["$defs"] = {name: restrict(entry, limits) for name, entry in flat["$defs"].items()}
@@ -97,7 +104,7 @@ def _branches(contract: dict[str, Any], limits: DecodingLimits) -> dict[str, Any
 
 
 def _is_abort(branch: dict[str, Any]) -> bool:
-    """Return whether a branch gives up. A small model cannot judge that a task is impossible, and aborts at random."""
+    """Return whether a branch aborts the run."""
     fields = branch["properties"]
     choice = fields.get("choice") or fields.get("control", {}).get("properties", {}).get("type")
     return bool(choice == {"const": "abort"})

@@ -57,6 +57,7 @@ class DecodingLimits(NamedTuple):
         reason_length: Maximum length of what follows these words.
         is_op: Whether the schema belongs to an op, whose long strings are not restricted.
         max_number: Maximum absolute value of numbers without a limit of their own; `None` if there is none.
+        allows_abort: Whether the model may abort the run.
     """
 
     text_length: int = MAX_TEXT_LENGTH
@@ -65,6 +66,7 @@ class DecodingLimits(NamedTuple):
     reason_begins: str = ""
     reason_length: int = 50
     max_number: int | None = None
+    allows_abort: bool = True
 
 
 def restrict(schema: Any, limits: DecodingLimits) -> dict[str, Any]:
