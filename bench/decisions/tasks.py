@@ -5,8 +5,9 @@ An item is one line of `items/<set>/<skill>.jsonl`: `{"input": ..., "expect": {"
 of accepted values, or `{"contains": [...]}`. `reads` lists the files that have to be read first.
 
 Prompts are tuned on the set `tuning` alone; `held-back` gives the figures. `booking`, `vet`, `hotel`, `library`,
-`tenants`, `bank`, `tracker`, `museum`, `gym`, `farm_shop` and `estate` have no tuning items. All but the first two were
-written before any model had answered them; the last four after the prompts were final.
+`tenants`, `bank`, `tracker`, `museum`, `gym`, `farm_shop`, `estate`, `dentist`, `energy`, `charity` and `kindergarten`
+have no tuning items. All but the first two were written before any model had answered them; the last eight after the
+prompts were final.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ TASKS = (
     Task("gym", "routing, 3 choices"),
     Task("farm_shop", "routing, 3 choices"),
     Task("estate", "routing, 3 choices"),
+    Task("dentist", "routing, 3 choices"),
+    Task("energy", "routing, 3 choices"),
+    Task("charity", "routing, 3 choices"),
+    Task("kindergarten", "routing, 3 choices"),
     Task("council", "routing, 6 choices"),
     Task("claims", "gate"),
     Task("order", "extraction"),
