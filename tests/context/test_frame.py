@@ -171,7 +171,7 @@ def test_the_choice_alone_is_asked_by_examples(tmp_path: Path):
         ("user", second.description),
         ("assistant", f'{{"choice": "{second.label}"}}'),
     ]
-    assert static.topic.startswith("Your role: editor\nDo what check does.\n\nFirst say in one word")
+    assert static.topic == ""
     assert static.texts == tuple(f"{one.label}: {one.description}" for one in (first, second))
 
 

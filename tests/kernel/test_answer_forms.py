@@ -104,11 +104,8 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
             decided = messages[len(chosen) + len(named) :]
             prompt = request.choice_prompt
             assert chosen == as_pairs(prompt.messages)
-            assert named == [
-                ("system", prompt.topic),
-                ("choices", "\n".join(prompt.topic_texts)),
-                ("user", prompt.text),
-            ]
+            assert named == [("choices", "\n".join(prompt.topic_texts))]
+            assert prompt.topic == request.messages[0].text
             assert decided == as_pairs(request.decided_messages())
             assert answer[0] == "answer"
         assert chosen[0] == ("system", "Do what write does.")
@@ -119,7 +116,7 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
             ("assistant", '{"choice": "end"}'),
             ("user", "in"),
         ]
-        assert named[1] == ("choices", "check: the text needs a review\nend: the text is short")
+        assert named[0] == ("choices", "check: the text needs a review\nend: the text is short")
         assert decided[1] == ("user", "in")
         assert len(decided) == 4
         assert [section.name for section in rt.prompt_sections(run, frames[0])] == ["choice", "system", "input"]

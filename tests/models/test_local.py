@@ -15,6 +15,7 @@ import pytest
 
 from reyn.config import ModelSettings
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
+from reyn.journal.kinds import Usage
 from reyn.models import Candidate, ChoicePrompt, Message, ModelRequest, local
 from reyn.models.local import LocalModel
 
@@ -162,7 +163,7 @@ EXAMPLES = (
     Message("user", "when not"),
     Message("assistant", '{"choice": "go"}'),
 )
-CHOICE = ChoicePrompt(EXAMPLES, "be brief; in one word?", ("end: when done", "go: when not"), "hello")
+CHOICE = ChoicePrompt(EXAMPLES, REQUEST.messages[0].text, ("end: when done", "go: when not"), "hello")
 TOPICS = tuple(answer(piece("word", word=0.5, other=0.1), usage=(10, 1, 8)) for _ in range(3))
 """The topics of both choices and of the input: all the same, so that they weigh nothing."""
 
@@ -195,7 +196,7 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
         '{"choice": "',
     ]
     assert [[message["content"] for message in request["messages"]] for request in naming] == [
-        ["be brief; in one word?", text, 'One word: "'] for text in (*CHOICE.topic_texts, "hello")
+        [REQUEST.messages[0].text, text, '{"reason": "This is about'] for text in (*CHOICE.topic_texts, "hello")
     ]
     assert choosing["grammar"] == 'root ::= ("end" | "go") "\\"}"'
     assert (choosing["temperature"], choosing["max_tokens"]) == (0, 1)
@@ -209,8 +210,19 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     assert (reply.text, reply.chose_first) == (DECIDED, True)
     assert "".join(streamed) == DECIDED
     assert reply.choice_probability == pytest.approx(0.8, abs=1e-3)
-    assert reply.usage is not None
-    assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.usage.cached_tokens) == (110, 17, 84)
+    assert reply.usage == Usage(100, 17, 74)  # the prompt of the answer is that of the input's topic, and counts once
+
+
+def test_topics_have_a_prompt_of_their_own_in_a_conversation(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
+    monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
+    prompt = msgspec.structs.replace(CHOICE, topic="in one word?", is_conversation=True, system="be brief")
+    reply = asyncio.run(model.complete(msgspec.structs.replace(TWO_STEP, choice_prompt=prompt)))
+    _, *naming, _ = engine.requests
+    assert [[message["content"] for message in request["messages"]] for request in naming] == [
+        ["in one word?", text, 'One word: "'] for text in (*CHOICE.topic_texts, "hello")
+    ]
+    assert reply.usage == Usage(110, 17, 84)
 
 
 @pytest.mark.parametrize("text", ["hello", "<|" * 500, "a long input " * 100])

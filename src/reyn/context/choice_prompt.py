@@ -1,8 +1,9 @@
 """The prompts that ask for the choice alone, for models below one billion parameters (`bench/decisions`).
 
-In the first, each choice's text is an example input and its label the answer. The second asks for the topic of a text
-in one word; a model gets it with the input and with the text of each choice, and compares the words. An adapter that
-uses them then constrains the answer to the choice (`reyn.models.local`). What is the same on every visit of a phase is
+In the first, each choice's text is an example input and its label the answer. The second is the prompt of the answer,
+with the input and with the text of each choice: an adapter compares the words with which the model begins its reason,
+then constrains the answer to the choice (`reyn.models.local`). In a conversation, the prompt of the answer depends on
+the choice, so the second prompt asks for the topic of a text in one word. What is the same on every visit of a phase is
 stored once, as JSON.
 """
 
@@ -41,8 +42,8 @@ class StaticChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
     Attributes:
         examples: The messages before the input in the first prompt; none if there is one choice.
-        topic: The system message of the second prompt.
         texts: The texts to compare the input with, in the order of the choices.
+        topic: The system message of the second prompt; empty if it is that of the answer.
         ops: The choices that are ops; they come after the candidates.
         replies: In a conversation, example messages for each candidate. `texts` then has the ops alone.
         is_conversation: Whether the input is the last message of a conversation.
@@ -50,8 +51,8 @@ class StaticChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     """
 
     examples: tuple[ChoiceMessage, ...]
-    topic: str
     texts: tuple[str, ...]
+    topic: str = ""
     ops: tuple[OpChoice, ...] = ()
     replies: tuple[tuple[str, ...], ...] = ()
     is_conversation: bool = False
@@ -69,7 +70,7 @@ def static_choice(frame: StableFrame) -> StaticChoice | None:
     if len(candidates) < 2 or len(texts) < len(candidates) or frame.available_control_ops:
         return None
     choices = [(candidate.label, one_line(candidate.description)) for candidate in candidates]
-    return _static(frame, choices)
+    return StaticChoice(_examples(frame, choices), _named(choices))
 
 
 def conversation_choice(
@@ -104,11 +105,16 @@ def conversation_choice(
             texts.add(text.casefold())
             choices.append((label, text))
             found.append(OpChoice(label, spec.kind, spec.target_field, target.name, _op_prompt(label, text, target)))
-    static = _static(frame, choices) if len(choices) > 1 else StaticChoice((), "", ())
-    if found:
-        replies = tuple(_parts(text) for _, text in choices[: -len(found)])
-        static = msgspec.structs.replace(static, texts=static.texts[-len(found) :], ops=tuple(found), replies=replies)
-    return msgspec.structs.replace(static, is_conversation=True, field=field or "")
+    replies = choices[: len(choices) - len(found)] if found else []
+    return StaticChoice(
+        _examples(frame, choices) if len(choices) > 1 else (),
+        _named(choices[len(replies) :]) if len(choices) > 1 else (),
+        f"{_task(frame)}\n\n{TOPIC}" if len(choices) > 1 else "",
+        tuple(found),
+        tuple(_parts(text) for _, text in replies),
+        is_conversation=True,
+        field=field or "",
+    )
 
 
 def _op_prompt(label: str, text: str, target: OpTarget) -> str:
@@ -122,16 +128,22 @@ def _parts(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(";") if part.strip()) or (text,)
 
 
-def _static(frame: StableFrame, choices: Sequence[tuple[str, str]]) -> StaticChoice:
-    """Return the prompts for choices, each a label and the text that says when to choose it."""
+def _task(frame: StableFrame) -> str:
     role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
-    task = role + frame.instructions.rstrip()
-    examples = [ChoiceMessage("system", task)]
+    return role + frame.instructions.rstrip()
+
+
+def _examples(frame: StableFrame, choices: Sequence[tuple[str, str]]) -> tuple[ChoiceMessage, ...]:
+    """Return an example for each choice: the text that says when to choose it, and its label."""
+    examples = [ChoiceMessage("system", _task(frame))]
     for label, text in choices:
         examples.append(ChoiceMessage("user", text))
         examples.append(ChoiceMessage("assistant", json.dumps({"choice": label}, ensure_ascii=False)))
-    named = (f"{label}: {text}" for label, text in choices)
-    return StaticChoice(tuple(examples), f"{task}\n\n{TOPIC}", tuple(named))
+    return tuple(examples)
+
+
+def _named(choices: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple(f"{label}: {text}" for label, text in choices)
 
 
 def without_closing(turn: FrameMessage, closing: str) -> FrameMessage:

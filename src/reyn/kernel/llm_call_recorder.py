@@ -114,9 +114,9 @@ class LlmCallRecorder:
 
     def request(self, call: CallModel, tape: Tape) -> ModelRequest:
         """Return the request of a call."""
-        on_delta, spec = self._on_delta, call.spec
+        on_delta, spec, messages = self._on_delta, call.spec, self._messages(call, tape)
         return ModelRequest(
-            messages=self._messages(call, tape),
+            messages=messages,
             contract=spec.answer_schema,
             run_id=tape.run_id,
             call=call.key,
@@ -128,7 +128,7 @@ class LlmCallRecorder:
             candidates=spec.candidates,
             answer_form=spec.form,
             tools=spec.tool_definitions,
-            choice_prompt=self._choice_prompt(call, tape),
+            choice_prompt=self._choice_prompt(call, tape, messages[0].text),
         )
 
     async def begin(self, call: CallModel, request: ModelRequest, tape: Tape, budget: CallBudget) -> None:
@@ -207,8 +207,8 @@ class LlmCallRecorder:
         rendered = transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
         return rendered.with_system(system).append(*rest)
 
-    def _choice_prompt(self, call: CallModel, tape: Tape) -> ChoicePrompt | None:
-        """Return the prompts that ask for the choice alone."""
+    def _choice_prompt(self, call: CallModel, tape: Tape, system: str) -> ChoicePrompt | None:
+        """Return the prompts that ask for the choice alone. `system` is the system message of the answer."""
         if call.choice is None:
             return None
         scrub = self._roster.scrub
@@ -217,7 +217,7 @@ class LlmCallRecorder:
         texts = tuple(map(scrub, static.texts))
         return ChoicePrompt(
             examples,
-            scrub(static.topic),
+            scrub(static.topic) or system,
             texts,
             scrub(text),
             tuple(msgspec.structs.replace(op, prompt=scrub(op.prompt)) for op in static.ops),

@@ -62,6 +62,7 @@ class Choice(NamedTuple):
         similarities: The similarity of the input with the text of each choice; empty if it was not measured.
         usage: What the step used.
         replies: In a conversation with ops to choose from, the number of labels that are replies.
+        shared: What the call used whose prompt is that of the answer, too. It is a part of `usage`.
     """
 
     labels: tuple[str, ...]
@@ -69,6 +70,7 @@ class Choice(NamedTuple):
     similarities: list[float]
     usage: Usage
     replies: int = 0
+    shared: Usage = Usage()
 
     @property
     def label(self) -> str:
@@ -94,10 +96,16 @@ class Choice(NamedTuple):
         return weighed(self.by_examples, self.similarities)
 
     def added_to(self, reply: ModelAnswer) -> ModelAnswer:
-        """Return the reply of the second step with the probability of the choice and the usage of both steps."""
+        """Return the reply of the second step with the probability of the choice and the usage of both steps.
+
+        A prompt that both steps share counts once, and what the first step read of it does not count as cached.
+        """
         usage = reply.usage
         if usage is not None:
-            usage += self.usage
+            read = self.shared.input_tokens - self.shared.cached_tokens
+            own = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - read))
+            prompts = Usage(self.shared.input_tokens, 0, self.shared.cached_tokens)
+            usage = own + (self.usage - prompts)
         return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability, chose_first=True)
 
 
@@ -145,34 +153,38 @@ class Engine:
             to_chat_messages((message.role, message.text) for message in prompt.messages), labels, cancelled
         )
         similarities: list[float] = []
+        shared = Usage()
         if self._can_begin_answers:
             groups = (*prompt.replies, *((text,) for text in prompt.topic_texts))
-            known = [[self._known_topic(prompt.topic, text, cancelled) for text in texts] for texts in groups]
-            own, used = self._topic(prompt.topic, prompt.text, cancelled)
+            begins = _TOPIC_BEGINS if prompt.is_conversation else REASON_BEGINS
+            known = [[self._known_topic(prompt.topic, text, begins, cancelled) for text in texts] for texts in groups]
+            own, used = self._topic(prompt.topic, prompt.text, begins, cancelled)
             similarities = [sum(similarity(own, vector) for vector, _ in group) / len(group) for group in known]
             usage = sum((spent for group in known for _, spent in group), usage + used)
-        return Choice(labels, label_probabilities(asked, labels), similarities, usage, len(prompt.replies))
+            shared = Usage() if prompt.is_conversation else used
+        probabilities = label_probabilities(asked, labels)
+        return Choice(labels, probabilities, similarities, usage, len(prompt.replies), shared)
 
-    def _known_topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+    def _known_topic(self, system: str, text: str, begins: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
         """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""
-        key = f"topic\0{system}\0{text}"
+        key = f"topic\0{begins}\0{system}\0{text}"
         if key in self._topics:
             return self._topics[key], Usage()
         if (file := self._cache.find(key)) is not None:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
                 self._topics[key] = msgspec.json.decode((self._cache.folder / file).read_bytes(), type=Topic)
                 return self._topics[key], Usage()
-        self._topics[key], usage = self._topic(system, text, cancelled)
+        self._topics[key], usage = self._topic(system, text, begins, cancelled)
         content = msgspec.json.encode(self._topics[key])
         self._cache.store(key, lambda name: (self._cache.folder / name).write_bytes(content) > 0)
         return self._topics[key], usage
 
-    def _topic(self, system: str, text: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
-        """Return the words with which the model names the topic of a text, and what the call used."""
+    def _topic(self, system: str, text: str, begins: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
+        """Return the words with which the model names the topic of a text after `begins`, and what the call used."""
         messages = to_chat_messages([("system", system), ("user", text)])
         body: dict[str, Any] = {"messages": messages, "max_tokens": 1, "temperature": 0} | STREAM
         tokens_read = self._prepare(body, messages[:1], cancelled)
-        body["messages"] = [*messages, {"role": "assistant", "content": _TOPIC_BEGINS}]
+        body["messages"] = [*messages, {"role": "assistant", "content": begins}]
         answer = self._complete(body | {"logprobs": True, "top_logprobs": _TOPIC_TOKENS}, cancelled)
         reply = answer.reply("free", tokens_read, ())
         return topic(answer.tokens[0].alternatives if answer.tokens else {}), reply.usage or Usage()

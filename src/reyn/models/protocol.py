@@ -128,7 +128,8 @@ class ChoicePrompt(msgspec.Struct, frozen=True):
 
     Attributes:
         examples: Messages that show each choice as an example; the input follows them. Empty if there is one choice.
-        topic: A system message that asks for the topic of a text in one word.
+        topic: The system message of the prompt in which the model names the topic of a text: that of the answer, or in
+            a conversation one that asks for the topic in one word.
         topic_texts: Texts whose topic can be compared with that of the input, in the order of the choices.
         text: The input.
         ops: The choices that are ops. They come after the candidates.

@@ -113,13 +113,11 @@ def _choice_messages(
     if not static.examples:  # there is one choice, and the model was not asked
         return []
     replies = (part for parts in static.replies for part in parts)
-    return [
-        *((f"{CHOICE}{example.role}", example.text) for example in static.examples),
-        (f"{CHOICE}user", text),
-        (f"{TOPIC}system", static.topic),
-        (f"{TOPIC}choices", "\n".join((*replies, *static.texts))),
-        (f"{TOPIC}user", text),
-    ]
+    choices = (f"{TOPIC}choices", "\n".join((*replies, *static.texts)))
+    # Without a message that asks for the topic, its prompt is that of the answer.
+    topic = [(f"{TOPIC}system", static.topic), choices, (f"{TOPIC}user", text)] if static.topic else [choices]
+    examples = ((f"{CHOICE}{example.role}", example.text) for example in static.examples)
+    return [*examples, (f"{CHOICE}user", text), *topic]
 
 
 def _tool_lines(tools: bytes) -> str:
