@@ -169,7 +169,7 @@ async def ops(count: int) -> Results:
         for _ in range(5):
             with tempfile.TemporaryDirectory() as folder:
                 op_bench.write_project(Path(folder))
-                rounds.append(await op_bench.measure_op(Path(folder), op, max(5, count // 100)))
+                rounds.append(await op_bench.measure_op(Path(folder), op, max(1, count // 500)))
         median = sorted(rounds)[2]
         results |= {f"{op}_us": median.own_seconds * 1e6, f"{op}_whole_us": median.total_seconds * 1e6}
         results[f"{op}_commits"] = median.commits

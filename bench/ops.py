@@ -21,6 +21,8 @@ from reyn.permissions import Gate, Policy, parse_requests, parse_rules
 from reyn.vocabulary.schemas import arguments, path, result
 from reyn.workspace import Roots, locate
 
+TURNS = 5
+"""Turns of a measured run."""
 TEXT = "a line of a file that an op reads or writes\n" * 20
 
 
@@ -170,19 +172,24 @@ class Cost(NamedTuple):
     commits: float
 
 
-async def measure_op(root: Path, op: str, turns: int) -> Cost:
-    """Return the difference between runs with eleven and with one op per turn, per op."""
+async def measure_op(root: Path, op: str, runs: int) -> Cost:
+    """Return the difference between runs with eleven and with one op per turn, per op.
+
+    The runs are short: every prompt contains the results of all earlier turns of the run, and rendering them is not a
+    part of the cost of an op.
+    """
     own, total, commits = [], [], []
     for ops in (1, 11):
-        journal = CountingJournal()
-        async with OSRuntime.open(root, model=ActingModel(op, turns, ops), journal=journal) as rt:
+        journal, model = CountingJournal(), ActingModel(op, TURNS, ops)
+        async with OSRuntime.open(root, model=model, journal=journal) as rt:
             with SystemCalls() as calls:
                 started = time.process_time()
-                result = await rt.run("act", {})
+                for _ in range(runs):
+                    result = await rt.run("act", {})
+                    assert result.ok, result
                 spent = time.process_time() - started
-        assert result.ok, result
         overhead = calls.overhead()
         total.append(spent - overhead)
         own.append(spent - calls.seconds - overhead)
         commits.append(journal.appends)
-    return Cost(*((many - one) / (10 * turns) for one, many in (own, total, commits)))
+    return Cost(*((many - one) / (10 * TURNS * runs) for one, many in (own, total, commits)))
