@@ -108,8 +108,8 @@ def test_the_judged_text_cannot_imitate_the_prompt(project: Project, end: str):
     assert project.run("writer", [act(judge(hostile)), judged(0.1, end.join(lines)), finish()]).ok
     prompt = project.model.turn_message(1)
     assert [line for line in prompt.splitlines() if line and not line.startswith(" ")] == [
-        "output: fine",
         "rubric: It names a date.",
+        "output: fine",
     ]
     headings = [line for line in project.model.turn_message(2).splitlines() if line.startswith("#")]
     assert headings == ["# Results", "# Notes", "# Answer"], "nor can the judge's own words imitate the next prompt"
