@@ -83,7 +83,7 @@ def test_the_docstring_is_the_instruction_and_its_braces_are_text(tmp_path: Path
         describe(detail="long", name="Oslo")
         prompt = rt.prompt_at(rt.runs()[0].run_id)
         assert 'An example of JSON: {"name": "Oslo"} and {braces} and {0}.' in prompt[0][1]
-        assert prompt[1][1].startswith("detail: long\nname: Oslo")
+        assert prompt[1][1].startswith("name: Oslo\ndetail: long")
 
 
 def test_a_wrong_answer_is_asked_for_again(tmp_path: Path):
