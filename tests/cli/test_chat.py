@@ -617,7 +617,7 @@ def test_a_question_at_a_terminal_is_answered_while_a_skill_in_the_background_wa
         terminal.type("Which ones are there?\r")
         terminal.wait_for("sent to the agent: it is a question")
         terminal.wait_for("Many colours.")
-        terminal.type("/reply\x1b\rblue?\r")  # Alt-Enter begins a new line
+        terminal.type("/reply blue?\r")
         terminal.wait_for("It is ready.")
         terminal.type("/quit\r")
         assert terminal.end().code == 0
