@@ -16,9 +16,9 @@ _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a"
 _NEEDLESS = re.compile(r"\\{1,16}+u00([2-7][0-9a-fA-F])")
 _URL_SAFE = str.maketrans("+/", "-_")
 
-# Quantifiers are bounded, so that text with long runs of escapes cannot cause catastrophic backtracking. In JSON that is
-# nested four times, 15 backslashes precede a quote. Possessive quantifiers of alternatives do not match reliably before
-# Python 3.11.5, so only those of fixed texts are possessive.
+# Quantifiers are bounded, so that text with long runs of escapes cannot cause catastrophic backtracking. In JSON that
+# is nested four times, 15 backslashes precede a quote. Possessive quantifiers of alternatives do not match reliably
+# before Python 3.11.5, so only those of fixed texts are possessive.
 _PERCENT = r"%(?:25){0,8}+"
 _BACKSLASH = rf"(?:\\|{_PERCENT}5[cC])"
 _BACKSLASHES = _BACKSLASH + "{1,16}"
