@@ -42,7 +42,9 @@ SLOW := examples contributing mcp sandbox functions/test_configured_tools.py fun
 	fuzz chaos ops/test_containment.py cli/test_interrupts.py kernel/test_python_steps.py \
 	models/test_openai.py models/test_openai_tools.py models/test_providers.py ops/test_web.py ops/test_programs.py \
 	ops/test_program_changes.py chat/test_agents_recorded.py chat/test_agents_that_fail.py chat/test_stops.py chat/test_injections.py \
-	cli/test_chat.py cli/test_chats.py skills/test_skill_builder.py runtime/test_archives.py
+	chat/test_conversations.py cli/test_chat.py cli/test_chats.py cli/test_chat_kill.py cli/test_next_actions.py cli/test_other_runs.py \
+	functions/test_chat.py kernel/test_forks.py kernel/test_handoffs.py kernel/test_iterate.py kernel/test_prompt_budget.py \
+	skills/test_skill_builder.py runtime/test_archives.py
 quick: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -q --hypothesis-profile=quick -m "not real_model and not slow" \
 		$(addprefix --ignore=tests/,$(SLOW))
