@@ -24,6 +24,6 @@ RULES_HISTORY = {
 WORDING_HISTORY = {
     1: "sections with JSON Schemas, one example answer",
     2: "plain words, the reason first, choices repeated after the input",
-    3: "the fields of artifacts in the author's order",
+    3: "the fields of artifacts in the author's order, topics from the prompt of the answer",
 }
 """What each version of the wording changed."""

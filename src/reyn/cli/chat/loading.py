@@ -35,7 +35,7 @@ class SdkLoading:
         threading.Thread(target=work, name="reyn-sdk", daemon=True).start()
 
     async def wait(self) -> None:
-        """Wait until it is imported; print that it is, if it takes time."""
+        """Wait until the SDK is imported; if it is not yet, print a line first."""
         if not self._loaded.is_set():
             click.echo("  connecting to the model ...")
             await self._loaded.wait()
