@@ -28,7 +28,7 @@ def rules_of(path: Path) -> int:
 
 def imported(path: Path, root: Path) -> tuple[SyncRuntime, tuple[str, ...]]:
     rt = SyncRuntime.open(root, journal=MemoryJournal())
-    return rt, rt.import_(path.read_bytes().splitlines(keepends=True)).imported
+    return rt, rt.runs.import_(path.read_bytes().splitlines(keepends=True)).imported
 
 
 def test_every_rules_version_has_golden_journals():
@@ -41,13 +41,13 @@ def test_a_golden_journal_verifies_and_replays(path: Path, tmp_path: Path):
     rt, runs = imported(path, tmp_path)
     with rt:
         for run in runs:
-            assert rt.verify(run).events > 3
-            assert rt.result(run).run_id == run
+            assert rt.runs.verify(run).events > 3
+            assert rt.runs.result(run).run_id == run
             if rules_of(path) in SUPPORTED_RULES:
-                assert rt.replay(run).events == rt.verify(run).events
+                assert rt.runs.replay(run).events == rt.runs.verify(run).events
             else:
                 with pytest.raises(RunBlocked, match=f"rules {rules_of(path)}"):
-                    rt.replay(run)
+                    rt.runs.replay(run)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -55,9 +55,9 @@ def test_every_frame_of_a_golden_journal_is_available_as_a_value(path: Path, tmp
     rt, runs = imported(path, tmp_path)
     with rt:
         for run in runs:
-            for seq in [event.seq for event in rt.events(run) if event.kind == "frame_built"]:
-                frame = rt.context_frame(run, seq)
-                assert list(frame.messages) == [one for one in rt.prompt_at(run, seq) if one[0] != "answer"]
+            for seq in [event.seq for event in rt.runs.events(run) if event.kind == "frame_built"]:
+                frame = rt.runs.context_frame(run, seq)
+                assert list(frame.messages) == [one for one in rt.runs.prompt_at(run, seq) if one[0] != "answer"]
                 assert bool(frame.warnings) == (rules_of(path) not in SUPPORTED_RULES)
 
 
@@ -66,14 +66,14 @@ def test_a_fork_continues_a_run_of_rules_that_are_not_supported(tmp_path: Path):
     path = HERE / "rules-4" / "plain.jsonl"
     model = ScriptedModel([go("check"), finish("forked")] * 9)
     with SyncRuntime.open(tmp_path, journal=MemoryJournal(), model=model) as rt:
-        rt.import_(path.read_bytes().splitlines(keepends=True))
-        at = next(event.seq for event in rt.events("plain") if event.kind == "phase_completed")
+        rt.runs.import_(path.read_bytes().splitlines(keepends=True))
+        at = next(event.seq for event in rt.runs.events("plain") if event.kind == "phase_completed")
         result = rt.fork("plain", at=at + 3, run_id="fork")
         assert result.artifact == {"type": "note", "data": {"text": "forked"}}
-        assert rt.find("fork").rules == RULES
-        assert rt.verify("fork").events > at
-        report = rt.replay("fork")
-        assert (report.inherited, report.events) == (at, rt.verify("fork").events)
+        assert rt.runs.find("fork").rules == RULES
+        assert rt.runs.verify("fork").events > at
+        report = rt.runs.replay("fork")
+        assert (report.inherited, report.events) == (at, rt.runs.verify("fork").events)
 
 
 def test_golden_runs_are_reproduced_byte_for_byte(tmp_path: Path):
@@ -105,7 +105,7 @@ def test_a_changed_rule_is_detected(tmp_path: Path, monkeypatch, module, name: s
             with rt:
                 for run in runs:
                     try:
-                        rt.replay(run)
+                        rt.runs.replay(run)
                     except ReplayMismatch:
                         failed.append(run)
     assert failed

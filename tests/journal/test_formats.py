@@ -103,7 +103,7 @@ def older(tmp_path: Path) -> Path:
 def test_every_run_of_an_earlier_release_is_verified(older: Path):
     read_only = rows(older, is_read_only=True)
     with SyncRuntime.open(older) as rt:
-        assert {row.run_id: row.status for row in rt.runs()} == {
+        assert {row.run_id: row.status for row in rt.runs.all()} == {
             "done": "finished",
             "limited": "limited",
             "waits": "waiting",
@@ -113,10 +113,10 @@ def test_every_run_of_an_earlier_release_is_verified(older: Path):
             "failed": "failed",
             "forked": "finished",
         }
-        for row in rt.runs():
-            assert rt.verify(row.run_id).events == row.seq
+        for row in rt.runs.all():
+            assert rt.runs.verify(row.run_id).events == row.seq
             assert read_only[row.run_id] == row
-            assert rt.state(row.run_id).phase == row.phase
+            assert rt.runs.state(row.run_id).phase == row.phase
 
 
 def test_a_run_of_an_earlier_release_is_blocked_and_can_be_forked_cancelled_and_undone(older: Path):
@@ -125,24 +125,24 @@ def test_a_run_of_an_earlier_release_is_blocked_and_can_be_forked_cancelled_and_
             rt.resume("waits")
         with pytest.raises(RunBlocked):
             rt.answer("waits", "1.1.1", "x")
-        assert rt.next_action(rt.find("waits")) == NextAction("fork", "waits")
-        assert rt.undo("rolled", dry_run=True).restored == ()
+        assert rt.runs.next_action(rt.runs.find("waits")) == NextAction("fork", "waits")
+        assert rt.runs.undo("rolled", dry_run=True).restored == ()
         rt.cancel("waits")
-        assert rt.find("waits").status == "cancelled"
-        rt.verify("waits")
+        assert rt.runs.find("waits").status == "cancelled"
+        rt.runs.verify("waits")
 
 
 def continued(root: Path) -> RunResult:
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
-        wait = rt.result("waits").question
+        wait = rt.runs.result("waits").question
         assert wait is not None
         rt.answer("waits", wait.id, "this one")
         result = rt.resume("waits")
-        rt.verify("waits")
+        rt.runs.verify("waits")
         return result
 
 
 def test_the_question_of_a_waiting_run_is_in_the_list(root: Path):
-    [row] = [row for row in OSRuntime.open(root).runs() if row.run_id == "waits"]
+    [row] = [row for row in OSRuntime.open(root).runs.all() if row.run_id == "waits"]
     assert row.wait is not None
     assert (row.wait.message, row.status, row.phase) == ("Which one?", "waiting", "a")

@@ -39,11 +39,11 @@ def test_both_runtimes_have_the_same_methods_parameters_and_return_types():
 
 def test_both_runtimes_have_the_same_attributes(project: Path):
     with SyncRuntime.open(project, model=ScriptedModel([])) as rt:
-        names = {name for name in vars(rt.runtime) if not name.startswith("_")}
+        names = {name for name in vars(rt.async_form) if not name.startswith("_")}
         names |= {name for name, value in public(OSRuntime).items() if not callable(value)} - {"open"}
         assert names == {name for name, value in public(SyncRuntime).items() if isinstance(value, property)}
         for name in names:
-            assert getattr(rt, name) is getattr(rt.runtime, name), name
+            assert getattr(rt, name) is getattr(rt.async_form, name), name
 
 
 def test_synchronous_code_can_stream_events(project: Path):
@@ -53,7 +53,7 @@ def test_synchronous_code_can_stream_events(project: Path):
             _ = stream.result
         seen = [event.kind for event in stream]
         assert stream.result.ok
-        assert seen == [event.kind for event in rt.events(stream.result.run_id)]
+        assert seen == [event.kind for event in rt.runs.events(stream.result.run_id)]
 
 
 def test_a_stream_that_is_closed_early_leaves_a_run_that_can_be_resumed(project: Path):
@@ -61,7 +61,7 @@ def test_a_stream_that_is_closed_early_leaves_a_run_that_can_be_resumed(project:
         stream = rt.stream("pair", IN, run_id="k")
         next(stream)
         stream.close()
-        assert rt.find("k").status in ("running", "finished")
+        assert rt.runs.find("k").status in ("running", "finished")
         assert rt.resume("k").ok
 
 

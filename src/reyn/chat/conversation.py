@@ -151,7 +151,7 @@ class Conversation:
     # -- opening and leaving --------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._runtime.is_recorded(self.run_id):
+        if self._runtime.runs.is_recorded(self.run_id):
             await self.open()
         return self
 
@@ -167,13 +167,13 @@ class Conversation:
             RunBusy: Another process executes the conversation.
         """
         self._is_closed = False
-        row = self._runtime.find(self.run_id)
+        row = self._runtime.runs.find(self.run_id)
         if row.status in ENDED:
             self._stopped = Stopped(str(row.status), row.reason)
             return
-        if self._runtime.journal.is_claimed(self.run_id):
+        if self._runtime.project.journal.is_claimed(self.run_id):
             raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=_CONTINUE_THERE)
-        state = self._runtime.state(self.run_id)
+        state = self._runtime.runs.state(self.run_id)
         self._usage = state.models.usage
         self.runs.continue_all(state)
         self._start_task(is_new=False)
@@ -222,7 +222,7 @@ class Conversation:
             raise RunNotResumable(
                 f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
             )
-        is_recorded = self._runtime.is_recorded(self.run_id)
+        is_recorded = self._runtime.runs.is_recorded(self.run_id)
         is_driving = self._driving is not None and not self._driving.done()
         if not is_recorded and is_driving:  # the first message is about to be recorded
             self._early.append((text, reply))
@@ -278,7 +278,7 @@ class Conversation:
 
     def is_of_agent(self, run: str) -> bool:
         """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
-        row = None if run == self.run_id else self._runtime.journal.find(run)
+        row = None if run == self.run_id else self._runtime.project.journal.find(run)
         return run == self.run_id or (row is not None and row.skill.startswith(PREFIX))
 
     # -- the run --------------------------------------------------------------------------------------
@@ -301,7 +301,7 @@ class Conversation:
             busy = RunBusy(f"{error.message}; what you said is in its inbox", hint=_CONTINUE_THERE)
             self._fail(busy, Stopped("busy", busy.message, busy.code, _CONTINUE_THERE))
         except RunNotResumable as error:
-            row = self._runtime.find(self.run_id)
+            row = self._runtime.runs.find(self.run_id)
             self._fail(error, Stopped(str(row.status), row.reason, error.code, _STORED))
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
             stopped = Stopped("failed", str(error))
@@ -316,13 +316,13 @@ class Conversation:
             status=str(result.status),
             history=self._history(),
             hint=result.hint or None,
-            action=self._runtime.next_action(self._runtime.find(self.run_id)),
+            action=self._runtime.runs.next_action(self._runtime.runs.find(self.run_id)),
         )
 
     def _history(self) -> NormalizedMessageList:
         """Return the messages; there are none if the first turn failed."""
         try:
-            return self._runtime.transcript(self.run_id)
+            return self._runtime.runs.transcript(self.run_id)
         except RunNotFound:
             return NormalizedMessageList()
 
@@ -332,8 +332,8 @@ class Conversation:
             return await self._runtime.run(
                 self._skill, artifact, run_id=self.run_id, listener=self._on_event, on_delta=self._on_delta
             )
-        retry = self._runtime.find(self.run_id).status == "failed"
-        self._queued = deque(self._runtime.state(self.run_id).inbox.queued)  # another process may have taken some
+        retry = self._runtime.runs.find(self.run_id).status == "failed"
+        self._queued = deque(self._runtime.runs.state(self.run_id).inbox.queued)  # another process may have taken some
         model, self._model = self._model, None
         return await self._runtime.resume(
             self.run_id, retry=retry, model=model, listener=self._on_event, on_delta=self._on_delta
@@ -402,7 +402,7 @@ class Conversation:
             self._on_own_event(body)
 
     def _on_own_event(self, body: Any) -> None:
-        content = self._runtime.content
+        content = self._runtime.runs.content
         match body:
             case kinds.RunStarted():
                 self._take(MessageReceived(msgspec.json.decode(content(body.input.hash))["data"]["text"], self._by))

@@ -21,20 +21,20 @@ def open_conversation(
     runtime: OSRuntime, name: str | None, run_id: str | None, by: str, model: str | None
 ) -> Conversation:
     """Open a conversation; `OSRuntime.chat` documents the arguments."""
-    if run_id is not None and runtime.is_recorded(run_id):
-        row = runtime.find(run_id)
+    if run_id is not None and runtime.runs.is_recorded(run_id):
+        row = runtime.runs.find(run_id)
         check_conversation(row, name)
         check_not_imported(row, "continued")
         name, run_id = row.skill.removeprefix(PREFIX), row.run_id
         agent = recorded_agent(runtime, row)
     else:
         name = name or DEFAULT
-        agent = runtime.agents.load(name)
+        agent = runtime.project.agents.load(name)
     return Conversation(
         lambda people: _derived(runtime, agent, people, model),
         agent,
-        runtime.agent_skill(name),
-        runtime.new_run_id() if run_id is None else run_id,
+        runtime.project.agent_skill(name),
+        runtime.project.ids.new() if run_id is None else run_id,
         by=by,
         model=model,
     )
@@ -62,7 +62,7 @@ def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
     """
     name, run_id = row.skill.removeprefix(PREFIX), row.run_id
     try:
-        return runtime.agents.load(name)
+        return runtime.project.agents.load(name)
     except AgentNotFound as error:
         message = f"conversation `{run_id}` is one with the agent `{name}`, and there is no file `{AGENTS}/{name}.md`"
         raise AgentNotFound(message, hint="Restore the file to continue.") from error
@@ -70,7 +70,7 @@ def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
 
 def _derived(runtime: OSRuntime, agent: Agent, people: Any, model: str | None) -> OSRuntime:
     """Return the runtime of a conversation: the agent's model and limits, and people who are asked in it."""
-    limits = runtime.config.limits
+    limits = runtime.project.config.limits
     if agent.budget.tokens is not None:
         limits = replace(limits, tokens=min(agent.budget.tokens, limits.tokens or agent.budget.tokens))
     return runtime.derive(model=model or agent.model, people=people, limits=limits)

@@ -85,7 +85,7 @@ def open_without_config() -> Iterator[SyncRuntime]:
 def existing_journal(root: Path) -> Journal | None:
     """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
     from reyn.journal import MemoryJournal
-    from reyn.runtime.project import STATE
+    from reyn.runtime.services import STATE
 
     folder = root / STATE
     database = folder / "journal.db"
@@ -108,7 +108,7 @@ def project_ops() -> OpTable:
     from reyn.ops import standard_ops
 
     runtime = configured_project()
-    return standard_ops() if runtime is None else runtime.ops
+    return standard_ops() if runtime is None else runtime.project.ops
 
 
 def configured_project() -> OSRuntime | None:

@@ -155,27 +155,27 @@ class ChatCall:
     async def _take_turn(self, run_id: str) -> RunResult:
         """Take the next turn of a conversation with a key, or continue the one that was interrupted."""
         runtime, self._run_id = self._runtime, run_id
-        if not runtime.is_recorded(run_id):
+        if not runtime.runs.is_recorded(run_id):
             if self._message is None:
                 raise CallImpossible(f"{self._definition.what}: the conversation `{self._options.key}` does not exist")
             return await self._start(run_id)
-        row = runtime.find(run_id)
+        row = runtime.runs.find(run_id)
         if self._message is None:
             return await self._resume(run_id)
         if row.wait is None:
             # The last turn failed or was interrupted. What it has done stays; the new message takes its place.
             # A turn that is being executed, here or in another process, is not: the claim raises `RunBusy`.
-            with runtime.journal.claim(run_id):
+            with runtime.project.journal.claim(run_id):
                 runtime.abort_turn(run_id, "a new message came before the reply")
             await runtime.resume(run_id, retry=True)
-            row = runtime.find(run_id)
+            row = runtime.runs.find(run_id)
         if row.wait is None or row.wait.reason != kinds.MESSAGE:
             raise self._stopped(run_id, str(row.status), row.reason)
         runtime.answer(run_id, row.wait.id, self._message.text, images=self._message.images)
         return await self._resume(run_id)
 
     async def _resume(self, run_id: str) -> RunResult:
-        self._run_id, status = run_id, self._runtime.find(run_id).status
+        self._run_id, status = run_id, self._runtime.runs.find(run_id).status
         return await self._runtime.resume(
             run_id, retry=status == "failed", listener=self._on_event, on_delta=self._on_delta
         )
@@ -208,12 +208,12 @@ class ChatCall:
             case kinds.PhaseAborted():
                 self._is_aborted = True
             case kinds.OpStarted():
-                arguments = msgspec.json.decode(self._runtime.content(body.args))
+                arguments = msgspec.json.decode(self._runtime.runs.content(body.args))
                 self._names[body.call] = name = f"{body.op_kind}_{body.op}" if body.op else body.op_kind
                 fields = {key: value for key, value in arguments.items() if key not in ("kind", "op")}
                 self._queue.put_nowait(ChatToolCall(body.call, name, fields))
             case kinds.OpCompleted() | kinds.PermissionDenied():
-                result = msgspec.json.decode(self._runtime.content(body.result))
+                result = msgspec.json.decode(self._runtime.runs.content(body.result))
                 status = body.status if isinstance(body, kinds.OpCompleted) else "denied"
                 name = self._names.pop(body.call, body.op_kind)
                 self._queue.put_nowait(ChatToolResult(body.call, name, status, result))
@@ -239,7 +239,7 @@ class ChatCall:
     # -- the end --------------------------------------------------------------------------------------
 
     def _end(self, result: RunResult) -> ChatReply:
-        state = self._runtime.state(result.run_id)
+        state = self._runtime.runs.state(result.run_id)
         history = self._history_after(state)
         goes_on = (
             self._options.key is not None and result.question is not None and result.question.reason == kinds.MESSAGE
@@ -249,12 +249,12 @@ class ChatCall:
         if not goes_on and result.status != "finished":
             raise self._stopped(result.run_id, str(result.status), result.reason, result.hint, history)
         assert state.output.artifact is not None
-        text: str = msgspec.json.decode(self._runtime.content(state.output.artifact.hash))["data"]["text"]
+        text: str = msgspec.json.decode(self._runtime.runs.content(state.output.artifact.hash))["data"]["text"]
         return ChatReply(text, history, result.run_id, "replied", result.usage)
 
     def _history_after(self, state: RunState) -> NormalizedMessageList:
         """Return the history of the caller with what the run has added, or the whole conversation with a key."""
-        found, content = state.conversations.get(self._definition.skill_name), self._runtime.content
+        found, content = state.conversations.get(self._definition.skill_name), self._runtime.runs.content
         if found is None:  # the run stopped before its first turn
             said = () if self._message is None else (NormalizedMessage("user", self._message.text),)
             return self._history.append(*said)
@@ -271,10 +271,10 @@ class ChatCall:
         history: NormalizedMessageList | None = None,
     ) -> ChatStopped:
         if history is None:
-            history = self._history_after(self._runtime.state(run_id))
+            history = self._history_after(self._runtime.runs.state(run_id))
         message = f"{self._definition.what}: run `{run_id}` is {status}: {reason}"
-        row = self._runtime.find(run_id)
-        action = self._runtime.next_action(row)
+        row = self._runtime.runs.find(run_id)
+        action = self._runtime.runs.next_action(row)
         if row.wait is not None and row.wait.reason != kinds.MESSAGE:
             hint = hint or _QUESTION
         return ChatStopped(message, run_id=run_id, status=status, history=history, hint=hint or None, action=action)

@@ -21,7 +21,7 @@ from reyn.kernel.loading import new_tape, pin_ops, pin_settings, start_event
 from reyn.kernel.phase_executor import visit
 from reyn.kernel.run_orchestrator import Visit
 from reyn.runs.context_frames import context_frame
-from reyn.runs.run_reader import RunReader
+from reyn.runs.recorded import compile_copies
 from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
@@ -128,9 +128,8 @@ class _Preview:
         self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
         if not is_limited:
             self._tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
-        self._reader = RunReader(self._journal, lambda: ops)
-        compiled = self._reader.compile_skill(started, self._tape.content)
-        self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
+        self._compiled = compile_copies(started, self._tape.content, lambda: ops.vocabulary)
+        self._phase: CompiledPhase = self._compiled.phase(phase, self._tape.state)
         latest = {name: blob.hash for name, blob in reads.items()}
         left = visits_left(self._tape.state, skill, settings, phase)
         self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
@@ -159,7 +158,7 @@ class _Preview:
         return [decode(event) for event in self._journal.read(_RUN)]
 
     def _recorded_frame(self) -> ContextFrame:
-        frame = context_frame(_RUN, self._journal.read(_RUN), None, self._journal.blob, self._reader.compile_skill)
+        frame = context_frame(_RUN, self._journal.read(_RUN), None, self._journal.blob, lambda _: self._compiled)
         phase, warnings = self._phase, []
         if frame.read_artifacts:
             warnings.append(f"the artifacts that phase `{phase.name}` reads are empty in a preview")

@@ -137,7 +137,7 @@ class AgentHost:
     async def resume(self, run: str, agent: str, tape: Tape) -> RunState:
         """Continue a conversation until it waits or stops, within what the run that asks may use now."""
         loaded = load_run(self.journal, run)
-        compiled = self._project.reader.compile_skill(loaded.started)
+        compiled = self._project.runs.compile_skill(loaded.started)
         check_ops(run, compiled.skill, self._project.ops)
         self._pass_on_limits(loaded.state, compiled.settings, self._allowed(agent, tape, loaded.state))
         model = self._project.roster.ready(None, loaded.state.models.name)
@@ -148,7 +148,7 @@ class AgentHost:
         """Return the settings of a conversation: what the run that asks has left, and what its own agent may use."""
         above = tape.state.started
         assert above is not None
-        compiled = self._project.reader.compile_skill(above, tape.content)
+        compiled = self._project.runs.compile_skill(above, tape.content)
         settings = sub_run_settings(tape.state, compiled.settings)
         limits = settings.limits
         used = (state.models.usage.total, state.active // SECOND) if state is not None else (0, 0)
