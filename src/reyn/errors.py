@@ -11,6 +11,7 @@ code is never reused.
     │   ├── FixImpossible          RYN104
     │   ├── AgentNotFound          RYN105
     │   ├── MemoryNotFound         RYN106
+    │   ├── GraphvizUnavailable    RYN107
     │   ├── AgentSkillInvalid      RYN430
     │   ├── SkillNotExportable     RYN431
     │   ├── SkillPlanInvalid       RYN432
@@ -419,6 +420,13 @@ class MemoryNotFound(SkillError):
 
     code = "RYN106"
     hint = "Use the name of a file in `reyn/memory/`, such as `tea`, or `designer/tea` for a memory of one agent."
+
+
+class GraphvizUnavailable(SkillError):
+    """A graph cannot be drawn as SVG: the program `dot` is not installed, or reports an error."""
+
+    code = "RYN107"
+    hint = "Install Graphviz, or draw the graph as text or Mermaid."
 
 
 class AgentSkillInvalid(SkillError):
