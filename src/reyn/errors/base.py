@@ -245,6 +245,8 @@ class ReynError(Exception):
             if not hasattr(cls, name):
                 raise TypeError(f"`{cls.__name__}` declares the unknown attribute `{name}`")
             setattr(cls, name, value)
+        if cls.__module__.startswith("reyn.errors."):
+            cls.__module__ = "reyn.errors"  # the path that a traceback shows is the one that users import
 
     def __init__(self, message: str, *, hint: str | None = None, action: NextAction | None = None) -> None:
         super().__init__(message)
