@@ -16,7 +16,7 @@ from reyn.chat.services.chain_manager import ChainManager
 from reyn.chat.services.snapshot_journal import fork_point, read_messages
 from reyn.errors import ArchiveInvalid
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.inbox import InboxPolling
+from reyn.kernel.world.inbox import InboxPolling
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.chat.support import Agent, ask_agent, reply
 from tests.chat.test_agents_that_ask import agents, run
@@ -236,7 +236,11 @@ class Talk:
         async with runtime as rt, rt.chat("editor", run_id="c") as chat:
             await reach(lambda: not chat.is_busy)
             await chat.ready()
-            said = {one.text for one in read_messages(rt.runs.events("c"), rt.runs.content)} if rt.runs.is_recorded("c") else set()
+            said = (
+                {one.text for one in read_messages(rt.runs.events("c"), rt.runs.content)}
+                if rt.runs.is_recorded("c")
+                else set()
+            )
             said |= {one.payload.text for one in rt.project.journal.drain("c", 0) if hasattr(one.payload, "text")}
             for text in MESSAGES:
                 if text not in said:

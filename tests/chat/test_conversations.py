@@ -396,7 +396,10 @@ def test_an_abort_before_the_turn_has_begun_stops_it_when_it_begins(tmp_path: Pa
             assert (await reply).status == "aborted"
             assert not chat.is_busy
             assert (await chat.say("three")).text == "You said: three"
-            assert [one.role for one in read_messages(rt.runs.events(chat.run_id), rt.runs.content)] == ["user", "agent"] * 3
+            assert [one.role for one in read_messages(rt.runs.events(chat.run_id), rt.runs.content)] == [
+                "user",
+                "agent",
+            ] * 3
             await rt.runs.replay(chat.run_id)
 
     run(talk())

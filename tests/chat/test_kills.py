@@ -17,7 +17,7 @@ from reyn import OSRuntime
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.journal import Say, decode, kinds
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.inbox import InboxPolling
+from reyn.kernel.world.inbox import InboxPolling
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.chat.support import Agent, reply, run_skill, skills, start_skill
 from tests.chat.test_conversations import reach
@@ -71,7 +71,9 @@ class Talk:
         if not rt.runs.is_recorded("c"):
             return set()
         texts = {rt.runs.content(body.text).decode() for body in _bodies(rt) if isinstance(body, kinds.MessageQueued)}
-        texts |= {message.text for message in read_messages(rt.runs.events("c"), rt.runs.content) if message.role == "user"}
+        texts |= {
+            message.text for message in read_messages(rt.runs.events("c"), rt.runs.content) if message.role == "user"
+        }
         return texts | {
             one.payload.text for one in rt.project.journal.drain("c", self._taken(rt)) if isinstance(one.payload, Say)
         }

@@ -98,7 +98,9 @@ def test_no_secret_was_recorded(attacked: tuple[Path, str, list[str]], attack: d
 def test_no_line_of_a_prompt_was_forged(attacked: tuple[Path, str, list[str]], attack: dict[str, Any]):
     with SyncRuntime.open(attacked[0] / "project", trust=False) as rt:
         frames = [event.seq for event in rt.runs.events("attack") if event.kind == "frame_built"]
-        texts = [text for seq in frames for role, text in rt.runs.prompt_at("attack", seq) if role in ("system", "user")]
+        texts = [
+            text for seq in frames for role, text in rt.runs.prompt_at("attack", seq) if role in ("system", "user")
+        ]
     assert any("FORGED" in text for text in texts)
     assert not [line for text in texts for line in text.splitlines() if line.startswith(attack["FORGED"])]
 

@@ -439,7 +439,9 @@ def test_an_argument_cannot_name_recorded_content_as_an_image(tmp_path: Path):
         def ask(images: list[dict[str, str]]) -> str:
             """Ask."""
 
-        hashed = rt.derive(model=model).run(ask.skill, {"images": []}, run_id="k") and next(iter(rt.runs.events("k"))).data
+        hashed = (
+            rt.derive(model=model).run(ask.skill, {"images": []}, run_id="k") and next(iter(rt.runs.events("k"))).data
+        )
         ask([{"content": hashed["skill_hash"]}])
     assert not any(message.images for request in model.requests for message in request.messages)
 

@@ -199,7 +199,11 @@ def _use(case: Case, rt: SyncRuntime, world: World, run: str) -> None:
         "result": lambda: rt.runs.result(run),
         "events": lambda: [event.as_json() for event in rt.runs.events(run)],
         "frame": lambda: rt.runs.prompt_at(run),
-        "next": lambda: [rt.runs.display_status(rt.runs.find(run)), rt.runs.next_action(rt.runs.find(run)), rt.runs.open_question(rt.runs.find(run))],
+        "next": lambda: [
+            rt.runs.display_status(rt.runs.find(run)),
+            rt.runs.next_action(rt.runs.find(run)),
+            rt.runs.open_question(rt.runs.find(run)),
+        ],
         "verify": lambda: rt.runs.verify(run),
         "replay": lambda: rt.runs.replay(run),
         "touched": lambda: rt.runs.changed_files(run),

@@ -85,7 +85,9 @@ def _run(case: Case, root: Path, printed: list[tuple[str, bytes]]) -> None:
         with case.guarded("load"):
             rt.project.load("s")
         with case.guarded("first frame"):
-            printed.append(("the first frame", repr(rt.project.first_frame("s", {"text": "in"})).encode("utf-8", "replace")))
+            printed.append(
+                ("the first frame", repr(rt.project.first_frame("s", {"text": "in"})).encode("utf-8", "replace"))
+            )
         for name in ("k", "k2"):
             with case.guarded("run"):
                 result = rt.run("s", {"text": "in"}, run_id=name)

@@ -138,7 +138,11 @@ def test_an_approval_does_not_cover_a_definition_that_changed_meanwhile(desk: De
     desk.configure("changed", rule="ask")
     with desk.open() as runtime:
         assert runtime.resume("k").ok
-        found = [json.loads(runtime.project.journal.blob(e.data["result"])) for e in runtime.runs.events("k") if "result" in e.data]
+        found = [
+            json.loads(runtime.project.journal.blob(e.data["result"]))
+            for e in runtime.runs.events("k")
+            if "result" in e.data
+        ]
     assert [one["status"] for one in found if one.get("kind") == "mcp:desk/do"] == ["denied"]
     assert desk.called() == []
 

@@ -67,7 +67,11 @@ def test_a_run_killed_during_an_answer_resumes_without_repeating_calls(runtime: 
     answers = [event.data for event in runtime.runs.events("mill") if event.kind == "llm_responded"]
     assert [answer["mode"] for answer in answers] == ["grammar", "grammar"]
     assert calls_of(runtime, "validation_error") == []
-    assert runtime.runs.verify("mill").events == runtime.runs.replay("mill").events == len(list(runtime.runs.events("mill")))
+    assert (
+        runtime.runs.verify("mill").events
+        == runtime.runs.replay("mill").events
+        == len(list(runtime.runs.events("mill")))
+    )
 
     # The prompt cache works across processes: only new text is read, which is less than half of these short prompts.
     again = runtime.run("headline", "The ferry stops in November.")

@@ -23,6 +23,8 @@ from reyn.chat.items import (
     RunStarted,
     Stopped,
 )
+from reyn.chat.opening import open_conversation
+from reyn.chat.sync import SyncConversation
 
 __all__ = [
     "ChatItem",
@@ -39,4 +41,6 @@ __all__ = [
     "RunReported",
     "RunStarted",
     "Stopped",
+    "SyncConversation",
+    "open_conversation",
 ]

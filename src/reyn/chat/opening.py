@@ -1,4 +1,4 @@
-"""Open a conversation: find the agent and its skill, and derive the runtime that executes it."""
+"""Open a conversation: find the agent and its skill, derive the runtime that executes it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ if TYPE_CHECKING:
 
 
 def open_conversation(
-    runtime: OSRuntime, name: str | None, run_id: str | None, by: str, model: str | None
+    runtime: OSRuntime,
+    agent: str | None = None,
+    *,
+    run_id: str | None = None,
+    by: str = "",
+    model: str | None = None,
 ) -> Conversation:
-    """Open a conversation; `OSRuntime.chat` documents the arguments."""
+    """Open a conversation on a runtime; `chat` of `reyn.OSRuntime` documents the arguments."""
     if run_id is not None and runtime.runs.is_recorded(run_id):
         row = runtime.runs.find(run_id)
-        check_conversation(row, name)
+        check_conversation(row, agent)
         check_not_imported(row, "continued")
-        name, run_id = row.skill.removeprefix(PREFIX), row.run_id
-        agent = recorded_agent(runtime, row)
+        run_id, loaded = row.run_id, recorded_agent(runtime, row)
     else:
-        name = name or DEFAULT
-        agent = runtime.project.agents.load(name)
+        loaded = runtime.project.agents.load(agent or DEFAULT)
     return Conversation(
-        lambda people: _derived(runtime, agent, people, model),
-        agent,
-        runtime.project.agent_skill(name),
+        lambda people: _derived(runtime, loaded, people, model),
+        loaded,
+        runtime.project.agent_skill(loaded.name),
         runtime.project.ids.new() if run_id is None else run_id,
         by=by,
         model=model,

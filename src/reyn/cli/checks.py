@@ -28,7 +28,8 @@ from reyn.journal.reservations import open_reservations
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
 from reyn.runtime.os_runtime import OSRuntime
-from reyn.runtime.services import STATE, Project
+from reyn.runtime.project import Project
+from reyn.runtime.services import STATE
 
 if TYPE_CHECKING:
     from pathlib import Path

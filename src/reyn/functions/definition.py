@@ -29,15 +29,15 @@ from reyn.functions.options import (
     check_values,
 )
 from reyn.functions.skill import Template, instructions_of, permission_requests, skill_name
-from reyn.kernel.hooks import check_hooks
+from reyn.kernel.world.hooks import check_hooks
 from reyn.runtime import SyncRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.live import Listener, OnDelta
-    from reyn.kernel.sub_runs import RunScope
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.live import Listener, OnDelta
+    from reyn.kernel.world.sub_runs import RunScope
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import OSRuntime
@@ -206,7 +206,11 @@ class Decorated:
 
 def enclosing(scope: RunScope | None, runtime: OSRuntime, run_id: str | None) -> RunScope | None:
     """Return the op whose code makes a call, if the call is a sub-run: same journal, no id of its own."""
-    return scope if scope is not None and run_id is None and scope.owner.project.journal is runtime.project.journal else None
+    return (
+        scope
+        if scope is not None and run_id is None and scope.owner.project.journal is runtime.project.journal
+        else None
+    )
 
 
 def _module_name(function: Callable[..., Any]) -> str:

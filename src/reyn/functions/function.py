@@ -28,16 +28,16 @@ from reyn.functions.options import check_function
 from reyn.functions.signatures import Signature
 from reyn.functions.skill import ARGUMENTS, ReturnValue, build_skill
 from reyn.functions.types import ConversionError
-from reyn.kernel.sub_runs import current_scope
+from reyn.kernel.world.sub_runs import current_scope
 from reyn.runtime import OSRuntime, SyncRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from reyn.journal.kinds import Usage
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.live import Listener, OnDelta
-    from reyn.kernel.sub_runs import RunScope
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.live import Listener, OnDelta
+    from reyn.kernel.world.sub_runs import RunScope
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import RunResult
@@ -273,10 +273,7 @@ class LLMFunction(_Function, Generic[P, R]):
                 return await work(await ambient.project_runtime())
 
             return ambient.wait_for(on_project)
-        chosen = runtime
-        if ambient.is_loop_running():
-            return ambient.in_other_thread(lambda: chosen.wait(work(chosen.async_form)))
-        return chosen.wait(work(chosen.async_form))
+        return runtime.wait(work(runtime.async_form))
 
     def _on_loop_of(self, scope: RunScope, work: Callable[[], Coroutine[Any, Any, CallResult[R]]]) -> CallResult[R]:
         if ambient.is_loop_running():

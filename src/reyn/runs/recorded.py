@@ -17,12 +17,12 @@ from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.journal import ENDED
-from reyn.kernel.budgets import budgeted_run, runs_above
-from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.conversations import ConversationSize, memory_of, transcript_of
-from reyn.kernel.loading import load_state, unpin_ops
-from reyn.kernel.run_state import fold
+from reyn.kernel.core.conversations import ConversationSize
+from reyn.kernel.core.run_state import fold
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
+from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.kernel.world.budgets import budgeted_run, runs_above
+from reyn.kernel.world.loading import load_state, unpin_ops
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import compare, side_of
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, Journal, RunRow, Status, kinds
-    from reyn.kernel.budgets import Budgets
-    from reyn.kernel.op_performer import OpPerformer
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.world.budgets import Budgets
+    from reyn.kernel.world.op_performer import OpPerformer
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -179,7 +179,7 @@ class Runs:
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         """Return the memory of a run's conversation, the oldest entry first."""
         state = self.state(run)
-        return memory_of(state, state.phase).entries
+        return state.memory(state.phase).entries
 
     def conversation_size(self, run: str) -> ConversationSize:
         """Return how large the conversation of a run is, and at which size it is compacted."""
@@ -187,10 +187,10 @@ class Runs:
         assert state.started is not None
         compiled = self.compile_skill(state.started)
         phase = compiled.phase(state.phase, state) if state.phase in compiled.skill.phases else None
-        found = transcript_of(state, state.phase)
+        found = state.transcript(state.phase)
         if phase is None or phase.conversation is None:
             return ConversationSize(found.tokens, 0, 0, 0)
-        pinned = estimate_tokens(memory_text(memory_of(state, state.phase).entries))
+        pinned = estimate_tokens(memory_text(state.memory(state.phase).entries))
         return ConversationSize(
             found.tokens, phase.transcript_tokens(state), pinned, phase.memory_tokens(state), found.wants_compaction
         )

@@ -15,8 +15,8 @@ from reyn.context.histories import HISTORIES
 from reyn.context.summaries import read_summaries
 from reyn.documents import nearest
 from reyn.errors import BlobMissing, McpServerFailed, McpServerUnknown
-from reyn.kernel.compiled_skill import uses_handoffs
-from reyn.kernel.loading import pin_settings
+from reyn.kernel.visit.compiled_phase import uses_handoffs
+from reyn.kernel.world.loading import pin_settings
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import read_definitions, write_definitions
 from reyn.permissions.policy import policy_of

@@ -24,10 +24,10 @@ from reyn.errors import (
     SkillInvalid,
 )
 from reyn.journal import MemoryJournal
-from reyn.kernel.budgets import Budgets
-from reyn.kernel.hooks import check_hooks, hook_name
-from reyn.kernel.op_performer import OpPerformer, roots_of
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
+from reyn.kernel.world.budgets import Budgets
+from reyn.kernel.world.hooks import check_hooks, hook_name
+from reyn.kernel.world.op_performer import OpPerformer, roots_of
 from reyn.lint import lint_agent, lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from reyn.config import Config
     from reyn.journal import Journal
     from reyn.journal.sqlite import SqliteJournal
-    from reyn.kernel.hooks import Hook
     from reyn.kernel.runtime_types import Clock, Ids, People
+    from reyn.kernel.world.hooks import Hook
     from reyn.models import Model
     from reyn.ops import Op, OpTable
     from reyn.ops.trial import TrialReport

@@ -169,6 +169,7 @@ class Synchronous:
 
     Attributes:
         async_form: The asynchronous object.
+        runner: Executes its coroutines.
     """
 
     def __init__(self, async_form: Any, runner: Runner | None = None) -> None:
@@ -182,17 +183,17 @@ class Synchronous:
         self._own_thread = LoopThread() if runner is None else None
         if self._own_thread is not None:
             self._own_thread.on_close(async_form.aclose)
-        self._runner: Runner = runner or self._own_thread  # type: ignore[assignment]  # one of them is not `None`
+        self.runner: Runner = runner or self._own_thread  # type: ignore[assignment]  # one of them is not `None`
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Execute a coroutine that uses the asynchronous object, and return its result."""
-        return self._runner.run(work)
+        return self.runner.run(work)
 
     def convert(self, value: Any) -> Any:
         """Return the synchronous form of a value, if its class has one."""
         for one in type(value).__mro__:
             if (form := _forms.get(one)) is not None:
-                return form(value, self._runner)
+                return form(value, self.runner)
         return self._iterate(value) if inspect.isasyncgen(value) else value
 
     def _iterate(self, generator: Any) -> Iterator[Any]:
@@ -222,19 +223,26 @@ _forms: dict[type, type[Synchronous]] = {}
 """The synchronous class of each asynchronous one."""
 
 
-def synchronous(cls: type, name: str, *, module: str) -> type[Synchronous]:
-    """Return the synchronous form of a class. Objects of the class that its methods return have this form, too."""
+def synchronous(cls: type, name: str, *, module: str, is_on_loop: bool = False) -> type[Synchronous]:
+    """Return the synchronous form of a class. Objects of the class that its methods return have this form, too.
+
+    Args:
+        cls: The asynchronous class.
+        name: The name of its form.
+        module: The module of its form.
+        is_on_loop: Whether plain methods use the event loop, too, so that they have to be called in its thread.
+    """
     base = next((_forms[one] for one in cls.__mro__[1:] if one in _forms), Synchronous)
     doc = f"The synchronous form of `{cls.__name__}`: each method blocks until it has returned.\n\n{cls.__doc__}"
     members: dict[str, Any] = {"__doc__": doc, "__module__": module}
     for attribute in dir(cls):
         if not attribute.startswith("_") or attribute in _RENAMED:
-            members[_RENAMED.get(attribute, attribute)] = _member(cls, attribute)
+            members[_RENAMED.get(attribute, attribute)] = _member(cls, attribute, is_on_loop=is_on_loop)
     form = _forms[cls] = type(name, (base,), members)
     return form
 
 
-def _member(cls: type, name: str) -> Any:
+def _member(cls: type, name: str, *, is_on_loop: bool) -> Any:
     value = inspect.getattr_static(cls, name)
     match name:
         case "aclose":
@@ -252,13 +260,19 @@ def _member(cls: type, name: str) -> Any:
         return classmethod(functools.wraps(opening)(lambda form, *args, **kwargs: form(opening(*args, **kwargs))))
     if not inspect.isfunction(value):  # a property
         return property(lambda self: self.convert(getattr(self.async_form, name)), doc=value.__doc__)
-    if not inspect.iscoroutinefunction(value):
+    call: Callable[..., Any] = value
+    if is_on_loop and not inspect.isasyncgenfunction(value) and not inspect.iscoroutinefunction(value):
+
+        async def call_plain(*args: Any, **kwargs: Any) -> Any:
+            return value(*args, **kwargs)
+
+        call = call_plain
+
+    if inspect.iscoroutinefunction(call):
         return functools.wraps(value)(
-            lambda self, *args, **kwargs: self.convert(value(self.async_form, *args, **kwargs))
+            lambda self, *args, **kwargs: self.convert(self.wait(call(self.async_form, *args, **kwargs)))
         )
-    return functools.wraps(value)(
-        lambda self, *args, **kwargs: self.convert(self.wait(value(self.async_form, *args, **kwargs)))
-    )
+    return functools.wraps(value)(lambda self, *args, **kwargs: self.convert(call(self.async_form, *args, **kwargs)))
 
 
 def _enter(form: Synchronous) -> Synchronous:

@@ -72,7 +72,9 @@ def _open_runs() -> tuple[list[_OpenRun], int]:
         rows = [(row, root) for row, root in rows if root.status not in ENDED]
         old_failures = {root.run_id for _, root in rows if _is_old_failure(root)}
         runs = [
-            _OpenRun(row.run_id, runtime.runs.display_status(row), row.reason, command_line(runtime.runs.next_action(row)))
+            _OpenRun(
+                row.run_id, runtime.runs.display_status(row), row.reason, command_line(runtime.runs.next_action(row))
+            )
             for row, root in rows
             if root.run_id not in old_failures
         ]

@@ -115,7 +115,9 @@ def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *,
             return False
     path = runtime.project.accept_mcp_tools(found)
     if not as_json:
-        click.echo(f"accepted {len(found.tools)} tools of {found.server}: {clean(str(path.relative_to(runtime.project.root)))}")
+        click.echo(
+            f"accepted {len(found.tools)} tools of {found.server}: {clean(str(path.relative_to(runtime.project.root)))}"
+        )
     return True
 
 
