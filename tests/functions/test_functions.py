@@ -25,6 +25,7 @@ from reyn.errors import (
 )
 from reyn.functions import ambient, use_runtime
 from reyn.journal.sqlite import SqliteJournal
+from reyn.runtime import OSRuntime as BaseRuntime
 from tests.functions.support import Answers, async_runtime, finish, kinds, sync_runtime, value
 
 
@@ -488,13 +489,13 @@ def test_a_plain_function_works_where_an_event_loop_is_running(tmp_path: Path, m
 
 def test_the_runtime_of_an_event_loop_is_closed_with_the_loop(tmp_path: Path, monkeypatch):
     closed = []
-    original = OSRuntime.aclose
+    original = BaseRuntime.aclose
 
     async def aclose(self):
-        closed.append(self.root)
+        closed.append(self.project.root)
         await original(self)
 
-    monkeypatch.setattr(OSRuntime, "aclose", aclose)
+    monkeypatch.setattr(BaseRuntime, "aclose", aclose)
     (tmp_path / "reyn.yaml").write_text("model: scripted:answers.jsonl\n")
     (tmp_path / "answers.jsonl").write_text(json.dumps(value(6)) + "\n")
     monkeypatch.chdir(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import concurrent.futures
 import dataclasses
 import enum
 import functools
@@ -205,7 +204,7 @@ def test_a_call_in_progress_is_interrupted_when_the_runtimes_are_closed(
     def call() -> None:
         try:
             attempt()
-        except (concurrent.futures.CancelledError, RuntimeError) as error:
+        except (asyncio.CancelledError, RuntimeError) as error:
             raised.append(type(error))
 
     thread = threading.Thread(target=call)
@@ -213,7 +212,7 @@ def test_a_call_in_progress_is_interrupted_when_the_runtimes_are_closed(
     assert inside.wait(60)
     ambient.close()
     thread.join()
-    assert raised == [concurrent.futures.CancelledError]
+    assert raised == [asyncio.CancelledError]
 
 
 def test_a_hanging_tool_times_out(tmp_path: Path):

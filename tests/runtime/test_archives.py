@@ -737,7 +737,7 @@ def test_a_live_run_gives_no_false_alarm(here: Project, tmp_path: Path, operatio
     journal.append("k", 0, events[:6], list(contents.blobs.values()))
     journal.rest = events[6:]
     with Project(here.root, journal).open([]) as rt:
-        report = getattr(rt, operation)("k")
+        report = getattr(rt.runs, operation)("k")
         assert report.events == 6
         assert journal.find("k").seq > 6
 

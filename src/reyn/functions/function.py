@@ -318,11 +318,11 @@ class _Decorator:
     def __call__(self, function: Callable[..., Any]) -> Any:
         check_function(function, FunctionDefinition.decorator)
         is_async, runtime = inspect.iscoroutinefunction(function), self._decoration.runtime
-        wanted = OSRuntime if is_async else SyncRuntime
+        wanted, other = (OSRuntime, SyncRuntime) if is_async else (SyncRuntime, OSRuntime)
         if runtime is not None and not isinstance(runtime, wanted):
             kind = "an async" if is_async else "a plain"
             raise FunctionInvalid(
-                f"function `{function.__name__}`: `runtime` is a {type(runtime).__name__}",
+                f"function `{function.__name__}`: `runtime` is a {other.__name__}",
                 hint=f"Pass a `{wanted.__name__}` to {kind} function.",
             )
         definition = FunctionDefinition(function, self._decoration, self._local_names)

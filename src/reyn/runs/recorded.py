@@ -312,7 +312,8 @@ class Runs:
 
     def changed_files(self, run: str) -> dict[str, str]:
         """Return the files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
-        return self._project.files.changed_files(self._family(run))
+        family = self._family(run)
+        return self._project.files.changed_files(family)
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
@@ -394,7 +395,8 @@ class Runs:
         """
         project = self._project
         project.check_owner()
-        report = import_runs(project.journal, check_archive(read_archive(lines, limits), limits), origin)
+        checked = check_archive(read_archive(lines, limits), limits)
+        report = import_runs(project.journal, checked, origin)
         for run in (*report.imported, *(run for run in report.known if self.find(run).imported)):
             events = list(project.journal.read(run))
             if fold(events).workspace == run:

@@ -87,9 +87,11 @@ class LoopThread:
 
     def close(self) -> None:
         """Call the functions of `on_close`, cancel all tasks, and end the loop and its thread."""
-        is_started, closers = self._loop is not None and self._process == os.getpid(), tuple(self._closers)
+        if self._process not in (0, os.getpid()):  # the parent of this process closes what it opened
+            return
+        closers = tuple(self._closers)
         self._closers.clear()
-        if not is_started and not closers:
+        if self._loop is None and not closers:
             return
         try:
             self.run(_end(closers))
@@ -191,6 +193,8 @@ class Synchronous:
 
     def convert(self, value: Any) -> Any:
         """Return the synchronous form of a value, if its class has one."""
+        if type(value) is type(self.async_form):
+            return type(self)(value, self.runner)
         for one in type(value).__mro__:
             if (form := _forms.get(one)) is not None:
                 return form(value, self.runner)
