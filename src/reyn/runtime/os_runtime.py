@@ -3,17 +3,18 @@
     async with OSRuntime.open(".") as rt:
         result = await rt.run("hello", {"text": "..."})
 
-This module starts and continues runs. Other groups of methods have their own modules: `messages` (replies, cancel),
-`recorded_runs` (read, replay, diff), `project_api` (skills, permissions, MCP). None of them implements rules; the
-packages below do.
+This module starts and continues runs, `forks` starts them from recorded ones, `messages` posts replies and
+cancellations. `runs`, `project` and `permissions` of a runtime are objects of their own. None of them implements
+rules; the packages below do.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from reyn.context import normalize
-from reyn.errors import InputInvalid
+from reyn.errors import InputInvalid, ReynError
 from reyn.journal import Blob, canonical
 from reyn.kernel.world.loading import pin_ops, start_event
 from reyn.runs.questions import resume_answered
@@ -23,16 +24,15 @@ from reyn.runtime.messages import RunMessages
 from reyn.runtime.permissions import Permissions
 from reyn.runtime.project import Project
 from reyn.runtime.services import ProjectOptions
-from reyn.runtime.stream import RunStream
 from reyn.skills.inputs import is_conversation, to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-    from reyn.journal import Journal
+    from reyn.journal import Event, Journal
     from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
@@ -346,3 +346,41 @@ class OSRuntime(Forks, RunMessages):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+class RunStream:
+    """An async iterator of events. The run starts with the first event that is requested.
+
+    Closing the stream early interrupts the run, which can be resumed.
+    """
+
+    def __init__(self, start: Callable[[Listener], Awaitable[RunResult]]) -> None:
+        self._start = start
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._task: asyncio.Task[RunResult] | None = None
+
+    @property
+    def result(self) -> RunResult:
+        """The result of the run, available after the last event."""
+        if self._task is None or not self._task.done():
+            raise ReynError("the run has not ended", hint="Iterate to the end of the stream first.")
+        return self._task.result()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._start(self._events.put_nowait))
+            self._task.add_done_callback(lambda _: self._events.put_nowait(None))
+        event = await self._events.get()
+        if event is None:
+            self._events.put_nowait(None)
+            self._task.result()  # raises what the run raised
+            raise StopAsyncIteration
+        return event
+
+    async def aclose(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])

@@ -1,9 +1,8 @@
 """`SyncRuntime`: `OSRuntime` for synchronous code. The types are in `sync_runtime.pyi`."""
 
 from reyn.runs.recorded import Runs
-from reyn.runtime.os_runtime import OSRuntime
+from reyn.runtime.os_runtime import OSRuntime, RunStream
 from reyn.runtime.project import Project
-from reyn.runtime.stream import RunStream
 from reyn.runtime.sync_form import synchronous
 
 SyncRuntime = synchronous(OSRuntime, "SyncRuntime", module=__name__)

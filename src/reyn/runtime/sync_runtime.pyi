@@ -38,11 +38,10 @@ from reyn.runs.run_files import RunFiles
 from reyn.runs.undo import UndoReport
 from reyn.runs.usage import BudgetStatus, Grouping, UsageReport
 from reyn.runtime.messages import PostedMessage
-from reyn.runtime.os_runtime import OSRuntime
+from reyn.runtime.os_runtime import OSRuntime, RunStream
 from reyn.runtime.permissions import Permissions
 from reyn.runtime.project import Project
 from reyn.runtime.services import ProjectOptions
-from reyn.runtime.stream import RunStream
 from reyn.runtime.sync_form import Runner, Synchronous
 from reyn.secrets import Scrubber, Secrets
 from reyn.skills import Library, Skill
