@@ -32,7 +32,6 @@ OMITTED = {
     "reyn.kernel.visit.phase_executor.Progress.draft": "builds the next prompt",
     "reyn.kernel.visit.phase_executor.Progress.count_calls": "counts the next call",
     "reyn.kernel.visit.model_call.ask": "is part of the visit",
-    "reyn.kernel.world.live.LiveWorld.perform": "prepares the next call, whose intent is in the same commit",
     "reyn.kernel.world.llm_call_recorder.LlmCallRecorder.request": "prepares the next call",
     "reyn.kernel.world.llm_call_recorder.LlmCallRecorder.begin": "prepares the next call",
 }
