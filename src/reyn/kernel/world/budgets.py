@@ -15,7 +15,7 @@ from reyn.config.budgets import Caps, skill_caps
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceInvalid, PriceUnknown
 from reyn.journal import kinds
 from reyn.journal.kinds.shapes import MAX_INTEGER
-from reyn.journal.reservations import open_reservations
+from reyn.journal.port import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
 from reyn.kernel.world.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost
