@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
-from reyn.context import CompileSource, DataFromAgentConfig, compile_source
+from reyn.context import CompileSource, DataFromAgentConfig
+from reyn.context.compile import compile_source
 from reyn.errors import FunctionInvalid, TemplateInvalid
 from reyn.functions.types import ConversionError, json_type
 from reyn.skills import Skill

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.context import normalized, rendered_message
+from reyn.context.render import normalized, rendered_message
 from reyn.errors import RunNotResumable
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.driver import Driver

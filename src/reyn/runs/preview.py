@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from reyn.config.values import ProjectContext, PromptLimit
-from reyn.context import ContextFrame
+from reyn.context.frame import ContextFrame
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.core.effects import Ask, CallModel

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.context import rendered_message
 from reyn.context.histories import HISTORIES
+from reyn.context.render import rendered_message
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
@@ -31,7 +31,9 @@ from reyn.skills import unpin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
+    from reyn.context import NormalizedMessageList
+    from reyn.context.budget import FrameSection
+    from reyn.context.frame import ContextFrame
     from reyn.journal import Event, Journal, RunRow, kinds
     from reyn.kernel.core.snapshot import RunState
     from reyn.ops import OpTable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
-from reyn.context import NormalizedMessageList, rendered_message
 from reyn.context.histories import HISTORIES
+from reyn.context.render import rendered_message
 from reyn.journal import ENDED, AbortTurn, Blob, Cancel, RaiseLimit, Say, canonical, decode, kinds
 from reyn.kernel import versions
 from reyn.kernel.core.limits import SECOND, limit_of, sub_run_settings
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.config.values import AgentsSettings
+    from reyn.context import NormalizedMessageList
     from reyn.journal import Journal, RunRow
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape

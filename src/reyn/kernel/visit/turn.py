@@ -15,26 +15,21 @@ from msgspec.structs import replace
 from reyn.context import (
     AssistantMessage,
     AssistantTruncated,
-    Execution,
     MultimodalToolResult,
-    NormalizedMessage,
     NormalizedMessageList,
     ToolCancelled,
     ToolResult,
-    TurnFrame,
     UserMessage,
     apply_mutations,
     compile_invocation_turn,
-    correction,
     estimate_tokens,
-    frame_message,
-    results_message,
-    sent_text,
     turn_message,
-    without_closing,
 )
+from reyn.context.choice_prompt import without_closing
+from reyn.context.frame import Execution
 from reyn.context.records import mutation_of
-from reyn.context.render import image_parts
+from reyn.context.render import TurnFrame, correction, frame_message, image_parts, results_message, sent_text
+from reyn.context.transcript import NormalizedMessage
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
@@ -45,7 +40,8 @@ from reyn.models import ToolCall
 from reyn.models.native_reply import decode_reply
 
 if TYPE_CHECKING:
-    from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec, Rollback
+    from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec
+    from reyn.context.frame import Rollback
     from reyn.contract import Acting
     from reyn.kernel.core.conversations import Conversation
     from reyn.kernel.core.effects import Reply

@@ -18,15 +18,10 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from reyn.context import (
-    NormalizedMessageList,
-    message_text,
-    normalized,
-    recorded_choice,
-    rendered_message,
-    result_images,
-)
+from reyn.context import NormalizedMessageList
+from reyn.context.choice_prompt import recorded_choice
 from reyn.context.histories import HISTORIES
+from reyn.context.render import message_text, normalized, rendered_message, result_images
 from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
