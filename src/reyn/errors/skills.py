@@ -27,6 +27,12 @@ class MemoryNotFound(SkillError, code="RYN106"):
     hint = "Use the name of a file in `reyn/memory/`, such as `tea`, or `designer/tea` for a memory of one agent."
 
 
+class GraphvizUnavailable(SkillError, code="RYN107"):
+    """A graph cannot be drawn as SVG: the program `dot` is not installed, or reports an error."""
+
+    hint = "Install Graphviz, or draw the graph as text or Mermaid."
+
+
 class AgentSkillInvalid(SkillError, code="RYN430"):
     """A folder is not an Agent Skill (agentskills.io), or is too large to import; nothing was written."""
 
