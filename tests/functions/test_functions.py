@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pydantic
 import pytest
 
-from reyn import OSRuntime, SyncRuntime, llm_chat, llm_function, tool
+from reyn import SyncRuntime, llm_chat, llm_function, tool
 from reyn.errors import (
     CallImpossible,
     CallStopped,

@@ -81,13 +81,11 @@ class FunctionDefinition(Definition):
     def __init__(self, function: Callable[..., Any], decoration: Decoration, local_names: Mapping[str, Any]) -> None:
         super().__init__(function, decoration)
         is_async, runtime = inspect.iscoroutinefunction(function), decoration.runtime
-        wanted = OSRuntime if is_async else SyncRuntime
+        wanted, other = (OSRuntime, SyncRuntime) if is_async else (SyncRuntime, OSRuntime)
         if runtime is not None and not isinstance(runtime, wanted):
-            kind = "an async" if is_async else "a plain"
-            raise FunctionInvalid(
-                f"{self.what}: `runtime` is a {type(runtime).__name__}",
-                hint=f"Pass a `{wanted.__name__}` to {kind} function.",
-            )
+            name = (other if isinstance(runtime, other) else type(runtime)).__name__
+            hint = f"Pass a `{wanted.__name__}` to {'an async' if is_async else 'a plain'} function."
+            raise FunctionInvalid(f"{self.what}: `runtime` is a {name}", hint=hint)
         self._local_names = dict(local_names)
         self._skill_of = lru_cache(_MAX_SKILLS)(self._build_skill)
         with suppress(NameError):  # an annotation names something that the module defines later
