@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reyn.journal import ENDED
@@ -18,17 +17,16 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from reyn.chat.sync import SyncConversation
     from reyn.config import Config
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, InboxMessage, Journal, RunRow, Status
-    from reyn.kernel.conversations import ConversationSize
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.live import Listener, OnDelta, OutputCheck
+    from reyn.kernel.core.conversations import ConversationSize
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResult, VerifyReport
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.sub_runs import RunScope
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
+    from reyn.kernel.world.sub_runs import RunScope
     from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable, Overview
@@ -216,13 +214,6 @@ class SyncRuntime:
         on_delta: OnDelta | None = None,
     ) -> RunResult:
         return self._runner.run(self.runtime.run_background(conversation, run, listener=listener, on_delta=on_delta))
-
-    def chat(
-        self, agent: str | None = None, *, run_id: str | None = None, by: str = "", model: str | None = None
-    ) -> SyncConversation:
-        conversation = self.runtime.chat(agent, run_id=run_id, by=by, model=model)
-        opened: SyncConversation = import_module("reyn.chat.sync").SyncConversation(conversation, self._runner)
-        return opened
 
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None

@@ -1,0 +1,304 @@
+"""Transcripts and messages of agents in the state of a run: values, and what each event does to them. No I/O.
+
+A transcript refers to its messages by hash, so the state stays small. Events become mutations and pass through the
+compile pipeline; a transcript that a failed visit extended is dropped by keeping the one from before the visit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from reyn.context import (
+    ContextReplace,
+    ContextState,
+    ContextSummary,
+    DataFromSelfRef,
+    ExperienceForget,
+    ExperienceRemember,
+    Memory,
+    NormalizedMessageList,
+    compile_context,
+    recorded_mutation,
+)
+from reyn.context.histories import HISTORIES
+from reyn.context.records import mutation_of
+from reyn.context.selfref import forget, memory_text, remember
+from reyn.context.tokens import estimate_tokens
+from reyn.errors import MutationInvalid
+from reyn.journal import kinds
+from reyn.journal.kinds import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from reyn.context import ContextMutation
+
+SUMMARY_HEADING = "# Summary of the conversation so far\n"
+
+
+class Conversation(msgspec.Struct, frozen=True):
+    """A transcript of a phase.
+
+    Attributes:
+        visit: The visit that it belongs to; 0 if all visits of the phase share it.
+        messages: The messages, which refer to their content.
+        selfref: What the conversation remembers.
+        tokens: The estimated size of the messages, those of the history included, at four characters a token.
+        size: Their length in bytes.
+        history: What came before the messages, until it is compacted.
+        wants_compaction: Whether a program asked for a compaction.
+    """
+
+    visit: int = 0
+    messages: NormalizedMessageList = NormalizedMessageList()
+    selfref: DataFromSelfRef | None = None
+    tokens: int = 0
+    history: tuple[kinds.HistoryPart, ...] = ()
+    size: int = 0
+    wants_compaction: bool = False
+
+    def mutated(self, mutations: Sequence[ContextMutation], tokens: int = 0, size: int = 0) -> Conversation:
+        """Return the conversation with mutations applied, which add to its tokens and bytes."""
+        compiled = compile_context(ContextState(self.messages, self.selfref), mutations)
+        return Conversation(
+            self.visit,
+            compiled.messages,
+            compiled.data_from_selfref,
+            self.tokens + tokens,
+            self.history,
+            self.size + size,
+            self.wants_compaction,
+        )
+
+    def without_history(self) -> Conversation:
+        """Return the conversation without the messages that came before it, and without their size."""
+        tokens, size = sum(part.tokens for part in self.history), sum(part.size for part in self.history)
+        return msgspec.structs.replace(self, history=(), tokens=self.tokens - tokens, size=self.size - size)
+
+    @property
+    def length(self) -> int:
+        """The number of messages, those of the history included."""
+        return self.messages.length + sum(part.messages for part in self.history)
+
+    def whole(self, content: Callable[[str], bytes]) -> NormalizedMessageList:
+        """Return the history and the messages."""
+        if not self.history:
+            return self.messages
+        before = HISTORIES.load(self.history, content).with_system(self.messages.system)
+        return before.append(*self.messages.tail(self.messages.length))
+
+
+class ConversationSize(msgspec.Struct, frozen=True):
+    """How large a conversation is, in estimated tokens.
+
+    Attributes:
+        tokens: The size of the transcript.
+        max_tokens: The size above which older messages are replaced by a summary; 0 if it is no conversation.
+        pinned: The size of the memory, which a compaction never changes.
+        max_pinned: The size of the memory, at most.
+        wants_compaction: Whether a user or a program asked for a compaction, which happens before the next model call.
+    """
+
+    tokens: int
+    max_tokens: int
+    pinned: int
+    max_pinned: int
+    wants_compaction: bool = False
+
+
+class Inbox(msgspec.Struct, frozen=True):
+    """What a conversation has still to take, and the runs that it started in the background.
+
+    Attributes:
+        queued: The messages that arrived while the conversation was busy, oldest first.
+        background: Each background run with the last report about it; `None` until there is one.
+    """
+
+    queued: tuple[kinds.MessageQueued, ...] = ()
+    background: dict[str, kinds.MessageQueued | None] = {}
+
+    def with_message(self, body: kinds.MessageQueued) -> Inbox:
+        """Return the inbox with a message that arrived."""
+        background = {**self.background, body.run: body} if body.run else self.background
+        return Inbox((*self.queued, body), background)
+
+    def with_background(self, run: str) -> Inbox:
+        """Return the inbox after the start of a background run."""
+        return Inbox(self.queued, {**self.background, run: None})
+
+    def report_error(self, run: str, status: str) -> str:
+        """Return why a report about a background run is refused; empty if it is new."""
+        if run not in self.background:
+            return f"`{run}` is no background run of this conversation"
+        last = self.background[run]
+        return f"`{run}` has been reported as {status}" if last is not None and last.status == status else ""
+
+    def without_oldest(self) -> Inbox:
+        """Return the inbox after its oldest message was taken."""
+        return Inbox(self.queued[1:], self.background)
+
+
+SEED = ""
+"""The name under which a run keeps the history that its conversations start with."""
+
+
+def seed_of(started: kinds.RunStarted) -> dict[str, Conversation]:
+    """Return the transcripts of a run that has just started."""
+    if not started.history:
+        return {}
+    tokens, size = sum(part.tokens for part in started.history), sum(part.size for part in started.history)
+    return {SEED: Conversation(tokens=tokens, history=started.history, size=size)}
+
+
+def begun(conversations: Mapping[str, Conversation], phase: str, visit: int) -> Conversation:
+    """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
+    found = conversations.get(phase) or (conversations.get(SEED) if visit == 0 else None)
+    return found if found is not None and found.visit == visit else Conversation(visit)
+
+
+Change = (
+    kinds.TranscriptExtended
+    | kinds.ExperienceRemembered
+    | kinds.ExperienceForgotten
+    | kinds.MemoryChanged
+    | kinds.ContextMutated
+    | kinds.ContextCompacted
+)
+
+
+def changed(conversations: Mapping[str, Conversation], body: Change) -> dict[str, Conversation]:
+    """Return the transcripts of a run after an event."""
+    visit = (body.visit or 0) if isinstance(body, kinds.TranscriptExtended | kinds.ContextMutated) else 0
+    return {**conversations, body.phase: _changed(begun(conversations, body.phase, visit), body)}
+
+
+def _changed(conversation: Conversation, body: Change) -> Conversation:
+    match body:
+        case kinds.TranscriptExtended(messages=messages, tokens=tokens, size=size):
+            return conversation.mutated([recorded_mutation(message) for message in messages], tokens, size)
+        case kinds.ExperienceRemembered(text=text) | kinds.MemoryChanged(action="remember", text=text):
+            return conversation.mutated([ExperienceRemember(text)])
+        case kinds.ContextMutated(mutations=records, tokens_after=tokens, size_after=size):
+            mutations = [mutation_of(record) for record in records]
+            if any(isinstance(mutation, ContextReplace | ContextSummary) for mutation in mutations):
+                conversation = conversation.without_history()
+            patched = conversation.mutated(mutations)
+            return msgspec.structs.replace(patched, tokens=tokens, size=size)
+        case kinds.MemoryChanged(action="compact"):
+            return msgspec.structs.replace(conversation, wants_compaction=True)
+        case kinds.ExperienceForgotten(id=name) | kinds.MemoryChanged(text=name):
+            return conversation.mutated([ExperienceForget(name)])
+    conversation = msgspec.structs.replace(conversation, history=(), tokens=0, size=0, wants_compaction=False)
+    summary = ContextSummary(summary_parts(body.summary), body.kept)
+    return conversation.mutated([summary], body.tokens_after, body.size_after)
+
+
+def memory_error(memory: Memory, action: str, text: str, max_tokens: int | None = None) -> str:
+    """Return why a memory cannot be changed; empty if it can.
+
+    Args:
+        memory: The memory.
+        action: `remember`, `forget` or `compact`.
+        text: The text to remember, or the id of the entry to forget.
+        max_tokens: The size of the memory, at most; `None` if the caller does not know it.
+    """
+    if action == "compact":
+        return ""
+    try:
+        if action == "forget":
+            forget(memory, text)
+            return ""
+        after, _ = remember(memory, text)
+    except MutationInvalid as error:
+        return error.message
+    if after is memory:
+        return ""
+    if len(memory.entries) >= MAX_MEMORY_ENTRIES:
+        return f"{MAX_MEMORY_ENTRIES} texts are remembered already; forget one first"
+    tokens = estimate_tokens(memory_text(after.entries))
+    if max_tokens is not None and tokens > max_tokens:
+        return (
+            f"what the conversation remembers would have {tokens} tokens, and at most {max_tokens} fit beside its "
+            "messages; forget something first, or remember it in a file (`name`)"
+        )
+    return ""
+
+
+MAX_MEMORY_ENTRIES = 200
+"""Texts that a conversation remembers at most: every prompt contains them."""
+
+
+def summary_parts(summary: str) -> tuple[Part, ...]:
+    """Return the content of the message that replaces older messages."""
+    return (Part(text=SUMMARY_HEADING), Part(blob=summary))
+
+
+# -- messages between agents -----------------------------------------------------------------------
+
+
+class AgentThread(msgspec.Struct, frozen=True):
+    """The conversation of a run with another agent, as of the last message.
+
+    Attributes:
+        run: The conversation.
+        seq: Its last event when the agent replied.
+        is_open: Whether it can take another message.
+        usage: What the run has counted of its tokens.
+        answers: What the run has counted of its model answers.
+        charge: What the run has counted of its charge.
+        active: What the run has counted of its execution time, in microseconds.
+    """
+
+    run: str
+    seq: int = 0
+    is_open: bool = False
+    usage: kinds.Usage = kinds.Usage()
+    answers: int = 0
+    charge: kinds.Charge = kinds.Charge()
+    active: int = 0
+
+    def after(self, body: kinds.AgentReplied) -> AgentThread:
+        """Return the thread after a reply."""
+        before = self if self.run == body.run else AgentThread(body.run)
+        return AgentThread(
+            body.run,
+            body.seq,
+            body.open,
+            before.usage + body.usage,
+            before.answers + body.answers,
+            before.charge + (body.charge or kinds.Charge()),
+            before.active + body.active,
+        )
+
+
+class ReceivedMessage(msgspec.Struct, frozen=True):
+    """The last message of another agent that a conversation received.
+
+    Attributes:
+        ask: Where it comes from.
+        state: Its state.
+        answered_before: Model answers of the run that asks that this conversation has not counted itself.
+        reply: The reply, once there is one.
+        reason: Why there is none.
+    """
+
+    ask: kinds.AskRef
+    state: kinds.TaskState = "submitted"
+    answered_before: int = 0
+    reply: kinds.ArtifactRef | None = None
+    reason: str = ""
+
+    def taken(self, ask: kinds.AskRef | None) -> ReceivedMessage:
+        """Return it after the conversation took a message, which may be another one."""
+        return replace(self, state="working") if ask == self.ask else self
+
+    def completed(self, reply: kinds.ArtifactRef) -> ReceivedMessage:
+        """Return it after a turn of the conversation."""
+        return replace(self, state="completed", reply=reply) if self.state == "working" else self
+
+    def aborted(self, reason: str) -> ReceivedMessage:
+        """Return it after the turn was aborted."""
+        return replace(self, state="canceled", reason=reason) if self.state == "working" else self

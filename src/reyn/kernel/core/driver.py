@@ -1,0 +1,261 @@
+"""Execute a run: decide the next move, step its visit, recall or perform the effects that the visit awaits.
+
+This is the kernel's only loop. It steps a visit with `coroutine.send`, not with asyncio, and rejects everything that
+is not an effect, so every visit can be re-executed from its record. Buffered events are flushed before every effect
+that changes something and whenever the run stops.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from reyn.errors import ForeignAwait, InternalError, ReynError
+from reyn.journal import kinds
+from reyn.kernel.core.effects import (
+    EXPIRED,
+    QUEUED,
+    UNKNOWN_OUTCOME,
+    Ask,
+    Effect,
+    Pause,
+    Restore,
+    StartSubRuns,
+    TurnInterrupted,
+    decode_answer,
+)
+from reyn.kernel.core.run_orchestrator import Postprocess, Visit, next_move, stop_for
+from reyn.kernel.core.tape import RecordingEnded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from reyn.config import RunSettings
+    from reyn.journal import Blob, Body
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.skills import Skill
+
+    SkillCompiler = Callable[[kinds.RunStarted], "Program"]
+
+
+class Program(Protocol):
+    """A compiled skill, whose visits the driver executes."""
+
+    @property
+    def skill(self) -> Skill: ...
+
+    @property
+    def settings(self) -> RunSettings: ...
+
+    def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
+        """Return the coroutine of a visit, or of the postprocessor."""
+        ...
+
+
+class World(Protocol):
+    """Everything outside a run."""
+
+    async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
+        """Perform an effect.
+
+        Returns:
+            The event that records the outcome, with the content it refers to; `None` if the effect was abandoned
+            because the run was cancelled.
+        """
+        ...
+
+    def now(self) -> int: ...
+
+    def external_events(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
+        """Return the events that reached the run from outside since the last call: a resumption, inbox messages."""
+        ...
+
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
+        """Ask the user, and return whether a message arrived or the question expired; False if there is no reply
+        now."""
+        ...
+
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        """Start sub-runs without awaiting them."""
+        ...
+
+    async def flush(self, tape: Tape) -> None:
+        """Make the buffered events of the tape durable."""
+        ...
+
+    async def settle(self, *, is_finishing: bool = False) -> None:
+        """End work that was started ahead of the visit and is no longer awaited; let it finish if possible."""
+        ...
+
+
+class _Stopped(Exception):
+    """Unwinds the visit in progress: the run has stopped, or the recording has ended."""
+
+
+class Driver:
+    """Executes one run. Without a world it only recalls, which is a replay that ends where the recording does."""
+
+    def __init__(self, tape: Tape, compile_skill: SkillCompiler, world: World | None) -> None:
+        self.tape = tape
+        self._compile_skill = compile_skill
+        self._started: kinds.RunStarted | None = None
+        self._skill: Program | None = None
+        self.world = world
+
+    async def execute(self) -> RunState:
+        """Execute the run until it ends or stops."""
+        try:
+            state = await self._execute()
+            if self.world is not None:
+                await self.world.settle(is_finishing=state.status in ("waiting", "limited"))
+            return state
+        finally:
+            if self.world is not None:
+                await self.world.settle()
+
+    async def _execute(self) -> RunState:
+        try:
+            self._take_external_events()
+            while True:
+                self.tape.take_external()
+                if self.tape.state.status != "running":
+                    self._take_external_events()
+                self._ensure_running()
+                await self._step()
+        except (_Stopped, RecordingEnded):
+            pass
+        except ReynError:
+            raise
+        except Exception as error:  # noqa: BLE001 - recorded, and raised again as an InternalError
+            await self._record_internal_error(error)
+        if self.world is not None:
+            await self.world.flush(self.tape)
+        return self.tape.state
+
+    async def _record_internal_error(self, error: Exception) -> None:
+        """Flush the buffered events, including a paid answer, and record why the run stopped."""
+        reason = f"internal error: {type(error).__name__}: {error}"
+        if self.world is not None and self.tape.upcoming is None:
+            self.tape.record(kinds.RunBroken(InternalError.code, reason), self.world.now())
+            await self.world.flush(self.tape)
+        raise InternalError(reason) from error
+
+    async def _step(self) -> None:
+        tape, skill = self.tape, self._compiled_skill()
+        move = next_move(tape.state, skill.skill, skill.settings)
+        if isinstance(move, Visit | Postprocess):
+            tape.drop_content()
+            await self._advance(skill.begin(move, tape))
+        else:
+            tape.emit(move)
+
+    def _compiled_skill(self) -> Program:
+        """Return the compiled skill of the run. A resume or a fork may replace it."""
+        started = self.tape.state.started
+        assert started is not None
+        if self._skill is None or started is not self._started:
+            self._started, self._skill = started, self._compile_skill(started)
+        return self._skill
+
+    async def _advance(self, coroutine: Coroutine[Effect[Any], Any, None]) -> None:
+        """Step a coroutine through its effects to its end."""
+        effect: Any = None
+        try:
+            effect = coroutine.send(None)
+            while True:
+                if not isinstance(effect, Effect):
+                    raise ForeignAwait(f"a visit awaited {effect!r}, which is not an effect")
+                try:
+                    result = await (self._ask(effect) if isinstance(effect, Ask) else self._resolve(effect))
+                except TurnInterrupted as interruption:
+                    effect = coroutine.throw(interruption)
+                else:
+                    effect = coroutine.send(result)
+        except StopIteration:
+            return
+        finally:
+            coroutine.close()
+
+    async def _resolve(self, effect: Effect[Any]) -> Any:
+        """Return the result of an effect. A failure stops the run; when the run is resumed, the effect is retried."""
+        tape = self.tape
+        while True:
+            self._take_external_events()
+            self._ensure_running()
+            self._check_abort(effect)
+            if isinstance(effect, Pause):
+                return None
+            if isinstance(effect, StartSubRuns):
+                if self.world is not None and tape.upcoming is None:
+                    await self.world.start(effect, tape)
+                return None
+            if effect.is_unsafe and tape.state.recovery.unknown_outcome == effect.key:
+                return UNKNOWN_OUTCOME
+            outcome = tape.recall(effect) if tape.upcoming is not None else await self._perform(effect)
+            if outcome is None:
+                continue
+            if isinstance(outcome, effect.outcomes):
+                return effect.result(outcome, tape.content)
+            tape.emit(stop_for(outcome, tape.state))
+
+    async def _perform(self, effect: Effect[Any]) -> Body | None:
+        """Perform an effect and record its outcome; `None` if it was abandoned because of a message to the run."""
+        if self.world is None:
+            raise _Stopped
+        if effect.needs_intent:
+            await self.world.flush(self.tape)
+        performed = await self.world.perform(effect, self.tape)
+        if performed is None:
+            return None
+        outcome, blobs = performed
+        self.tape.record(outcome, self.world.now(), *blobs)
+        return outcome
+
+    async def _ask(self, effect: Ask) -> Any:
+        """Return the reply to an open question; stop the run if there is none yet."""
+        while True:
+            self._take_external_events()
+            self._check_abort(effect)
+            last_answer, wait = self.tape.state.last_answer, self.tape.state.wait
+            if last_answer is not None and last_answer.wait == effect.key:
+                self._ensure_running()
+                return decode_answer(last_answer, self.tape.content)
+            if self.tape.state.expired == effect.key:
+                self._ensure_running()
+                return EXPIRED
+            if wait is None:
+                self._ensure_running()
+                if effect.takes_messages and self.tape.state.inbox.queued:
+                    return QUEUED
+            self.tape.ensure_at_end(f"an answer to `{effect.key}`")
+            if self.world is None or wait is None:
+                raise _Stopped
+            if wait.expires_at is not None and wait.is_expired(self.world.now()):
+                self.tape.record(kinds.WaitExpired(wait.id), self.world.now())
+                continue
+            is_new = any(event.kind == kinds.WaitOpened.kind for event in self.tape.pending)
+            await self.world.flush(self.tape)
+            if effect.is_deferred and is_new:
+                raise _Stopped
+            if not await self.world.wait_for_answer(wait, self.tape.state):
+                raise _Stopped
+
+    def _check_abort(self, effect: Effect[Any]) -> None:
+        """Interrupt the visit if its turn was aborted. Files are restored in any case."""
+        if self.tape.state.aborted is not None and not isinstance(effect, Restore):
+            raise TurnInterrupted
+
+    def _take_external_events(self) -> None:
+        """Take events from outside the run: recorded ones first, then new ones from the world."""
+        tape = self.tape
+        if tape.upcoming is not None:
+            tape.take_external()
+        if self.world is not None and tape.upcoming is None:
+            for body, blobs in self.world.external_events(tape.state):
+                tape.record(body, self.world.now(), *blobs)
+
+    def _ensure_running(self) -> None:
+        """Unwind unless the run is running; a stopped run continues only if the recording continues it."""
+        while self.tape.state.status != "running":
+            if not self.tape.take_external():
+                raise _Stopped

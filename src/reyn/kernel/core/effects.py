@@ -1,0 +1,346 @@
+"""Effects: everything a visit may ask of the outside world.
+
+A visit awaits effects and nothing else, so it can always be executed again from its record. Effects are not frozen
+dataclasses, which cost several times as much to create: an effect lives as long as its visit awaits it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+
+import msgspec
+
+from reyn.journal import canonical, digest, kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from reyn.config.values import CounterName
+    from reyn.context import FittedText, NormalizedMessageList, TokenCounter
+    from reyn.journal import Blob, Body
+    from reyn.kernel.core.conversations import Conversation
+    from reyn.models import Candidate, ToolDefinition
+    from reyn.skills import Skill
+
+    Content = Callable[[str], bytes]
+    EventWithBlobs = tuple[Body, tuple[Blob, ...]]
+
+R = TypeVar("R")
+
+
+class TurnInterrupted(Exception):
+    """Raised in a visit where it awaits an effect: the user aborted the turn."""
+
+
+class Effect(Generic[R]):
+    """Awaiting an effect hands it to the driver, which returns its recorded result or performs it."""
+
+    outcomes: ClassVar[tuple[type[Body], ...]] = ()
+    """The events that record its outcome."""
+    failures: ClassVar[tuple[type[Body], ...]] = ()
+    """The events that record that there is no outcome yet: the run stops, and the effect can be performed again."""
+    needs_intent: bool = True
+    """Whether it changes something, so that its intent must be durable first."""
+    is_unsafe: bool = False
+    """Whether performing it twice could do harm."""
+    key: str
+    """Unique in the run and known before the effect; the outcome has the same key."""
+
+    def __await__(self) -> Generator[Effect[Any], Any, R]:
+        result: R = yield self
+        return result
+
+    def result(self, outcome: Body, content: Content) -> R:
+        """Return the result for a recorded outcome, the same whether it was just performed or recalled."""
+        return cast("R", outcome)
+
+    def mismatch(self, outcome: Body) -> str:
+        """Return why a recorded outcome cannot be one of this effect; empty if it can."""
+        return ""
+
+
+class AnswerSpec(Protocol):
+    """What the model may answer.
+
+    Attributes:
+        phase: The phase that asks.
+        form: The form of the answer.
+        candidates: The exits that the model may choose.
+        schema: The JSON Schema of every allowed answer, as it is recorded.
+        tools: The native tools, as they are recorded.
+    """
+
+    phase: str
+    form: kinds.AnswerForm
+    candidates: tuple[Candidate, ...]
+    schema: Blob
+    tools: Blob | None
+
+    @property
+    def answer_schema(self) -> dict[str, Any]: ...
+
+    @property
+    def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
+
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
+    """
+
+    text: str
+    hash: str
+    is_truncated: bool = False
+    probability: float | None = None
+
+
+@dataclass
+class CallModel(Effect[Reply]):
+    """Ask the model. Messages consist of parts, which are joined when the call is made."""
+
+    key: str
+    model: str
+    messages: tuple[kinds.FrameMessage, ...]
+    spec: AnswerSpec
+    request_hash: str
+    results: tuple[str, ...] = ()
+    input: str = ""
+    """Hash of the input artifact."""
+    transcript: NormalizedMessageList | None = None
+    """Messages that come after the system message."""
+    choice: kinds.ChoicePrompt | None = None
+
+    outcomes = (kinds.LlmResponded,)
+    failures = (kinds.LlmFailed, kinds.BudgetRefused)
+    needs_intent = False
+    """Its intent becomes durable together with the reservation of its budget, before the call."""
+
+    def result(self, outcome: Body, content: Content) -> Reply:
+        assert isinstance(outcome, kinds.LlmResponded)
+        return Reply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
+
+
+@dataclass
+class FitTokens(Effect[kinds.TokensCounted]):
+    """Count a text with an exact counter, and truncate it. `work` does both with the counter, in any thread."""
+
+    key: str
+    counter: CounterName
+    model: str
+    """The model whose prompt it is."""
+    work: Callable[[TokenCounter], FittedText] = field(compare=False)
+
+    outcomes = (kinds.TokensCounted,)
+    failures = (kinds.LlmFailed,)
+
+
+HOOKS = ".hooks"
+"""Follows the id of a model call in that of its hooks."""
+
+
+@dataclass
+class CallHooks(Effect[kinds.ContextMutated]):
+    """Call the hooks of the program before a model call.
+
+    `visit` is that of the transcript which they patch, 0 for a conversation; `None` if each turn has a fresh frame.
+    """
+
+    key: str
+    phase: str
+    messages: NormalizedMessageList
+    visit: int | None = None
+    conversation: Conversation | None = None
+    results: tuple[str, ...] = ()
+
+    outcomes = (kinds.ContextMutated,)
+    failures = (kinds.LlmFailed,)
+    needs_intent = False
+
+
+@dataclass
+class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
+    """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
+
+    key: str
+    args: dict[str, Any]
+    approved: str = ""
+
+    outcomes = (kinds.OpStarted, kinds.PermissionDenied, kinds.ApprovalRequired)
+    needs_intent = False
+
+    def mismatch(self, outcome: Body) -> str:
+        """The recorded arguments must be those that the model or the step gave."""
+        if isinstance(outcome, kinds.OpStarted) and outcome.op_kind != self.args["kind"]:
+            return f"an op of kind `{outcome.op_kind}` is recorded for one of kind `{self.args['kind']}`"
+        recorded = outcome.args if isinstance(outcome, kinds.OpStarted | kinds.ApprovalRequired) else None
+        if recorded is not None and recorded != digest(canonical(self.args)):
+            return f"the recorded arguments of op `{self.key}` are not those that it was given"
+        return ""
+
+
+@dataclass
+class CheckOutput(Effect[kinds.OutputChecked]):
+    """Have the program that started the run check the final output, which fits its schema."""
+
+    key: str
+    data: Any
+
+    outcomes = (kinds.OutputChecked,)
+    needs_intent = False
+
+
+class Expired:
+    """Returned instead of a reply: the question expired."""
+
+
+EXPIRED = Expired()
+
+
+class Queued:
+    """Returned instead of a reply: a message for the conversation is queued."""
+
+
+QUEUED = Queued()
+
+
+class UnknownOutcome:
+    """Returned instead of an outcome: a driver that died left an unsafe intent, which may have taken effect."""
+
+
+UNKNOWN_OUTCOME = UnknownOutcome()
+
+
+@dataclass
+class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutcome]):
+    """Execute a planned op.
+
+    `answer` is the result of the op's request. `resolution` is the operator's decision on an unsafe intent whose
+    outcome is unknown: `again`, `done` or `failed`.
+    """
+
+    key: str
+    args: dict[str, Any]
+    started: kinds.OpStarted
+    answer: Any = None
+    is_unsafe: bool = False
+    resolution: str = ""
+    needs_intent: bool = True
+
+    outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
+
+
+@dataclass
+class Restore(Effect[kinds.WorkspaceRestored]):
+    """Restore files to their content before the changes, newest change first."""
+
+    key: str
+    changes: tuple[kinds.Change, ...]
+
+    outcomes = (kinds.WorkspaceRestored,)
+
+
+@dataclass
+class Ask(Effect[Any]):
+    """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
+
+    `is_deferred` means that a person has just postponed the question: the run stops and waits instead of asking again.
+    `takes_messages` means that a conversation waits for its next message, so that a queued one ends the wait.
+    """
+
+    key: str
+    is_deferred: bool = False
+    takes_messages: bool = False
+
+
+@dataclass
+class Pause(Effect[None]):
+    """Continue only while the run is running: after an event that stopped it, when it is resumed."""
+
+    key: str = ""
+
+
+@dataclass
+class ReadOverviews(Effect[kinds.OverviewsRead]):
+    """Read what ops can act on. `query` is what the user said."""
+
+    key: str
+    op_kinds: tuple[str, ...]
+    query: str = field(default="", compare=False)
+
+    outcomes = (kinds.OverviewsRead,)
+    needs_intent = False
+
+
+@dataclass
+class PlanSubRun(Effect[kinds.SubRunStarted]):
+    """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any.
+
+    With `background`, the run does not wait for the sub-run.
+    """
+
+    key: str
+    skill: str
+    input: Any
+    pinned: Skill | None = field(default=None, compare=False)
+    shares_workspace: bool = False
+    background: bool = False
+
+    outcomes = (kinds.SubRunStarted,)
+    needs_intent = False
+
+
+@dataclass
+class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
+    """Execute a sub-run to its end. Its id derives from run and call, so that starting it twice starts it once."""
+
+    key: str
+    started: kinds.SubRunStarted
+    ahead: tuple[kinds.SubRunStarted, ...] = field(default=(), compare=False)
+    """Sub-runs that the visit will await next. They execute meanwhile; their outcomes are recorded when awaited."""
+    concurrency: int = 1
+    """How many of them, this one included, execute at the same time."""
+
+    @property
+    def needs_intent(self) -> bool:  # type: ignore[override]
+        """Whether its intent must become durable first. Together with others, that happens when it is started."""
+        return self.concurrency == 1
+
+    outcomes = (kinds.SubRunCompleted,)
+    failures = (kinds.SubRunStopped,)
+
+
+@dataclass
+class PlanMessage(Effect[kinds.AgentAsked]):
+    """Find the agent that a message goes to, and the conversation with it. `text` is the hash of the message."""
+
+    key: str
+    agent: str
+    text: str
+
+    outcomes = (kinds.AgentAsked,)
+    needs_intent = False
+
+
+@dataclass
+class DeliverMessage(Effect[kinds.AgentReplied]):
+    """Deliver a message to another agent and await its reply. A message that was delivered is not delivered again."""
+
+    key: str
+    asked: kinds.AgentAsked
+
+    outcomes = (kinds.AgentReplied,)
+
+
+@dataclass(frozen=True)
+class StartSubRuns(Effect[None]):
+    """Start sub-runs that the visit will await later, and continue at once. Nothing is recorded."""
+
+    key: str
+    started: tuple[kinds.SubRunStarted, ...] = field(compare=False)
+    concurrency: int
+
+
+def decode_answer(answer: kinds.WaitAnswered, content: Content) -> Any:
+    return msgspec.json.decode(content(answer.value))

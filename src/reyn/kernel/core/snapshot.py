@@ -1,0 +1,392 @@
+"""A snapshot of a run: `RunState` and its parts. Immutable values, no I/O.
+
+Everything here is bounded in size, so that the cost of a visit does not grow with the run. `run_state` decides what
+each event changes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from reyn.config.values import PromptLimit
+from reyn.context import Memory
+from reyn.context.frame import PATH_LENGTH
+from reyn.context.tokens import NEUTRAL
+from reyn.journal import digest, kinds
+from reyn.journal.lifecycle import Lifecycle
+from reyn.kernel.core.conversations import AgentThread, Conversation, Inbox, ReceivedMessage, begun
+
+K = TypeVar("K")
+V = TypeVar("V")
+TRAIL_LENGTH = PATH_LENGTH
+"""The number of completed visits that a rollback can return to."""
+MAX_DECISIONS = 40
+"""The number of recent inputs of phases for which repeated decisions are found."""
+MAX_OUTCOMES = 5
+"""The number of recent decisions for one input."""
+MAX_WARNINGS = 50
+"""The number of warnings in the state; the journal has all of them."""
+MAX_SUB_RUNS = 10
+"""The number of sub-runs of a visit whose summaries are part of its handoff."""
+MAX_TRUNCATED = 200
+"""The number of truncated contents that ops can read; the journal has all of them."""
+MIN_CALIBRATED = 100
+"""The tokens of a prompt that is long enough to compare its count with the reported usage."""
+_FACTORS = (250, 8000)
+"""The smallest and the largest factor, whatever a provider reports."""
+
+
+# -- visits -------------------------------------------------------------------------------------------
+
+
+class Visit(msgspec.Struct, frozen=True, gc=False):
+    """The visit in progress, or the start of the next one."""
+
+    is_open: bool = False
+    input: kinds.ArtifactRef | None = None
+    rollback: kinds.PhaseRolledBack | None = None
+    """Why the phase is entered again."""
+    started_after: int = 0
+    """The run's active time when the visit began, in microseconds."""
+    latest: dict[str, str] = {}
+    """The latest artifacts when the visit started."""
+    ops: str = ""
+    """The digest of the ops of the visit and their results."""
+    is_answered: bool = False
+    """Whether a user replied to a question in the visit."""
+    handoffs: dict[str, str] = {}
+    """The handoffs when the visit started."""
+    prompt: tuple[str, int] | None = None
+    """The model and the uncalibrated tokens of the last prompt, if it was counted."""
+    sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
+    """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def with_op(self, content: str) -> Visit:
+        """Add the arguments or the result of an op to the digest."""
+        return replace(self, ops=digest(f"{self.ops}{content}".encode()))
+
+    def with_sub_run(self, completed: kinds.SubRunCompleted) -> Visit:
+        """Add a sub-run that ended."""
+        return replace(self, sub_runs=(*self.sub_runs, completed)[-MAX_SUB_RUNS:])
+
+
+class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
+    phase: str
+    input: kinds.ArtifactRef
+    artifact: kinds.ArtifactRef
+    latest: dict[str, str]
+    """The latest artifacts when the visit started."""
+    handoffs: dict[str, str]
+    """The handoffs when the visit started."""
+    conversations: dict[str, Conversation] = {}
+    """The transcripts when the visit started."""
+
+
+class Decision(msgspec.Struct, frozen=True, gc=False):
+    """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
+
+    next_phase: str | None
+    artifact: str
+    ops: str
+
+
+class History(msgspec.Struct, frozen=True, gc=False):
+    """The visits so far."""
+
+    visits: dict[str, int] = {}
+    """The number of visits, by phase."""
+    path: tuple[str, ...] = ()
+    """The last phases entered."""
+    trail: tuple[CompletedVisit, ...] = ()
+    total_steps: int = 0
+    latest: dict[str, str] = {}
+    """The hash of the latest artifact of each type; the run's input counts."""
+    decisions: dict[tuple[str, str], dict[Decision, int]] = {}
+    """How often each of the last decisions was made, by phase and hash of its input."""
+    repeats: int = 0
+    """How often the decision of the last visit was made, until the next visit starts."""
+    handoffs: dict[str, str] = {}
+    """The hash of the handoff of each phase that left one, the latest last."""
+
+    def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
+        """Return the next phase of the decision that a phase made most often for an input, and how often."""
+        made = self.decisions.get((phase, input))
+        if made is None:
+            return None, 0
+        decision = max(made, key=made.__getitem__)
+        return decision.next_phase, made[decision]
+
+    def ordinal(self, phase: str) -> int:
+        """Return the rank of a phase by first visit; a phase that was not visited comes next."""
+        return next((rank for rank, name in enumerate(self.visits, start=1) if name == phase), len(self.visits) + 1)
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def with_visit(self, phase: str) -> History:
+        """Enter a phase."""
+        return replace(
+            self,
+            repeats=0,
+            visits={**self.visits, phase: self.visits.get(phase, 0) + 1},
+            path=(*self.path, phase)[-PATH_LENGTH:],
+            total_steps=self.total_steps + 1,
+        )
+
+    def with_artifact(self, artifact: kinds.ArtifactRef) -> History:
+        """Make an artifact the latest of its type."""
+        return replace(self, latest={**self.latest, artifact.type: artifact.hash})
+
+    def with_handoff(self, phase: str, handoff: str) -> History:
+        """Add the handoff of a phase; a phase that left one before moves to the end."""
+        before = {name: one for name, one in self.handoffs.items() if name != phase}
+        return replace(self, handoffs={**before, phase: handoff})
+
+    def with_decision(
+        self, completed: CompletedVisit, next_phase: str | None, ops: str, *, is_answered: bool
+    ) -> History:
+        """Add a visit to the trail, and count how often the same decision was made.
+
+        Args:
+            completed: The visit.
+            next_phase: The phase that it chose.
+            ops: The digest of its ops and their results.
+            is_answered: Whether a user answered a question in it. That is progress, whatever the model made of it.
+        """
+        trail = (*self.trail, completed)[-TRAIL_LENGTH:]
+        if is_answered:
+            return replace(self, trail=trail)
+        key = (completed.phase, completed.input.hash)
+        decision = Decision(next_phase, completed.artifact.hash, ops)
+        made = self.decisions.get(key, {})
+        count = made.get(decision, 0) + 1
+        outcomes = with_latest(made, decision, count, MAX_OUTCOMES)
+        decisions = with_latest(self.decisions, key, outcomes, MAX_DECISIONS)
+        return replace(self, trail=trail, decisions=decisions, repeats=count)
+
+    def without_decisions(self) -> History:
+        """Forget repetitions: another model, skill or input may decide differently."""
+        return replace(self, decisions={}, repeats=0)
+
+    def rolled_back(self) -> History:
+        """Return to the previous visit, with the artifacts and handoffs that it could read."""
+        if not self.trail:
+            return self
+        before = self.trail[-1]
+        return replace(self, trail=self.trail[:-1], latest=before.latest, handoffs=before.handoffs)
+
+
+def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
+    """Return a table with one more entry, or a newer one, without the oldest entry beyond the limit."""
+    table = {**table}
+    table.pop(key, None)
+    table[key] = value
+    if len(table) > limit:
+        del table[next(iter(table))]
+    return table
+
+
+# -- the run ------------------------------------------------------------------------------------------
+
+
+class Ending(msgspec.Struct, frozen=True, gc=False):
+    """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
+
+    kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
+    reason: str = ""
+    code: str = ""
+
+
+class Output(msgspec.Struct, frozen=True, gc=False):
+    """The latest artifact, and the output of the postprocessor."""
+
+    artifact: kinds.ArtifactRef | None = None
+    result: kinds.ArtifactRef | None = None
+    post_attempts: int = 0
+    reason: str = ""
+    """The reason of the last decision."""
+
+
+class Models(msgspec.Struct, frozen=True, gc=False):
+    """The model of the run, its fallbacks, and the usage so far."""
+
+    name: str = ""
+    form: kinds.AnswerForm = "full"
+    """The form in which it is asked to answer."""
+    switched: dict[str, str] = {}
+    """Unavailable models, each with the fallback that replaces it."""
+    answers: int = 0
+    """Answers so far, those of sub-runs included."""
+    usage: kinds.Usage = kinds.Usage()
+    prompt_limit: PromptLimit = PromptLimit()
+    """How many tokens a prompt for the run's own model may have."""
+    calibration: dict[str, int] = {}
+    """The factor, per mille, between counted and reported tokens of prompts, by model."""
+    attempts: tuple[str, int] = ("", 0)
+    """The last call without an answer, and its attempts so far."""
+
+    def next_attempt(self, call: str) -> int:
+        """Return the number of the next attempt of a call."""
+        return self.attempts[1] + 1 if self.attempts[0] == call else 1
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def with_answer(self, usage: kinds.Usage | None, prompt: tuple[str, int] | None) -> Models:
+        """Count an answer.
+
+        Args:
+            usage: The tokens that the provider reported, if it did.
+            prompt: The model and the uncalibrated tokens of the prompt, if it was counted.
+        """
+        if usage is None:
+            return replace(self, answers=self.answers + 1)
+        models = self._calibrated(*prompt, usage.input_tokens) if prompt is not None else self
+        return replace(models, answers=models.answers + 1, usage=models.usage + usage)
+
+    def with_sub_run(self, usage: kinds.Usage, answers: int) -> Models:
+        """Count the answers of a sub-run."""
+        return replace(self, usage=self.usage + usage, answers=self.answers + answers)
+
+    def _calibrated(self, model: str, counted: int, reported: int) -> Models:
+        """Compare the tokens of a prompt with those that the provider reported.
+
+        The factor rises at once, because a prompt that is too long is refused, and falls slowly.
+        """
+        if counted < MIN_CALIBRATED or reported <= 0:
+            return self
+        least, most = _FACTORS
+        factor = min(max(-(-reported * NEUTRAL // counted), least), most)
+        before = self.calibration.get(model, factor)
+        factor = max(factor, (3 * before + factor) // 4)
+        return replace(self, calibration={**self.calibration, model: factor})
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """Details of why the run stopped."""
+
+    code: str = ""
+    hint: str = ""
+    limit: tuple[str, int] | None = None
+    """The cap that was reached: its name and value."""
+    sub_run: str | None = None
+    """The sub-run that the run stopped with."""
+    sufficient: int = 0
+    """The value of a budget that would have covered the call that was refused."""
+
+
+class Recovery(msgspec.Struct, frozen=True, gc=False):
+    """The intent without an outcome, if there is one."""
+
+    open_intent: str | None = None
+    unknown_outcome: str | None = None
+    """An intent that an earlier driver left open: whether it took effect is unknown."""
+
+
+class RunState(Lifecycle, frozen=True, kw_only=True):
+    """An immutable snapshot of a run."""
+
+    started: kinds.RunStarted | None = None
+    wording: int = 0
+    """The wording version of the events that follow."""
+    visit: Visit = Visit()
+    history: History = History()
+    ending: Ending | None = None
+    output: Output = Output()
+    models: Models = Models()
+    stop: Stop = Stop()
+    recovery: Recovery = Recovery()
+    last_answer: kinds.WaitAnswered | None = None
+    """The last reply to a question."""
+    expired: str | None = None
+    """The last question that expired."""
+    raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
+    """Limits that were raised."""
+    over: tuple[str, int] | None = None
+    """The last model call and the tokens by which it exceeded what a budget allowed it, if it did."""
+    truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    """Hashes of truncated contents, by the name under which ops can read the whole."""
+    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
+    """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
+    title: str = ""
+    """The title that a user gave the conversation."""
+    inbox: Inbox = Inbox()
+    """The messages that a conversation has not taken yet, and its background runs."""
+    threads: dict[str, AgentThread] = {}  # noqa: RUF012 - msgspec copies it
+    """The conversations with other agents, by agent."""
+    received: ReceivedMessage | None = None
+    """The last message that another agent sent to this conversation."""
+    aborted: kinds.TurnAborted | None = None
+    """The request to abort the turn in progress, until its visit has ended."""
+    warnings: tuple[str, ...] = ()
+    last_input: int = 0
+    """The time of the last input event."""
+    active: int = 0
+    """Microseconds of execution, without the time in which the run waited or was stopped."""
+
+    def visits_of(self, phase: str) -> int:
+        return self.history.visits.get(phase, 0)
+
+    def transcript(self, phase: str, visit: int = 0) -> Conversation:
+        """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
+        return begun(self.conversations, phase, visit)
+
+    def memory(self, phase: str) -> Memory:
+        """Return the memory of a conversation."""
+        selfref = self.transcript(phase).selfref
+        return selfref.marker if selfref is not None else Memory()
+
+    @property
+    def is_turn_open(self) -> bool:
+        """Whether a turn of a conversation is in progress: its message is part of the transcript."""
+        found = self.conversations.get(self.phase)
+        is_extended = found is not None and found.visit == 0 and found is not self.visit.conversations.get(self.phase)
+        return self.visit.is_open and is_extended and self.aborted is None
+
+    @property
+    def run_id(self) -> str:
+        assert self.started is not None
+        return self.started.run_id
+
+    @property
+    def total_answers(self) -> int:
+        """Model answers so far, those of the runs above it included."""
+        assert self.started is not None
+        if self.received is not None:
+            return self.models.answers + self.received.answered_before
+        return self.models.answers + (self.started.parent.answered if self.started.parent else 0)
+
+    @property
+    def workspace(self) -> str:
+        """The run whose workspace this one uses."""
+        assert self.started is not None
+        return self.started.workspace or self.started.run_id
+
+    @property
+    def has_handoffs(self) -> bool:
+        """Whether a phase of the run may have received a handoff: one is recorded, or was before a rollback."""
+        if self.started is not None and self.started.summaries is not None:
+            return True
+        before = any(visit.handoffs for visit in self.history.trail)
+        return before or bool(self.history.handoffs or self.visit.handoffs)
+
+    @property
+    def final_artifact(self) -> kinds.ArtifactRef | None:
+        return self.output.result or self.output.artifact
+
+    # -- rules ----------------------------------------------------------------------------------------
+
+    def with_warning(self, warning: str) -> RunState:
+        """Add a warning; the last of too many refers to the events."""
+        if len(self.warnings) < MAX_WARNINGS:
+            return replace(self, warnings=(*self.warnings, warning))
+        return replace(self, warnings=(*self.warnings[: MAX_WARNINGS - 1], "and more: see the run's events"))
+
+    def with_truncated(self, name: str, content: str) -> RunState:
+        """Add truncated content that ops can read under a name."""
+        return replace(self, truncated=with_latest(self.truncated, name, content, MAX_TRUNCATED))

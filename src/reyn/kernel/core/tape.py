@@ -1,0 +1,265 @@
+"""The history of a run during execution: first its recorded events, then new ones.
+
+While recorded events remain, every emitted event must equal the recorded one, hash for hash. After that, emitted events
+are buffered and become durable together at the next flush. A visit cannot tell the two apart, so starting, resuming and
+replaying are the same code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+
+from reyn.errors import ChainBroken, ReplayMismatch
+from reyn.journal import Blob, Body, Event, decode, encode, kinds, link
+from reyn.journal.registry import kinds as registered
+from reyn.journal.registry import without_text
+from reyn.kernel import versions
+from reyn.kernel.core.run_state import apply
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
+    from reyn.journal import Journal
+    from reyn.kernel.core.effects import Effect
+    from reyn.kernel.core.snapshot import RunState
+
+    Append = Callable[[str, int, Sequence[Event], Sequence[Blob]], Awaitable[int]]
+
+
+B = TypeVar("B", bound=Body)
+_BROKEN = kinds.RunBroken.kind
+_EXTERNAL = frozenset(kind for (kind, _), cls in registered().items() if cls.origin == "outside")
+
+
+class RecordingEnded(Exception):
+    """A read-only tape has ended; the recorded run may have crashed here."""
+
+
+class Mark(NamedTuple):
+    """A place between two buffered events of a tape."""
+
+    seq: int
+    hash: str
+    ts: int
+    state: RunState
+    pending: int
+
+
+class Tape:
+    """The events of one run. `seq`, `hash` and `ts` belong to the last event taken or emitted."""
+
+    def __init__(
+        self,
+        run_id: str,
+        state: RunState,
+        *,
+        seq: int,
+        hash: str,
+        ts: int,
+        recorded: Iterable[Event],
+        content: Callable[[str], bytes],
+        is_read_only: bool = False,
+    ) -> None:
+        self.run_id = run_id
+        self._is_read_only = is_read_only
+        self.state = state
+        self.seq = seq
+        self.hash = hash
+        self.ts = ts
+        self._recorded: Iterator[Event] = iter(recorded)
+        self.upcoming: Event | None = next(self._recorded, None)
+        """The next recorded event; `None` after the last one."""
+        self._stored_content = content
+        self._new_content: dict[str, bytes] = {}
+        self._pending: list[Event] = []
+        self._pending_blobs: dict[str, Blob] = {}
+        self.visit_start: tuple[RunState, int, str, int] | None = None
+        """The state before the visit in progress, with seq, hash and ts of the event before it."""
+        self.visit_events: list[Event] = []
+        """The events of the visit in progress."""
+        self.reworded = 0
+        """The number of recorded events that were compared without their derived texts."""
+
+    # -- recorded events ------------------------------------------------------------------------------
+
+    def recall(self, effect: Effect[Any]) -> Body:
+        """Return the outcome of an effect, which must be the next recorded event."""
+        assert self.upcoming is not None
+        body = decode(self.upcoming)
+        known = effect.outcomes + effect.failures
+        if not isinstance(body, known) or body.call != effect.key:  # type: ignore[attr-defined]  # every outcome has it
+            raise self._mismatch(f"an outcome of `{effect.key}`")
+        if wrong := effect.mismatch(body):
+            raise ReplayMismatch(f"event {self.upcoming.seq}: {wrong}", seq=self.upcoming.seq, kind=self.upcoming.kind)
+        return self._take(body)
+
+    def ensure_at_end(self, expected: str) -> None:
+        """Raise `ReplayMismatch` if an event is recorded here instead of the expected one."""
+        if self.upcoming is not None:
+            raise self._mismatch(expected)
+
+    def take_external(self) -> bool:
+        """Take recorded events that reached the run from outside; return whether there were any."""
+        has_taken = False
+        while self.upcoming is not None and self.upcoming.kind in _EXTERNAL:
+            self._take(decode(self.upcoming))
+            has_taken = True
+        return has_taken
+
+    def _take(self, body: Body) -> Body:
+        """Take a recorded input. Its data cannot be derived, so only its place in the chain is checked."""
+        event = self.upcoming
+        assert event is not None
+        if link(self.seq + 1, event.ts, event.kind, event.v, event.raw, self.hash) != event.hash:
+            raise ChainBroken(f"event {event.seq} `{event.kind}` of run `{self.run_id}` does not match its hash")
+        self._pass(event, body)
+        return body
+
+    def _match(self, body: B, recorded: Event) -> B:
+        """Take a recorded event that was derived again. Only derived texts of another wording may differ."""
+        derived = self._next(body, recorded.run_id)
+        if derived != recorded:
+            reworded = self._reworded(recorded, body) if derived.raw != recorded.raw else None
+            if reworded is None:
+                raise self._mismatch(f"`{body.kind}`", body, derived.raw)
+            return reworded
+        self._pass(recorded, body)
+        return body
+
+    def _reworded(self, event: Event, body: B) -> B | None:
+        """Take a recorded event of another wording if it differs from the derived one only in derived texts."""
+        if self.state.wording == versions.WORDING or (event.kind, event.v, event.ts) != (
+            body.kind,
+            body.version,
+            self.ts,
+        ):
+            return None
+        recorded = decode(event)
+        if not isinstance(recorded, type(body)) or without_text(recorded) != without_text(body):
+            return None
+        self.reworded += 1
+        self._take(recorded)
+        return recorded
+
+    def _pass(self, event: Event, body: Body) -> None:
+        self._apply(body, event)
+        self.upcoming = next(self._recorded, None)
+
+    def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
+        event = self.upcoming
+        assert event is not None
+        message = f"event {event.seq} is recorded as `{event.kind}`; the rules derive {derived}"
+        if body is not None and body.kind == event.kind:
+            message = f"event {event.seq} `{event.kind}`: {_difference(event, raw)}"
+        return ReplayMismatch(message, seq=event.seq, kind=event.kind)
+
+    # -- new events ------------------------------------------------------------------------------------
+
+    def emit(self, body: B, *blobs: Blob) -> B:
+        """Add a derived event, with the content that it refers to.
+
+        Returns:
+            The event as it is recorded, which may contain derived texts of another wording.
+        """
+        for blob in blobs:
+            self._new_content[blob.hash] = blob.content
+        if self.upcoming is not None and self.upcoming.kind == _BROKEN:
+            self.take_external()  # an internal error can be recorded anywhere
+        if self.upcoming is not None:
+            return self._match(body, self.upcoming)
+        self._buffer(body, blobs)
+        return body
+
+    def record(self, body: Body, now: int, *blobs: Blob) -> None:
+        """Add an input from the world. Events that are derived from it inherit its time."""
+        assert self.upcoming is None, "an input cannot be recorded in the middle of a recording"
+        self.ts = max(self.ts, now)
+        for blob in blobs:
+            self._new_content[blob.hash] = blob.content
+        self._buffer(body, blobs)
+
+    def _buffer(self, body: Body, blobs: tuple[Blob, ...]) -> None:
+        if self._is_read_only:
+            raise RecordingEnded
+        event = self._next(body, self.run_id)
+        self._pending.append(event)
+        for blob in blobs:
+            self._pending_blobs[blob.hash] = blob
+        self._apply(body, event)
+
+    def _next(self, body: Body, run_id: str) -> Event:
+        """Return the event that follows the last one. In a fork, those of its origin have the id of the origin."""
+        raw, seq, ts, kind, version = encode(body), self.seq + 1, self.ts, body.kind, body.version
+        return Event(seq, run_id, ts, kind, version, raw, self.hash, link(seq, ts, kind, version, raw, self.hash))
+
+    def _apply(self, body: Body, event: Event) -> None:
+        """Apply the next event to the state. The first event of a visit is derived, so it has the time of the last."""
+        before = self.state
+        self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
+        self.state = after = apply(before, body, event.ts)
+        if after.visit.is_open:
+            if not before.visit.is_open:
+                self.visit_start, self.visit_events = (before, event.seq - 1, event.prev, event.ts), []
+            self.visit_events.append(event)
+        elif self.visit_events:
+            self.visit_start, self.visit_events = None, []
+
+    def mark(self) -> Mark:
+        """Return the end of the tape, to rewind to if what follows cannot be made durable."""
+        return Mark(self.seq, self.hash, self.ts, self.state, len(self._pending))
+
+    def rewind(self, mark: Mark) -> None:
+        """Drop buffered events after a mark; they have no content of their own."""
+        assert len(self._pending) >= mark.pending, "events after the mark are durable"
+        self.seq, self.hash, self.ts, self.state = mark.seq, mark.hash, mark.ts, mark.state
+        del self._pending[mark.pending :]
+
+    @property
+    def pending(self) -> Sequence[Event]:
+        """Events that are buffered and not durable yet."""
+        return self._pending
+
+    async def flush(self, append: Append) -> list[Event]:
+        """Make the buffered events durable in one commit, and return them."""
+        events, blobs = self._pending, self._pending_blobs
+        if not events:
+            return []
+        await append(self.run_id, events[0].seq - 1, events, list(blobs.values()))
+        self._pending, self._pending_blobs = [], {}
+        return events
+
+    def flush_now(self, journal: Journal) -> None:
+        """Make the buffered events durable without sharing a commit."""
+        if self._pending:
+            journal.append(self.run_id, self._pending[0].seq - 1, self._pending, list(self._pending_blobs.values()))
+            self._pending, self._pending_blobs = [], {}
+
+    # -- content --------------------------------------------------------------------------------------
+
+    def content(self, name: str) -> bytes:
+        """Return content by its hash: new content of this execution, or stored content."""
+        content = self._new_content.get(name)
+        return content if content is not None else self._stored_content(name)
+
+    def drop_content(self) -> None:
+        """Drop the content of past visits from memory, except what the next visit reads first."""
+        needed = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
+        needed.update(self.state.history.handoffs.values())
+        needed.update(self._pending_blobs)  # not durable yet
+        if self.state.started is not None and self.state.started.summaries is not None:
+            needed.add(self.state.started.summaries)
+        self._new_content = {name: content for name, content in self._new_content.items() if name in needed}
+
+
+def _difference(event: Event, raw: bytes) -> str:
+    """Describe the first field in which a derived event differs from the recorded one."""
+    recorded: Any = event.data
+    derived: dict[str, Any] = msgspec.json.decode(raw)
+    if not isinstance(recorded, dict):
+        return f"its data is {recorded!r}"
+    for name in sorted(recorded.keys() | derived.keys()):
+        if recorded.get(name) != derived.get(name):
+            return f"`{name}` is recorded as {recorded.get(name)!r}, but the rules derive {derived.get(name)!r}"
+    return "its time or its place in the chain differs from what the rules derive"

@@ -1,0 +1,422 @@
+"""Compile a phase for execution: output contracts, static prompt texts, schemas. Turns are compiled on first use."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from reyn import models
+from reyn.config.values import HandoffSettings, PromptLimit
+from reyn.context import (
+    InvocationSpec,
+    PromptContract,
+    choose_context,
+    closing_text,
+    conversation_choice,
+    stable_frame,
+    static_choice,
+    static_text,
+)
+from reyn.context.field_order import field_order
+from reyn.context.tokens import ESTIMATING, NEUTRAL
+from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
+from reyn.journal import Blob, canonical, kinds, ordered
+from reyn.jsonschema import compile_schema, lenient
+from reyn.kernel.core.limits import limit_of, visits_left
+from reyn.skills import successors
+from reyn.vocabulary import OpTarget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.config import RunSettings
+    from reyn.config.values import CounterName
+    from reyn.context import PhaseContext, StableFrame
+    from reyn.contract import Candidate
+    from reyn.jsonschema import Schema, Validator
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.skills import Skill
+    from reyn.skills.values import Phase
+    from reyn.vocabulary import OpSpec, Vocabulary
+
+
+_UNKNOWN = PromptLimit()
+_MAX_TURN_SPECS = 32
+"""The number of turn specifications that a phase keeps: the skills that a conversation can run may change."""
+MEMORY_SHARE = 2
+"""The memory of a conversation takes at most this fraction of the size of its transcript."""
+UNCALIBRATED = 1250
+"""The factor of an estimate against the window of a model, before the model has reported a usage. Prose has about one
+token in four bytes, code and other scripts often one in three."""
+
+
+ALL_CREDENTIALS = "*"
+"""In `required_credentials`: every secret that the run above may use."""
+
+
+def credentials_of(skill: Skill, above: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names of the secrets that a run may use: those that its skill and the skills of its parents
+    require."""
+    own = skill.required_credentials
+    if above is None or ALL_CREDENTIALS in above:
+        return own
+    return above if ALL_CREDENTIALS in own else tuple(name for name in own if name in above)
+
+
+class Targets(NamedTuple):
+    """What calls of ops can name, as recorded: the hash, and how to read the content."""
+
+    hash: str
+    content: Callable[[str], bytes]
+
+    def read(self) -> dict[str, tuple[OpTarget, ...]]:
+        """Return the targets by op kind."""
+        return msgspec.json.decode(self.content(self.hash), type=dict[str, tuple[OpTarget, ...]])
+
+
+class RunContext:
+    """The inputs of execution that stay the same for a whole run: pinned skill, settings, vocabulary."""
+
+    def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
+        self.skill = skill
+        self.settings = settings
+        self.vocabulary = vocabulary
+        self._sub_skills: dict[str, Skill] = {}
+        self._field_orders: dict[str, Blob | None] = {}
+
+    def sub_skill(self, name: str) -> Skill | None:
+        """Return the run's own copy of a skill that it runs.
+
+        All pinned skills are in one table, so the copy gets the table for the skills that it runs in turn.
+        """
+        found = self.skill.skills.get(name)
+        if found is None:
+            return None
+        if name not in self._sub_skills:
+            self._sub_skills[name] = msgspec.structs.replace(found, skills=self.skill.skills)
+        return self._sub_skills[name]
+
+    @property
+    def conversation(self) -> str | None:
+        """The name of the phase whose conversation ops may change, if there is one."""
+        return None
+
+    def memory_tokens(self, state: RunState) -> int:
+        """Return how many tokens the memory of the conversation may have; 0 if there is none."""
+        return 0
+
+    @cached_property
+    def uses_handoffs(self) -> bool:
+        """Whether a phase of the skill receives handoffs of earlier phases."""
+        return uses_handoffs(self.skill, self.settings)
+
+    def field_order(self, name: str) -> Blob | None:
+        """Return the author's order of the fields of an artifact type; `None` if it is the alphabetical one."""
+        if name not in self._field_orders:
+            inputs = (artifact for phase in self.skill.phases.values() for artifact in phase.inputs)
+            found = next((artifact for artifact in inputs if artifact.name == name), None)
+            order = field_order(found.schema) if found is not None else None
+            self._field_orders[name] = Blob.of(ordered(order)) if order is not None else None
+        return self._field_orders[name]
+
+    def visit_limits(
+        self, phase: str, state: RunState, left: dict[str, int] | None = None
+    ) -> tuple[int | None, frozenset[str]]:
+        """Return the cap on visits, which may have been raised, and the successors of a phase that have no visit left.
+
+        Args:
+            phase: The phase.
+            state: The state of the run.
+            left: `visits_left` of the phase in this state, if it is known.
+        """
+        cap = limit_of(state, self.settings, "max_phase_visits")
+        if left is None:
+            left = visits_left(state, self.skill, self.settings, phase)
+        return cap, frozenset([successor for successor, count in left.items() if count <= 0])
+
+    def validator(self, schema: Schema) -> Validator:
+        return compile_schema(schema if self.settings.strict else lenient(schema))
+
+
+def uses_handoffs(skill: Skill, settings: RunSettings) -> bool:
+    """Return whether a phase of a skill receives handoffs of earlier phases."""
+    levels = (skill.context, settings.context)
+    return any(choose_context(1, phase.context, *levels).manifest for phase in skill.phases.values())
+
+
+class TurnSpec:
+    """The static prompt text and the output contract of one turn: its candidates and the ops on offer."""
+
+    def __init__(
+        self,
+        context: RunContext,
+        phase: str,
+        candidates: tuple[Candidate, ...],
+        ops: tuple[OpSpec, ...],
+        max_phase_visits: int | None,
+        form: kinds.AnswerForm,
+        *,
+        asks_handoff: bool,
+        stays_open: bool = False,
+    ) -> None:
+        settings = context.settings
+        self._ops = ops if stays_open else ()
+        self._stays_open = stays_open
+        self.phase = phase
+        self.form = form
+        self.candidates = tuple(
+            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema, c.label)
+            for c in candidates
+        )
+        self.contract = Contract(
+            candidates,
+            ops,
+            strict=settings.strict,
+            sizes=settings.sizes,
+            form=form,
+            asks_handoff=asks_handoff,
+            allows_abort=not stays_open,
+        )
+        self.frame: StableFrame = stable_frame(
+            context.skill,
+            phase,
+            candidates,
+            ops,
+            max_phase_visits=max_phase_visits,
+            output_language=settings.output_language,
+        )
+        is_plain = self.contract.is_plain_text
+        self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
+        text = static_text(
+            self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain, allows_abort=not stays_open
+        )
+        self.stable = Blob.of(text.encode())
+        self.reply = self._reply_text(asks_handoff) if stays_open and form == "short" else None
+        """The static text of a reply, which offers no ops."""
+        choice = static_choice(self.frame) if form == "short" else None
+        self.choice = Blob.of(canonical(choice)) if choice is not None else None
+        self.schema = Blob.of(ordered(self.contract.schema))
+        self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
+        self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
+        self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
+
+    def _reply_text(self, asks_handoff: bool) -> Blob:
+        frame = msgspec.structs.replace(self.frame, available_control_ops=())
+        is_plain = self.contract.reply_field is not None
+        return Blob.of(static_text(frame, self.form, asks_handoff=asks_handoff, is_plain_text=is_plain).encode())
+
+    def conversation_choice(self, best: tuple[str, ...], *, must_reply: bool) -> Blob | None:
+        """Return the prompts with which a small model chooses between a reply and an op; `None` if it need not.
+
+        Args:
+            best: The names of the targets to choose from, if there are many.
+            must_reply: Whether it has acted already.
+        """
+        if not self._stays_open or self.form != "short":
+            return None
+        ops = () if must_reply else self._ops
+        return Blob.of(canonical(conversation_choice(self.frame, ops, best, self.contract.reply_field)))
+
+    @property
+    def answer_schema(self) -> dict[str, Any]:
+        """The JSON Schema of every allowed answer."""
+        return self.contract.schema
+
+    @property
+    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
+        """The native tools of a request; `tools` is their record."""
+        return self.contract.tools
+
+
+class CompiledPhase(RunContext):
+    """One node of the graph: a phase, or a skill used as a node."""
+
+    def __init__(
+        self,
+        skill: Skill,
+        settings: RunSettings,
+        vocabulary: Vocabulary,
+        name: str,
+        max_phase_visits: int | None,
+        used_up: frozenset[str] = frozenset(),
+    ) -> None:
+        super().__init__(skill, settings, vocabulary)
+        self.name = name
+        self.max_retries = settings.max_phase_retries
+        self._max_phase_visits = max_phase_visits
+        self.used_up = used_up
+        """Successors that are not candidates because their visits are used up."""
+        self._turn_specs: dict[tuple[bool, bool, str, str | None], TurnSpec] = {}
+        self._contexts: dict[int, PhaseContext] = {}
+
+    def recompiled(self, state: RunState) -> CompiledPhase:
+        """Return the phase after a limit was raised in the middle of its visit."""
+        return CompiledPhase(
+            self.skill, self.settings, self.vocabulary, self.name, *self.visit_limits(self.name, state)
+        )
+
+    def remaining_visits(self, state: RunState, left: dict[str, int]) -> dict[str, int]:
+        """Return how often each candidate that was visited before can still be visited.
+
+        Args:
+            state: The state of the run.
+            left: `visits_left` when the visit started, which only a raised limit changes.
+        """
+        if state.raised:
+            left = visits_left(state, self.skill, self.settings, self.name)
+        return {name: count for name, count in left.items() if count > 0 and state.visits_of(name)}
+
+    @cached_property
+    def definition(self) -> Phase:
+        return self.skill.phases[self.name]
+
+    @property
+    def conversation(self) -> str | None:
+        return self.name if self.definition.conversation is not None else None
+
+    def transcript_tokens(self, state: RunState) -> int:
+        """Return the maximum size of a transcript: the setting of the phase, capped by the model's prompt limit."""
+        settings, limit = self.definition.conversation, self.estimated_tokens(state)
+        assert settings is not None
+        # The rest is for the instructions, the choices and what the conversation remembers.
+        return settings.max_tokens if limit is None else min(settings.max_tokens, limit * 3 // 4)
+
+    def memory_tokens(self, state: RunState) -> int:
+        return self.transcript_tokens(state) // MEMORY_SHARE if self.conversation is not None else 0
+
+    def context(self, ordinal: int) -> PhaseContext:
+        """Return the manifest of the phase for its rank in the run."""
+        if ordinal not in self._contexts:
+            levels = (self.definition.context, self.skill.context, self.settings.context)
+            self._contexts[ordinal] = choose_context(ordinal, *levels)
+        return self._contexts[ordinal]
+
+    @cached_property
+    def receives_handoffs(self) -> bool:
+        """Whether the phase receives handoffs of earlier phases; which fields it receives depends on its rank."""
+        return self.context(1).manifest is not None
+
+    @cached_property
+    def _candidates(self) -> tuple[Candidate, ...]:
+        return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
+
+    @cached_property
+    def skips_limit_checks(self) -> bool:
+        """Whether no limit can stop a visit: the phase has no ops, and no cap on tokens or time is set."""
+        caps = self.settings.limits
+        return not self.ops and caps.tokens is None and caps.run_seconds is None and caps.phase_seconds is None
+
+    @cached_property
+    def ops(self) -> tuple[OpSpec, ...]:
+        return offered_ops(self.vocabulary, self.definition.allowed_ops) if self.definition.max_act_turns else ()
+
+    @cached_property
+    def model(self) -> str:
+        """The model that the operator configured for the phase's class; empty for the run's own model."""
+        return self.settings.classes.get(self.definition.model_class or "", "")
+
+    def form(self, state: RunState) -> kinds.AnswerForm:
+        """Return the form in which the phase's model is asked to answer."""
+        return self.settings.answer_forms.get(self.model, "full") if self.model else state.models.form
+
+    @cached_property
+    def _own_prompt_tokens(self) -> int | None:
+        """The prompt limit of the phase, its skill or the project."""
+        levels = (self.definition.context, self.skill.context)
+        own = [
+            level.max_prompt_tokens
+            for level in levels
+            if isinstance(level, HandoffSettings) and level.max_prompt_tokens
+        ]
+        return own[0] if own else self.settings.limits.max_prompt_tokens
+
+    def prompt_limit(self, state: RunState) -> PromptLimit:
+        """Return the maximum number of tokens of the phase's prompt, and the counter.
+
+        A raised limit takes precedence over the model's window.
+        """
+        model = self._model_limit(state)
+        if self.is_limited_by_window(state):
+            return model
+        tokens = state.raised.get("max_prompt_tokens", self._own_prompt_tokens)
+        return msgspec.structs.replace(model, tokens=tokens)
+
+    def is_limited_by_window(self, state: RunState) -> bool:
+        """Return whether the prompt limit is the window of the model, and not a lower one of the configuration."""
+        if "max_prompt_tokens" in state.raised:
+            return False
+        own, window = self._own_prompt_tokens, self._model_limit(state).tokens
+        return own is None or (window is not None and window <= own)
+
+    def counter_factor(self, state: RunState) -> int:
+        """Return the factor, per mille, by which the counts of prompts are multiplied. It never lowers an exact count.
+
+        A limit of the configuration holds under the counter in use; the window of a model holds under its tokenizer, so
+        that an estimate leaves a margin until the model has reported a usage.
+        """
+        counter = self.prompt_limit(state).counter
+        calibrated = state.models.calibration.get(self.model or state.models.name)
+        if calibrated is None:
+            return UNCALIBRATED if counter in ESTIMATING and self.is_limited_by_window(state) else NEUTRAL
+        if counter == "model":
+            return NEUTRAL
+        return calibrated if counter in ESTIMATING else max(NEUTRAL, calibrated)
+
+    def estimated_tokens(self, state: RunState) -> int | None:
+        """Return the tokens of the longest prompt by an estimate that is not calibrated; `None` without a limit."""
+        tokens = self.prompt_limit(state).tokens
+        return None if tokens is None else tokens * NEUTRAL // max(NEUTRAL, self.counter_factor(state))
+
+    def _model_limit(self, state: RunState) -> PromptLimit:
+        return self.settings.prompt_limits.get(self.model, _UNKNOWN) if self.model else state.models.prompt_limit
+
+    def calls_hooks(self, state: RunState) -> bool:
+        """Return whether hooks of the program are called before each model call."""
+        return state.started is not None and bool(state.started.hooks)
+
+    def handoff_counter(self, state: RunState) -> CounterName:
+        """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""
+        return self.prompt_limit(state).counter if self.settings.counter == "exact" else "chars"
+
+    def turn_spec(
+        self, form: kinds.AnswerForm, *, acting: bool, is_truncated: bool, targets: Targets | None = None
+    ) -> TurnSpec:
+        """Return the prompt and contract of a turn.
+
+        Args:
+            form: The form of the answer.
+            acting: Whether the phase's ops are on offer.
+            is_truncated: Whether the frame shows truncated content, so that ops to read the rest are on offer.
+            targets: What calls of ops can name; `None` if that is not limited.
+        """
+        key = (acting, is_truncated, form, targets.hash if targets is not None and acting else None)
+        spec = self._turn_specs.get(key)
+        if spec is None:
+            ops = self.ops if acting else ()
+            if targets is not None and acting:
+                ops = limit_targets(ops, targets.read())
+            if is_truncated:
+                ops = with_truncated_reads(self.vocabulary, ops)
+            asks = self.context(1).asks_handoff
+            spec = TurnSpec(
+                self,
+                self.name,
+                self._candidates,
+                ops,
+                self._max_phase_visits,
+                form,
+                asks_handoff=asks,
+                stays_open=self.stays_open,
+            )
+            if len(self._turn_specs) >= _MAX_TURN_SPECS:
+                self._turn_specs.pop(next(iter(self._turn_specs)))
+            self._turn_specs[key] = spec
+        return spec
+
+    @cached_property
+    def stays_open(self) -> bool:
+        """Whether a turn without a usable answer does not fail the run."""
+        conversation = self.definition.conversation
+        return conversation is not None and conversation.stays_open and self.name in successors(self.skill, self.name)

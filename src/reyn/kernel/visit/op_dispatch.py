@@ -1,0 +1,208 @@
+"""Execute one op of a visit: plan, fulfil its request, perform, record. The same for every kind.
+
+`reyn.ops` implements the op kinds; `op_performer` performs and recovers them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from reyn.context import Repetition, next_digest, truncate
+from reyn.context.selfref import remember
+from reyn.journal import Blob, canonical, digest, kinds
+from reyn.kernel.core.conversations import memory_error
+from reyn.kernel.core.effects import DeliverMessage, ExecuteSubRun, PerformOp, PlanMessage, PlanSubRun, UnknownOutcome
+from reyn.kernel.visit.waits import Rejected, ask_person, plan_op
+from reyn.ops import RunOutcome
+from reyn.ops.op import MemoryOutcome, MessageOutcome
+
+if TYPE_CHECKING:
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.skills import Skill
+    from reyn.vocabulary import OpForm, Vocabulary
+
+
+class OpOutcome(NamedTuple):
+    """The outcome of an op. `result` is the hash of the whole result."""
+
+    kind: str
+    status: kinds.OpStatus
+    result: str
+    bytes: int
+    changes: tuple[kinds.Change, ...] = ()
+    asked_user: bool = False
+    """Whether the op asked the user a question."""
+    compacts: bool = False
+    """Whether the op asked for a compaction of the conversation."""
+
+
+class OpLog:
+    """The ops of one visit so far: their results as the model sees them, and the files they changed."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self.results: list[str] = []
+        """Hashes of the results, each as a frame contains it."""
+        self.calls: list[str] = []
+        """The calls of these results."""
+        self.digest: str | None = None
+        self.is_truncated = False
+        self.failure: Repetition | None = None
+        """The op of the last turn that failed most often with the same arguments."""
+        self._failures: dict[str, int] = {}
+        self._changes: list[tuple[str, kinds.Change]] = []
+
+    @property
+    def truncation_reader(self) -> OpForm | None:
+        """The form of the op that reads content which a frame truncates."""
+        return self._vocabulary.truncation_reader
+
+    def add_changes(self, changes: tuple[kinds.Change, ...], tape: Tape) -> None:
+        self._changes += [(tape.state.run_id, change) for change in changes]
+
+    def changes_of(self, run_id: str) -> tuple[kinds.Change, ...]:
+        """Return the changes that a run has to restore, newest first.
+
+        Changes that a fork inherited belong to its origin, except in the workspace, of which the fork has a copy.
+        """
+        own = [change for run, change in self._changes if run == run_id or change.path.startswith("workspace:")]
+        return tuple(reversed(own))
+
+    def add_result(self, outcome: OpOutcome, call: str, limit: int, tape: Tape) -> None:
+        """Add a result to the following frames. A large one is truncated and ends with the path of the whole."""
+        name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
+        self.results.append(name)
+        self.calls.append(call)
+        self.digest = next_digest(self.digest, name)
+
+    def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
+        """Count how often an op failed with the same arguments. A success resets the count."""
+        if outcome.status == "ok" and not self._failures:
+            return
+        key = digest(canonical(args))
+        if outcome.status == "ok":
+            self._failures.pop(key, None)
+            return
+        times = self._failures[key] = self._failures.get(key, 0) + 1
+        if self.failure is None or times > self.failure.times:
+            self.failure = Repetition("op", outcome.kind, times)
+
+    def truncate(self, name: str, whole: str, limit: int, tape: Tape) -> str:
+        """Return the hash of some content, or of its beginning if it is larger than `limit` bytes."""
+        return self.truncate_blob(name, Blob(whole, tape.content(whole)), limit, tape)
+
+    def truncate_blob(self, name: str, whole: Blob, limit: int, tape: Tape) -> str:
+        if len(whole.content) <= limit:
+            return whole.hash
+        part = Blob.of(truncate(whole.content, limit, name, self.truncation_reader))
+        self.is_truncated = True
+        truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
+        return tape.emit(truncation, whole, part).part
+
+
+async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tape) -> OpOutcome:
+    """Execute an op whose arguments are valid. Errors and denials are part of its result."""
+    args, started = await plan_op(args, call, context, tape)
+    kind = args["kind"]
+    if isinstance(started, kinds.PermissionDenied | Rejected):
+        return OpOutcome(kind, "denied", started.result, 0)
+    request, answer, changes = started.request, None, started.changes
+    match request:
+        case kinds.AskRequest():
+            answer = await ask_person(
+                call, request.message, request.response_schema, tape, suggestions=request.suggestions
+            )
+        case kinds.RunRequest(background=True):
+            value = msgspec.json.decode(tape.content(request.input))
+            pinned = context.sub_skill(request.skill)
+            begun = await PlanSubRun(call, request.skill, value, pinned, background=True)
+            answer = RunOutcome(begun.run, None, begun.problem)
+        case kinds.RunRequest():
+            value = msgspec.json.decode(tape.content(request.input))
+            sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
+            answer, changes = _sub_run_outcome(sub_run, tape), sub_run.changes
+        case kinds.MessageRequest():
+            answer = await _send_message(request, call, tape)
+        case kinds.MemoryRequest():
+            answer = _change_memory(request, call, context, tape)
+    form = context.vocabulary.form_of(args)
+    is_unsafe = form is not None and form.effect_of(args) == "unsafe"
+    if request is not None and is_unsafe:
+        tape.emit(kinds.RequestFulfilled(call))
+    needs_intent = request is None or is_unsafe
+    completed = await PerformOp(call, args, started, answer, is_unsafe, needs_intent=needs_intent)
+    attempts = 0
+    while isinstance(completed, UnknownOutcome):
+        attempts += 1
+        resolution = await _ask_operator(call, attempts, args, tape)
+        # If it is performed again, it can be interrupted again; an outcome that the operator confirms is only recorded.
+        completed = await PerformOp(call, args, started, answer, resolution == "again", resolution)
+    if isinstance(completed, kinds.PermissionDenied):  # its result holds a secret
+        return OpOutcome(kind, "denied", completed.result, 0, () if started.changes else changes)
+    if started.changes:
+        changes = started.changes[: completed.applied] if completed.changed else ()
+    elif completed.changes:
+        changes = completed.changes
+    for change in changes if request is None else ():
+        tape.emit(kinds.WorkspaceUpdated(call, change))
+    asked_user = isinstance(request, kinds.AskRequest)
+    compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
+    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
+
+
+async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:
+    """Send a message to another agent. Why there is no reply is part of the outcome."""
+    replied = await DeliverMessage(call, await PlanMessage(call, request.agent, request.text))
+    reply = tape.content(replied.text).decode() if replied.text is not None else ""
+    return MessageOutcome(replied.run, replied.state, reply, replied.error, replied.timed_out)
+
+
+def _change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, tape: Tape) -> MemoryOutcome:
+    """Record the change of memory that an op requests. A compaction happens before the next turn."""
+    phase = context.conversation
+    if phase is None:
+        return MemoryOutcome(error="this phase is not a conversation; it has no memory")
+    if request.action == "compact":
+        return MemoryOutcome()
+    memory = tape.state.memory(phase)
+    if error := memory_error(memory, request.action, request.text, context.memory_tokens(tape.state)):
+        return MemoryOutcome(error=error)
+    if request.action == "forget":
+        tape.emit(kinds.ExperienceForgotten(phase, call, request.text))
+        return MemoryOutcome(request.text)
+    after, entry = remember(memory, request.text)
+    if after is not memory:
+        tape.emit(kinds.ExperienceRemembered(phase, call, entry.id, entry.text))
+    return MemoryOutcome(entry.id)
+
+
+async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:
+    """Ask how to resolve an unsafe op that was interrupted, so that its outcome is unknown."""
+    description = f"`{args['kind']}` {canonical(args).decode()[:500]}"
+    choices = ("again", "done", "failed")
+    resolution: str = await ask_person(
+        f"{call}.settle{attempts if attempts > 1 else ''}",
+        f"{description} may have taken effect before the run was interrupted. "
+        "Execute it again, record it as done, or record it as failed?",
+        {"type": "string", "enum": list(choices)},
+        tape,
+        reason="unsafe",
+        suggestions=choices,
+    )
+    return resolution
+
+
+async def run_sub_skill(
+    name: str, value: Any, call: str, pinned: Skill | None, tape: Tape, *, shares_workspace: bool = False
+) -> kinds.SubRunCompleted:
+    """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
+    return await ExecuteSubRun(call, await PlanSubRun(call, name, value, pinned, shares_workspace))
+
+
+def _sub_run_outcome(sub_run: kinds.SubRunCompleted, tape: Tape) -> RunOutcome:
+    artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
+    phases = tuple((phase.phase, msgspec.json.decode(tape.content(phase.artifact.hash))) for phase in sub_run.phases)
+    return RunOutcome(sub_run.run, artifact, sub_run.error, phases)

@@ -1,0 +1,322 @@
+"""Execute deterministic steps, before the model or after the finish. A step reads the artifact and binds a result.
+
+Steps execute ops and sub-runs through the same dispatch as a model's turn, with the same permissions, events and
+recovery. Results are JSON, and an artifact is never modified in place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.contract.ops import OpRules, offered_ops
+from reyn.errors import InternalError
+from reyn.journal import Blob, canonical, kinds
+from reyn.jsonschema import compile_schema
+from reyn.kernel.core.effects import ExecuteSubRun, PlanSubRun, StartSubRuns
+from reyn.kernel.core.limits import within_limits
+from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
+from reyn.kernel.visit.op_dispatch import run_op, run_sub_skill
+from reyn.kernel.visit.waits import ask_person, beginning, printable
+from reyn.lint.plans import plan_issues
+from reyn.skills.flow import is_path
+from reyn.skills.modules import python_entry
+from reyn.skills.values import AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.skills.values import AnyStep
+
+_MAX_FINDINGS = 20
+_FATAL = ("fail", "result")
+"""Values of `on_error` with which a failure of the step itself fails the visit."""
+
+
+class StepFault(Exception):
+    """A step failed. Its `on_error` decides what follows."""
+
+    def __init__(self, message: str, call: str = "", step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.call = call
+        self.step = step
+
+    def describe(self, place: str) -> str:
+        return f"`{place}`: step {self.call} `{self.step}`: {self.message}"
+
+
+class _StepContext:
+    """The context of one list of steps."""
+
+    def __init__(self, run: RunContext, log: OpLog, tape: Tape) -> None:
+        self.run = run
+        self.log = log
+        self.tape = tape
+
+
+async def run_steps(
+    steps: Sequence[AnyStep], artifact: dict[str, Any], prefix: str, run: RunContext, log: OpLog, tape: Tape
+) -> dict[str, Any]:
+    """Return the artifact after the steps.
+
+    Raises:
+        StepFault: A step failed, and its `on_error` is `fail`.
+    """
+    context = _StepContext(run, log, tape)
+    for number, step in enumerate(steps, start=1):
+        await within_limits(tape, run.settings)
+        artifact = await _run(step, artifact, f"{prefix}.{number}", context)
+    return artifact
+
+
+async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: _StepContext) -> dict[str, Any]:
+    kind = kind_of(step)
+    context.tape.emit(kinds.StepStarted(call, kind))
+    try:
+        value = await _value(step, artifact, call, context)
+        bound = artifact if step.into is None else bind(artifact, step.into.split("."), value)
+    except StepFault as fault:
+        return _failed(step, artifact, StepFault(fault.message, call, kind), context.tape)
+    if step.into is None:
+        context.tape.emit(kinds.StepCompleted(call, kind, "ok"))
+        return bound
+    result = Blob.of(canonical(value))
+    completed = context.tape.emit(kinds.StepCompleted(call, kind, "ok", step.into, result.hash), result)
+    if completed.result in (None, result.hash):
+        return bound
+    # Findings are derived texts: those of an earlier wording are bound as they were recorded.
+    recorded = msgspec.json.decode(context.tape.content(str(completed.result)))
+    return bind(artifact, step.into.split("."), recorded)  # type: ignore[no-any-return]  # an object stays one
+
+
+def _failed(step: AnyStep, artifact: dict[str, Any], fault: StepFault, tape: Tape) -> dict[str, Any]:
+    """Record a failure and apply `on_error`."""
+    if step.on_error in _FATAL:
+        tape.emit(kinds.StepCompleted(fault.call, fault.step, "failed", reason=fault.message))
+        raise fault
+    status: Any = "skipped" if step.on_error == "skip" else "empty"
+    tape.emit(kinds.StepCompleted(fault.call, fault.step, status, step.into, reason=fault.message))
+    if step.on_error == "skip" or step.into is None:
+        return artifact
+    bound: dict[str, Any] = bind(artifact, step.into.split("."), None)
+    return bound
+
+
+async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+    match step:
+        case RunOp():
+            return await _op(step, artifact, call, context)
+        case RunSkill():
+            return await _skill(step, artifact, call, context)
+        case Iterate():
+            return await _iterate(step, artifact, call, context)
+        case PythonCall():
+            return await _python(step, artifact, call, context)
+        case AskUser():
+            return await _question(step, artifact, call, context.tape)
+        case Validate():
+            return _validate(step, artifact)
+        case LintPlan():
+            return plan_issues(look_up(artifact, step.over))
+    raise InternalError(f"step kind `{kind_of(step)}` has no implementation")
+
+
+async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+    """Call a function of the skill. The time that it sees is that of the step's start, also when it is repeated."""
+    skill = context.run.skill
+    entry = python_entry(skill.permissions, step.module, step.function)
+    args: dict[str, Any] = {
+        "kind": "python",
+        "op": step.mode,
+        "module": step.module,
+        "function": step.function,
+        "artifact": artifact,
+        "clock": context.tape.ts,
+    }
+    seconds = entry.get("timeout")
+    if isinstance(seconds, int) and seconds > 0:
+        args["seconds"] = min(seconds, 86_400)
+    if step.mode == "unsafe" and skill.required_credentials:
+        started = context.tape.state.started
+        allowed = credentials_of(skill, started.credentials if started is not None else None)
+        args["credentials"] = [name for name in allowed if name != ALL_CREDENTIALS][:100]
+    outcome = await run_op(args, call, context.run, context.tape)
+    result = msgspec.json.decode(context.tape.content(outcome.result))
+    if outcome.status != "ok":
+        raise StepFault(f"{outcome.status}: {result.get('error') or result.get('reason') or ''}")
+    value = result["value"]
+    error = compile_schema(step.output_schema).first_error(value)
+    if error is not None:
+        raise StepFault(
+            f"the result of `{step.function}` does not match `output_schema`: {error.path('result')}: {error.message}"
+        )
+    return value
+
+
+async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+    args = step.op | {name: look_up(artifact, path) for name, path in step.args_from.items()}
+    known = offered_ops(context.run.vocabulary, tuple(spec.kind for spec in context.run.vocabulary.ops))
+    error = OpRules(known).first_error([args], "")
+    if error is not None:
+        raise StepFault(f"invalid op: {error[0].removeprefix('$.control_ir[0]')} {error[1]}".replace(":  ", ": "))
+    outcome = await run_op(args, call, context.run, context.tape)
+    context.log.add_changes(outcome.changes, context.tape)
+    result = msgspec.json.decode(context.tape.content(outcome.result))
+    if outcome.status != "ok" and step.on_error != "result":
+        raise StepFault(f"op status `{outcome.status}`: {result.get('error') or result.get('reason') or ''}")
+    return result
+
+
+async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
+    """Run a skill as a sub-run."""
+    value = _skill_input(step, artifact)
+    sub_run = await run_sub_skill(step.skill, value, call, context.run.sub_skill(step.skill), context.tape)
+    return _skill_result(step, sub_run, context)
+
+
+def _skill_input(step: RunSkill, artifact: dict[str, Any]) -> Any:
+    """Return the input of a sub-run.
+
+    Without `input`, it is the current item of an iteration, or the artifact's data. Paths in `input`, alone or as
+    values of a mapping, are replaced by the values that they lead to.
+    """
+    value = step.input
+    if value is None:
+        return artifact["_iter"]["item"] if "_iter" in artifact else artifact["data"]
+    if isinstance(value, dict):
+        return {name: _resolve(member, artifact) for name, member in value.items()}
+    return _resolve(value, artifact)
+
+
+def _skill_result(step: RunSkill, sub_run: kinds.SubRunCompleted, context: _StepContext) -> Any:
+    context.log.add_changes(sub_run.changes, context.tape)
+    if sub_run.artifact is None:
+        raise StepFault(f"skill `{step.skill}`: {sub_run.error}")
+    return msgspec.json.decode(context.tape.content(sub_run.artifact.hash))
+
+
+async def _question(step: AskUser, artifact: dict[str, Any], call: str, tape: Tape) -> Any:
+    """Ask a person. The value that is shown is JSON, so that no text of a model can look like another line."""
+    message = step.question
+    if step.show is not None:
+        message = f"{message}\n{beginning(printable(look_up(artifact, step.show), indent=2))}"
+    return await ask_person(call, message, step.response_schema, tape, suggestions=step.suggestions)
+
+
+def _resolve(value: Any, artifact: dict[str, Any]) -> Any:
+    return look_up(artifact, value) if is_path(value) else value
+
+
+async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: _StepContext) -> list[Any]:
+    """Return one result per item. A skipped item is left out; an empty one is null."""
+    items = look_up(artifact, step.over)
+    if not isinstance(items, list):
+        raise StepFault(f"`{step.over}` is not a list")
+    results: list[Any] = []
+    window = _Window(step, artifact, items, call, context) if step.concurrency > 1 else None
+    for index, item in enumerate(items):
+        await within_limits(context.tape, context.run.settings)
+        inner = artifact | {"_iter": {"item": item, "index": index}}
+        name, kind = f"{call}.{index + 1}", kind_of(step.apply)
+        try:
+            if window is not None:
+                results.append(await window.result(index))
+            else:
+                context.tape.emit(kinds.StepStarted(name, kind))
+                results.append(await _value(step.apply, inner, name, context))
+            context.tape.emit(kinds.StepCompleted(name, kind, "ok"))
+        except StepFault as fault:
+            on_error = step.apply.on_error if step.apply.on_error != "fail" else step.on_error
+            if on_error in _FATAL:
+                context.tape.emit(kinds.StepCompleted(name, kind, "failed", reason=fault.message))
+                raise StepFault(f"item {index}: {fault.message}") from fault
+            status: Any = "skipped" if on_error == "skip" else "empty"
+            context.tape.emit(kinds.StepCompleted(name, kind, status, reason=fault.message))
+            results += [None] if on_error == "empty" else []
+    return results
+
+
+_WINDOW = 4
+"""Sub-runs that are planned ahead, as a multiple of those that execute: a slow one should not make the others wait."""
+
+
+class _Window:
+    """Sub-runs of an iteration: some are planned ahead and execute together; results are taken in order."""
+
+    def __init__(
+        self, step: Iterate, artifact: dict[str, Any], items: list[Any], call: str, context: _StepContext
+    ) -> None:
+        assert isinstance(step.apply, RunSkill)
+        self._step, self._apply = step, step.apply
+        self._artifact, self._items, self._call, self._context = artifact, items, call, context
+        self._planned: dict[int, kinds.SubRunStarted | StepFault] = {}
+        self._next = 0
+
+    async def result(self, index: int) -> Any:
+        """Return the result of an item. Raises `StepFault`."""
+        concurrency = self._step.concurrency
+        while self._next < min(len(self._items), index + _WINDOW * concurrency):
+            await self._plan(self._next)
+            self._next += 1
+            if self._next == concurrency == len(self._ahead):  # they execute while the others are planned
+                await StartSubRuns(f"{self._call}.start", self._ahead, concurrency)
+        started = self._planned.pop(index)
+        if isinstance(started, StepFault):
+            raise started
+        sub_run = await ExecuteSubRun(started.call, started, self._ahead, concurrency)
+        return _skill_result(self._apply, sub_run, self._context)
+
+    @property
+    def _ahead(self) -> tuple[kinds.SubRunStarted, ...]:
+        """The sub-runs that are planned and not awaited yet."""
+        return tuple(one for one in self._planned.values() if isinstance(one, kinds.SubRunStarted))
+
+    async def _plan(self, index: int) -> None:
+        context, name = self._context, f"{self._call}.{index + 1}"
+        context.tape.emit(kinds.StepStarted(name, kind_of(self._apply)))
+        inner = self._artifact | {"_iter": {"item": self._items[index], "index": index}}
+        pinned = context.run.sub_skill(self._apply.skill)
+        try:
+            value = _skill_input(self._apply, inner)
+            self._planned[index] = await PlanSubRun(name, self._apply.skill, value, pinned)
+        except StepFault as fault:
+            self._planned[index] = fault
+
+
+def _validate(step: Validate, artifact: dict[str, Any]) -> list[dict[str, str]]:
+    """Return the findings if the step binds them with `into`; otherwise fail at the first one."""
+    errors = compile_schema(step.schema).errors(look_up(artifact, step.target), _MAX_FINDINGS)
+    findings = [{"path": error.path(step.target), "message": error.message} for error in errors]
+    if findings and step.into is None:
+        raise StepFault(f"{findings[0]['path']}: {findings[0]['message']}")
+    return findings
+
+
+# -- paths --------------------------------------------------------------------------------------------
+
+
+def look_up(value: Any, path: str) -> Any:
+    """Return the value at a path of the artifact; the empty path is the artifact."""
+    for key in path.split(".") if path else ():
+        if not isinstance(value, dict) or key not in value:
+            raise StepFault(f"no value at `{path}`")
+        value = value[key]
+    return value
+
+
+def bind(value: Any, keys: list[str], result: Any) -> Any:
+    """Return a copy with a result at a path. Missing objects on the path are created; other values are an error."""
+    if not isinstance(value, dict):
+        raise StepFault(f"`{'.'.join(keys)}` cannot be bound: its parent is not an object")
+    if len(keys) == 1:
+        return value | {keys[0]: result}
+    return value | {keys[0]: bind(value.get(keys[0], {}), keys[1:], result)}
+
+
+def kind_of(step: AnyStep) -> str:
+    return str(step.__struct_config__.tag)

@@ -1,0 +1,298 @@
+"""Wait for a person: questions, approvals of ops for which a rule says `ask`, reviews of decisions.
+
+An approval authorises one action: it is bound to the digest of the preview. An op is planned again afterwards, and any
+difference (arguments, contents, files, rule) asks again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.journal import Blob, canonical, digest, kinds
+from reyn.jsonschema import compile_schema
+from reyn.kernel.core.effects import Ask, Expired, PlanOp
+from reyn.ops import Call
+
+if TYPE_CHECKING:
+    from reyn.contract import Accepted
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
+
+SECOND = 1_000_000
+MAX_CHARACTERS = 20_000
+"""The number of characters of a preview in a question. The event has all of them."""
+_REMARK = {"type": "string", "maxLength": 4_000}
+
+
+def _response(decisions: list[str], **fields: Any) -> dict[str, Any]:
+    """Return the schema of a reply: a word, or an object with the decision and a remark."""
+    properties = {"decision": {"enum": decisions}, **fields, "remark": _REMARK}
+    whole = {"type": "object", "properties": properties, "required": ["decision"], "additionalProperties": False}
+    return {"anyOf": [{"enum": ["approve", "reject", "defer"]}, whole]}
+
+
+OP_RESPONSE = _response(["approve", "reject", "edit", "defer"], args={"type": "object"}, always={"type": "boolean"})
+DECISION_RESPONSE = _response(["approve", "reject", "defer"])
+SUGGESTIONS = ("approve", "reject", "defer")
+
+
+# -- questions ----------------------------------------------------------------------------------------
+
+
+async def ask_person(
+    call: str,
+    message: str,
+    response_schema: dict[str, Any],
+    tape: Tape,
+    *,
+    reason: str = "question",
+    suggestions: tuple[str, ...] = (),
+    expires_at: int | None = None,
+    is_deferred: bool = False,
+) -> Any:
+    """Return the JSON value of the reply, `EXPIRED`, or `QUEUED` if a conversation waits and a message is queued.
+
+    Args:
+        call: Identifies the question within the run.
+        message: The question.
+        response_schema: The JSON Schema of the reply.
+        tape: The tape of the run.
+        reason: Why the run waits: `question`, `message`, `approval`, `decision` or `unsafe`.
+        suggestions: Suggested replies.
+        expires_at: When the question expires, in microseconds since 1970.
+        is_deferred: Whether a person has just postponed this question, so that it is not asked again at once.
+    """
+    wait = kinds.Question(
+        _wait_id(call, tape), reason, message, response_schema, expires_at=expires_at, suggestions=suggestions
+    )
+    tape.emit(kinds.WaitOpened(wait))
+    return await Ask(wait.id, is_deferred, wait.is_message)
+
+
+def _wait_id(call: str, tape: Tape) -> str:
+    """Return the id of a question, unique among a run and its sub-runs, so that no reply reaches another question."""
+    assert tape.state.started is not None
+    parent = tape.state.started.parent
+    return f"{parent.path}/{call}" if parent else call
+
+
+def printable(value: Any, *, indent: int = 0) -> str:
+    """Return a value as JSON in which no text can end a line or control a terminal."""
+    text = msgspec.json.encode(value)
+    lines = (msgspec.json.format(text, indent=indent) if indent else text).decode().split("\n")
+    return "\n".join(
+        line if line.isprintable() else "".join(char if char.isprintable() else _escaped(char) for char in line)
+        for line in lines
+    )
+
+
+def _escaped(char: str) -> str:
+    """Escape a character as JSON does, so that the text stays JSON."""
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+# -- approvals of ops ---------------------------------------------------------------------------------
+
+
+class Rejected:
+    """The op was not approved. `result` is the hash of the result that the model sees."""
+
+    def __init__(self, result: str) -> None:
+        self.result = result
+
+
+async def plan_op(
+    args: dict[str, Any], call: str, context: RunContext, tape: Tape
+) -> tuple[dict[str, Any], kinds.OpStarted | kinds.PermissionDenied | Rejected]:
+    """Plan an op until it is started, denied or rejected. Returns its arguments, which a person may have edited."""
+    planned = await PlanOp(call, args)
+    asked, is_deferred = 0, False
+    while isinstance(planned, kinds.ApprovalRequired):
+        asked += 1
+        answer = await _ask(
+            f"{call}.approve{asked if asked > 1 else ''}",
+            f"Approve `{_op_name(planned)}`? ({planned.rule})",
+            tape.content(planned.preview).decode(),
+            OP_RESPONSE,
+            context,
+            tape,
+            reason="approval",
+            is_deferred=is_deferred,
+        )
+        decided, blobs = _decided(planned, answer, args, context, tape)
+        tape.emit(decided, *blobs)
+        is_deferred = decided.decision == "defer"
+        match decided.decision:
+            case "reject" | "expired":
+                assert decided.result is not None
+                return args, Rejected(decided.result)
+            case "edit":
+                args = answer["args"]
+                planned = await PlanOp(call, args)
+            case "approve":
+                planned = await PlanOp(call, args, approved=planned.digest)
+    return args, planned
+
+
+def _op_name(required: kinds.ApprovalRequired) -> str:
+    return f"{required.op_kind} {required.op}".strip()
+
+
+def _decided(
+    required: kinds.ApprovalRequired, answer: Any, args: dict[str, Any], context: RunContext, tape: Tape
+) -> tuple[kinds.ApprovalDecided, tuple[Blob, ...]]:
+    if isinstance(answer, Expired):
+        return _rejected(required, "expired", "", "the approval expired", args)
+    value, by = _value(answer), _decided_by(tape)
+    remark = value.get("remark", "")
+    match value["decision"]:
+        case "approve":
+            always = bool(value.get("always", False))
+            decided = kinds.ApprovalDecided(
+                required.call,
+                "approve",
+                required.digest,
+                by,
+                remark,
+                always,
+                _op_name(required),
+                rule=required.rule,
+            )
+            return decided, ()
+        case "edit":
+            wrong = _invalid(value.get("args"), args, context)
+            if wrong:
+                return _rejected(required, "reject", by, f"the edited arguments are invalid: {wrong}", args)
+            content = Blob.of(canonical(value["args"]))
+            return kinds.ApprovalDecided(
+                required.call, "edit", required.digest, by, remark, args=content.hash, rule=required.rule
+            ), (content,)
+        case "defer":
+            return kinds.ApprovalDecided(required.call, "defer", required.digest, by, remark, rule=required.rule), ()
+    return _rejected(required, "reject", by, remark, args)
+
+
+def _invalid(edited: Any, args: dict[str, Any], context: RunContext) -> str:
+    if not isinstance(edited, dict) or edited.get("kind") != args["kind"]:
+        return "`args` must be a whole op of the same kind"
+    form = context.vocabulary.form_of(edited)
+    wrong = compile_schema(form.arguments).first_error(edited) if form else None
+    return f"{wrong.path('args')}: {wrong.message}" if wrong else "" if form else "unknown form"
+
+
+def _rejected(
+    required: kinds.ApprovalRequired, decision: Any, by: str, remark: str, args: dict[str, Any]
+) -> tuple[kinds.ApprovalDecided, tuple[Blob, ...]]:
+    reason = f"not approved{f': {remark}' if remark else ''}"
+    result = Call("", args).error(reason, rule=required.rule) | {"status": "denied"}
+    content = Blob.of(canonical(result))
+    decided = kinds.ApprovalDecided(
+        required.call, decision, required.digest, by, remark, result=content.hash, rule=required.rule
+    )
+    return decided, (content,)
+
+
+# -- reviews of decisions -----------------------------------------------------------------------------
+
+
+async def review_decision(verdict: Accepted, call: str, phase: CompiledPhase, tape: Tape) -> kinds.DecisionReviewed:
+    """Wait until a person approves the decision of a phase, sends it back, or the question expires.
+
+    Nothing of the decision has taken effect before: neither its ops nor its artifact.
+    """
+    action = [verdict.type, verdict.next_phase, verdict.confidence, verdict.reason, verdict.artifact, verdict.ops]
+    action += [] if verdict.handoff is None else [verdict.handoff]
+    identity = digest(canonical([tape.state.run_id, call, *action]))
+    preview = Blob.of(_decision_preview(verdict).encode())
+    proposed = kinds.DecisionProposed(
+        call, phase.name, verdict.type, verdict.next_phase, verdict.reason, identity, preview.hash
+    )
+    preview_hash = tape.emit(proposed, preview).preview
+    asked, is_deferred = 0, False
+    while True:
+        asked += 1
+        answer = await _ask(
+            f"{call}.decision{asked if asked > 1 else ''}",
+            f"Approve the decision of phase `{phase.name}`: {_target(verdict)}?",
+            tape.content(preview_hash).decode(),
+            DECISION_RESPONSE,
+            phase,
+            tape,
+            reason="decision",
+            is_deferred=is_deferred,
+        )
+        if isinstance(answer, Expired):
+            return tape.emit(kinds.DecisionReviewed(call, "expired", identity))
+        value = _value(answer)
+        reviewed = kinds.DecisionReviewed(call, value["decision"], identity, _decided_by(tape), value.get("remark", ""))
+        tape.emit(reviewed)
+        if reviewed.decision != "defer":
+            return reviewed
+        is_deferred = True
+
+
+def _target(verdict: Accepted) -> str:
+    return f"go to `{verdict.next_phase}`" if verdict.next_phase else verdict.type
+
+
+def _decision_preview(verdict: Accepted) -> str:
+    """Return the preview of a decision. Texts of the model are JSON, so none can imitate a line of Reyn's own."""
+    lines = [f"reason: {printable(verdict.reason)} (confidence {verdict.confidence:g})"]
+    lines += [f"op {number}: {printable(args)}" for number, args in enumerate(verdict.ops, start=1)]
+    if verdict.artifact is not None:
+        data = printable(verdict.artifact["data"], indent=2)
+        lines.append(f"artifact `{verdict.artifact['type']}`: {data}")
+    if verdict.handoff is not None:
+        lines.append(f"handoff: {printable(verdict.handoff, indent=2)}")
+    return "\n".join(lines) + "\n"
+
+
+def sent_back(reviewed: kinds.DecisionReviewed) -> str:
+    """Return the message to the model about a decision that was sent back; the remark cannot begin a new line."""
+    return f"a reviewer sent the decision back{f': {printable(reviewed.remark)}' if reviewed.remark else ''}"
+
+
+# -- both ---------------------------------------------------------------------------------------------
+
+
+async def _ask(
+    call: str,
+    title: str,
+    preview: str,
+    response_schema: dict[str, Any],
+    context: RunContext,
+    tape: Tape,
+    *,
+    reason: str,
+    is_deferred: bool,
+) -> Any:
+    return await ask_person(
+        call,
+        f"{title}\n{beginning(preview)}",
+        response_schema,
+        tape,
+        reason=reason,
+        suggestions=SUGGESTIONS,
+        expires_at=tape.ts + context.settings.approval_seconds * SECOND,
+        is_deferred=is_deferred,
+    )
+
+
+def beginning(preview: str) -> str:
+    if len(preview) <= MAX_CHARACTERS:
+        return preview
+    return (
+        f"{preview[:MAX_CHARACTERS]}\n[truncated: the first {MAX_CHARACTERS:,} of {len(preview):,} characters; "
+        "show the whole before you decide]\n"
+    )
+
+
+def _value(answer: Any) -> dict[str, Any]:
+    return {"decision": answer} if isinstance(answer, str) else answer
+
+
+def _decided_by(tape: Tape) -> str:
+    return tape.state.last_answer.by if tape.state.last_answer else ""

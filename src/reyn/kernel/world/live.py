@@ -1,0 +1,471 @@
+"""Implement `World` for a live run: perform effects, read the inbox, ask the user, make events durable.
+
+The driver decides when each of these happens. Claims, and whether a stopped run continues, belong to `reyn.runtime`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import replace
+
+from reyn.context.budget_log import BUDGET_LOG
+from reyn.context.token_counting import TokenCounting
+from reyn.errors import InternalError
+from reyn.journal import (
+    AbortTurn,
+    Answer,
+    Approval,
+    Cancel,
+    decode,
+    kinds,
+)
+from reyn.journal.spending import in_full
+from reyn.kernel import versions
+from reyn.kernel.core.effects import (
+    CallHooks,
+    CallModel,
+    CheckOutput,
+    DeliverMessage,
+    ExecuteSubRun,
+    FitTokens,
+    PerformOp,
+    PlanMessage,
+    PlanOp,
+    PlanSubRun,
+    ReadOverviews,
+    Restore,
+    StartSubRuns,
+)
+from reyn.kernel.runtime_types import Later, NamedPeople
+from reyn.kernel.world.budgets import CallBudget
+from reyn.kernel.world.hooks import HookCaller
+from reyn.kernel.world.inbox import answer_error, inbox_events
+from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
+from reyn.kernel.world.sub_runs import run_scope
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from reyn.context.budget_log import BudgetLog
+    from reyn.journal import Body, Event, Journal
+    from reyn.journal.commits import SharedCommits
+    from reyn.kernel.core.effects import Effect, EventWithBlobs
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.runtime_types import Clock, People
+    from reyn.kernel.world.budgets import Above, Budgets, SettingsOf
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.inbox import InboxPolling
+    from reyn.kernel.world.loading import Resumption
+    from reyn.kernel.world.op_performer import OpPerformer
+    from reyn.kernel.world.sub_runs import SubRuns
+    from reyn.models import Delta
+    from reyn.models.roster import Roster
+
+    Listener = Callable[[Event], None]
+    OnDelta = Callable[[Delta], None]
+    OutputCheck = Callable[[Any], tuple[str, str]]
+    """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
+
+_APPROVAL_DECIDED = kinds.ApprovalDecided.kind
+_WAIT_POLL_SECONDS = 0.05
+"""Interval for reading the inbox while a user is asked."""
+_ABANDON_SECONDS = 5.0
+"""Maximum time for cancelled work to end."""
+_MAX_INVALID_ANSWERS = 3
+"""Number of invalid replies after which the run stops and waits."""
+
+
+class AgentMessenger(Protocol):
+    """Carries messages between agents: plans a message, then delivers it and awaits the reply."""
+
+    def plan(self, effect: PlanMessage, tape: Tape) -> EventWithBlobs:
+        """Return the `agent_asked` event of a message."""
+        ...
+
+    async def deliver(self, effect: DeliverMessage, tape: Tape) -> EventWithBlobs:
+        """Deliver a message once, whatever happened before, and return its `agent_replied` event."""
+        ...
+
+
+class LiveWorld:
+    """The world of one run. `warnings` collects messages for the caller that no event records."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        commits: SharedCommits,
+        model: str,
+        roster: Roster,
+        clock: Clock,
+        ops: OpPerformer,
+        sub_runs: SubRuns,
+        people: People,
+        polling: InboxPolling,
+        budget_log: BudgetLog,
+        budgets: Budgets,
+        settings_of: SettingsOf,
+        above: Above,
+        messenger: Callable[[], AgentMessenger],
+        *,
+        resumption: Resumption | None = None,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+        check: OutputCheck | None = None,
+        owner: object = None,
+        hooks: tuple[Hook, ...] = (),
+    ) -> None:
+        self._hooks = HookCaller(hooks, roster)
+        self._owner = owner
+        self._check = check
+        self._journal = journal
+        self._commits = commits
+        self._model = model
+        self._roster = roster
+        self._recorder = LlmCallRecorder(roster, on_delta)
+        self._counting = TokenCounting(roster)
+        self._clock = clock
+        self._ops = ops
+        self._sub_runs = sub_runs
+        self._people = people
+        self._polling = polling
+        self._budget_log = budget_log
+        self._budgets = budgets
+        self._settings_of = settings_of
+        self._above = above
+        self._messenger = messenger
+        self._completes_log = resumption is not None
+        self._log_failure = ""
+        self._resumption = resumption
+        self._listener = listener
+        self.warnings = self._recorder.warnings
+        self._invalid_answers = 0
+        self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
+        self._executing: set[str] = set()
+        self._tokens: dict[str, int] = {}
+        """Tokens of sub-runs whose outcomes are not recorded yet, by call: their shares, then what they have used."""
+        self._slots: tuple[int, asyncio.Semaphore] | None = None
+
+    async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
+        if self._ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
+            await self.settle()  # the iteration that started them has ended
+        match effect:
+            case CallModel():
+                return await self._call_model(effect, tape)
+            case CallHooks():
+                return await self._unless_cancelled(self._hooks.perform(effect, tape), tape)
+            case FitTokens(key, counter, model, work):
+                return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
+            case PlanOp() if self._ops.is_preparable(effect):
+                await self.flush(tape)
+                return await self._unless_cancelled(self._ops.prepare_and_plan(effect, tape), tape)
+            case PlanOp():
+                if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
+                    await self.flush(tape)
+                return self._ops.plan(effect, tape)
+            case PerformOp() if self._ops.may_take_time(effect):
+                with run_scope(self._owner, tape, effect.key, self._above):
+                    return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
+            case PerformOp():
+                return await self._ops.perform(effect, tape)
+            case CheckOutput():
+                return self._check_output(effect), ()
+            case Restore():
+                return self._ops.restore(effect, tape)
+            case ReadOverviews():
+                return self._ops.read_overviews(effect, tape)
+            case PlanSubRun():
+                return self._sub_runs.plan(effect, tape)
+            case ExecuteSubRun():
+                return await self._execute_sub_run(effect, tape)
+            case PlanMessage():
+                return self._messenger().plan(effect, tape)
+            case DeliverMessage():
+                return await self._messenger().deliver(effect, tape)
+        raise InternalError(f"effect {type(effect).__name__} has no implementation")
+
+    def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
+        if self._check is None:
+            return kinds.OutputChecked(effect.key, checked=False)
+        path, error = self._check(effect.data)
+        return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
+
+    async def _execute_sub_run(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
+        """Execute a sub-run, and meanwhile those that are awaited next.
+
+        Each has a journal of its own, so one that is interrupted continues when it is awaited again.
+        """
+        if effect.needs_intent:
+            return await self._sub_runs.execute(effect, tape)
+        if not self._may_overlap(tape):
+            await self.flush(tape)
+            return await self._sub_runs.execute(effect, tape)
+        await self._start((effect.started, *effect.ahead), effect.concurrency, tape)
+        if not self._ahead[effect.key].done():
+            await self.flush(tape)  # what is known before a wait
+        outcome = await self._ahead[effect.key]
+        del self._ahead[effect.key]
+        self._tokens.pop(effect.key, None)
+        if isinstance(outcome[0], kinds.SubRunStopped) and outcome[0].limit == "tokens":
+            # It has used its share. Once it is known what the others need, it may use all that is left.
+            await self._finish_executing()
+            outcome = await self._sub_runs.execute(effect, tape, self._tokens_left(tape))
+        return outcome
+
+    def _may_overlap(self, tape: Tape) -> bool:
+        """Return whether sub-runs execute at the same time.
+
+        A model that takes no time gains nothing, and a scripted one gives its answers in order: those of the first
+        sub-run, then those of the second, whatever the concurrency.
+        """
+        return self._roster.takes_time(tape.state.models.name)
+
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        if self._may_overlap(tape):
+            await self._start(effect.started, effect.concurrency, tape)
+
+    async def _start(self, sub_runs: tuple[kinds.SubRunStarted, ...], concurrency: int, tape: Tape) -> None:
+        """Start the sub-runs that were not started before, once their intents are durable."""
+        new = [started for started in sub_runs if started.call not in self._ahead]
+        if not new:
+            return
+        await self.flush(tape)
+        for started in new:
+            work = self._execute_one(ExecuteSubRun(started.call, started), concurrency, tape)
+            self._ahead[started.call] = asyncio.ensure_future(work)
+        await asyncio.sleep(0)  # they reach their first commit, or the model
+
+    async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
+        if self._slots is None or self._slots[0] != concurrency:
+            self._slots = (concurrency, asyncio.Semaphore(concurrency))
+        async with self._slots[1]:
+            left = self._tokens_left(tape)
+            share = left and max(1, left // (concurrency - len(self._executing)))
+            self._tokens[effect.key] = share or 0
+            self._executing.add(effect.key)
+            try:
+                with self._commits.active_sub_run():  # shares its commits with those that execute beside it
+                    outcome = await self._sub_runs.execute(effect, tape, share)
+                self._tokens[effect.key] = self._sub_runs.tokens_of(outcome[0])
+                return outcome
+            finally:
+                self._executing.discard(effect.key)
+
+    def _tokens_left(self, tape: Tape) -> int | None:
+        """Return the tokens that no sub-run has used or may use; `None` if they are not limited."""
+        left = self._sub_runs.tokens_left(tape)
+        return None if left is None else max(0, left - sum(self._tokens.values()))
+
+    async def _finish_executing(self) -> None:
+        """Let the sub-runs in progress end or stop, and start no others."""
+        for call, task in self._ahead.items():
+            if call not in self._executing:
+                task.cancel()
+        await asyncio.gather(*self._ahead.values(), return_exceptions=True)
+        self._ahead = {call: task for call, task in self._ahead.items() if not task.cancelled()}
+
+    async def settle(self, *, is_finishing: bool = False) -> None:
+        """End the sub-runs that nothing awaits any more: interrupt them, or let those in progress end or stop.
+
+        A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
+        """
+        if not self._ahead:
+            self._tokens.clear()
+            return
+        if is_finishing:
+            await self._finish_executing()
+        tasks = [*self._ahead.values()]
+        self._ahead.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tokens.clear()
+
+    async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
+        """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
+        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+            return None
+
+        async def flush() -> None:
+            flushing = asyncio.ensure_future(self.flush(tape))
+            try:
+                await asyncio.shield(flushing)
+            except asyncio.CancelledError:
+                await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
+                raise
+
+        async def record(body: Body) -> None:
+            tape.record(body, self.now())
+            await flush()
+
+        assert tape.state.started is not None
+        settings = self._settings_of(tape.state.started, tape.content)
+        budget = CallBudget(
+            self._budgets,
+            self._journal,
+            tape,
+            settings,
+            self._above,
+            effect.key,
+            self.now,
+            lambda: self.flush(tape),
+            flush,
+        )
+        request = self._recorder.request(effect, tape)
+        await self._recorder.begin(effect, request, tape, budget)
+        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
+            # The listener, which was told of the intent, may have asked for the abort.
+            budget.release()
+            return None
+        call = self._recorder.perform(effect, request, tape, record, budget)
+        if not self._recorder.may_take_time(effect, tape.state):
+            return await call
+        outcome = await self._unless_cancelled(call, tape)
+        if outcome is None:
+            budget.abandon()
+        return outcome
+
+    async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
+        """Await work that may take long; cancel it and return nothing if the run or the turn is cancelled."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=self._polling.busy_seconds)
+                if not task.done() and self._is_cancelled(tape.state):
+                    return None
+            return task.result()
+        finally:
+            task.cancel()
+            if not task.done():
+                await asyncio.wait([task], timeout=_ABANDON_SECONDS)  # foreign code may ignore its cancellation
+
+    def _is_cancelled(self, state: RunState) -> bool:
+        messages = self._journal.drain(state.run_id, state.messages_taken)
+        is_cancelled = any(
+            isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and state.is_turn_open)
+            for message in messages
+        )
+        if is_cancelled:
+            self._polling.notify(state.run_id)  # it is recorded before the next effect
+        return is_cancelled
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    # -- messages to the run --------------------------------------------------------------------------
+
+    def external_events(self, state: RunState) -> list[EventWithBlobs]:
+        """Return the resumption of the run, if it was resumed, and the messages in its inbox.
+
+        While the run is running, `InboxPolling` limits how often the inbox is read. It is always read when the run has
+        been resumed, and before it stops or waits.
+        """
+        events: list[EventWithBlobs] = []
+        if self._resumption is not None:
+            resumption, self._resumption = self._resumption, None
+            events.append(self._resumed(resumption, state))
+            if state.reserved is not None:  # the process that made the call died
+                events.append((in_full(state.reserved), ()))
+                state = replace(state, reserved=None)
+        elif state.status == "running" and not self._polling.is_due(state.run_id):
+            return events
+        messages = self._journal.drain(state.run_id, state.messages_taken)
+        return events + inbox_events(messages, state, self.now()) if messages else events
+
+    def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
+        pinned, recorded = resumption.pinned, state.started.hooks if state.started is not None else ()
+        is_new = resumption.is_model_override or self._model != state.models.name
+        return kinds.RunResumed(
+            resumption.driver,
+            state.recovery.open_intent,
+            resumption.retry,
+            self._model if is_new else None,
+            resumption.skill,
+            pinned.hash if pinned else None,
+            None if state.wording == versions.WORDING else versions.WORDING,
+            resumption.ops.hash if resumption.ops else None,
+            self._roster.answer_form(self._model) if is_new else None,
+            self._roster.prompt_limit(self._model) if is_new else None,
+            self._hooks.names if self._hooks.names not in ((), recorded) else None,
+        ), tuple(blob for blob in (pinned, resumption.ops) if blob)
+
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
+        """Ask the user and poll the inbox meanwhile; return whether the run continues. The first reply counts."""
+        asking = asyncio.ensure_future(self._people.ask(state.run_id, wait))
+        try:
+            while True:
+                await asyncio.wait([asking], timeout=_WAIT_POLL_SECONDS)
+                if self._journal.drain(state.run_id, state.messages_taken):
+                    return True
+                if asking.done():
+                    return self._take_answer(asking, wait, state)
+                if wait.expires_at is not None and wait.is_expired(self.now()):
+                    return True
+        finally:
+            asking.cancel()
+            # Awaiting it would also end the cancellation of the run itself, if that comes now.
+            await asyncio.wait([asking])
+            if not asking.cancelled():
+                asking.exception()  # it is handled, or the reply came first
+
+    def _take_answer(self, asking: asyncio.Future[Any], wait: kinds.Question, state: RunState) -> bool:
+        error = asking.exception()
+        if error is not None:
+            self.warnings.append(f"the question could not be asked: {type(error).__name__}: {error}")
+        if error is not None or isinstance(asking.result(), Later):
+            return False
+        answer = self._roster.scrub_value(asking.result())
+        reason = answer_error(wait, wait.id, answer)
+        if not reason:
+            by = self._people.name if isinstance(self._people, NamedPeople) else ""
+            self._journal.post(state.run_id, Answer(wait.id, answer, by))
+            return True
+        self._invalid_answers += 1
+        self.warnings.append(f"an answer to `{wait.id}` was rejected: {reason}")
+        return self._invalid_answers < _MAX_INVALID_ANSWERS
+
+    # -- events ---------------------------------------------------------------------------------------
+
+    async def flush(self, tape: Tape) -> None:
+        """Make buffered events durable, then pass them to the listener.
+
+        A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
+        """
+        for event in tape.pending:
+            if event.kind == _APPROVAL_DECIDED:
+                self._keep_standing(event, tape.state)
+        events = await tape.flush(self._commits.append)
+        if self._listener is not None:
+            for event in events:
+                self.notify_listener(event)
+        if self._completes_log:
+            self._completes_log = False
+            has_budgets = tape.state.has_handoffs
+            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id) if has_budgets else ())
+        else:
+            failure = self._budget_log.append(events)
+        if failure and failure != self._log_failure and tape.upcoming is None:
+            self._log_failure = failure
+            tape.record(kinds.ContextLogFailed(BUDGET_LOG, failure), self.now())
+            await self.flush(tape)
+
+    def _keep_standing(self, event: Event, state: RunState) -> None:
+        """Store a standing approval."""
+        decided = decode(event)
+        if isinstance(decided, kinds.ApprovalDecided) and decided.always:
+            assert state.started is not None
+            skill, hashed = state.started.skill, state.started.skill_hash
+            approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id)
+            self._journal.approve(approval)
+
+    def notify_listener(self, event: Event) -> None:
+        """Pass a durable event to the listener. A listener that raises is dropped with a warning."""
+        if self._listener is None:
+            return
+        try:
+            self._listener(event)
+        except Exception as error:  # noqa: BLE001 - listeners are foreign code
+            self._listener = None
+            self.warnings.append(f"the listener failed at event {event.seq} and was dropped: {error!r}")

@@ -1,0 +1,329 @@
+"""Load a run from the journal as a tape, or begin a tape for a new run.
+
+Completed visits are folded into the state; the events of the visit in progress stay on the tape to be re-executed. A
+new run is a tape with one event, which names the run's own copies of skill, settings and op specifications.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from reyn.config.values import PromptLimit
+from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
+from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
+from reyn.kernel import versions
+from reyn.kernel.core.run_state import EMPTY, apply
+from reyn.kernel.core.tape import Tape
+from reyn.skills import pin
+from reyn.vocabulary import PERMISSIONS, STEPS, OpSpec, Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reyn.config import RunSettings
+    from reyn.journal import Event, Journal
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.ops import OpTable
+    from reyn.skills import Skill
+
+
+class Resumption:
+    """The options with which a driver continues a recorded run.
+
+    Attributes:
+        driver: The id of the driver.
+        retry: Whether a failure is retried.
+        skill: The name of the upgraded skill, if the run is upgraded.
+        pinned: The copy of the upgraded skill.
+        ops: The op specifications of the upgraded skill.
+        is_model_override: Whether the caller named a model, which also ends switches to fallback models.
+    """
+
+    def __init__(
+        self,
+        driver: str,
+        *,
+        retry: bool = False,
+        skill: str | None = None,
+        pinned: Blob | None = None,
+        ops: Blob | None = None,
+        is_model_override: bool = False,
+    ) -> None:
+        self.driver = driver
+        self.retry = retry
+        self.is_model_override = is_model_override
+        self.skill = skill
+        self.pinned = pinned
+        self.ops = ops
+
+
+class LoadedRun(NamedTuple):
+    """A recorded run: the tape to execute it with, and the state after all recorded events."""
+
+    tape: Tape
+    state: RunState
+    started: kinds.RunStarted
+
+
+def new_tape(journal: Journal, started: kinds.RunStarted, blobs: tuple[Blob, ...], *, now: int) -> Tape:
+    """Return the tape of a new run."""
+    tape = Tape(started.run_id, EMPTY, seq=0, hash=GENESIS, ts=0, recorded=(), content=journal.blob)
+    tape.record(started, now, *blobs)
+    return tape
+
+
+def start_event(
+    run_id: str,
+    skill: Skill,
+    settings: Blob,
+    specs: Blob,
+    artifact: Blob,
+    *,
+    model: str,
+    answer_form: kinds.AnswerForm = "full",
+    prompt_limit: PromptLimit | None = None,
+    rerun_of: str | None = None,
+    source: str | None = None,
+    imported: bool = False,
+    requests: str | None = None,
+    summaries: Blob | None = None,
+    history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ()),
+    hooks: tuple[str, ...] = (),
+) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
+    """Return the first event of a run, and the copies that it refers to.
+
+    `settings`, `specs` and `artifact` are the copies of the settings, the op specifications and the input. `requests`
+    are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are the messages
+    that came before in a conversation, and their content. `hooks` are the names of the program's hooks.
+    """
+    copy = pin(skill)
+    started = kinds.RunStarted(
+        run_id=run_id,
+        skill=skill.name,
+        skill_hash=copy.hash,
+        input=kinds.ArtifactRef(_TYPE.decode(artifact.content).type, artifact.hash),
+        model=model,
+        answer_form=answer_form,
+        settings=settings.hash,
+        rules=versions.RULES,
+        wording=versions.WORDING,
+        ops=specs.hash,
+        rerun_of=rerun_of,
+        source=source,
+        imported=imported,
+        requests=requests,
+        summaries=summaries.hash if summaries else None,
+        prompt_limit=None if prompt_limit == PromptLimit() else prompt_limit,
+        history=history[0],
+        hooks=hooks,
+    )
+    return started, (copy, settings, specs, artifact, *((summaries,) if summaries else ()), *history[1])
+
+
+class _Artifact(msgspec.Struct):
+    type: str
+
+
+_TYPE = msgspec.json.Decoder(_Artifact)
+
+
+def pin_settings(settings: RunSettings) -> Blob:
+    """Return the copy of the settings that a run records."""
+    return Blob.of(canonical(settings))
+
+
+def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
+    """Return the specifications of every op that a run of a skill may be offered, as the copy that the run records."""
+    kinds = skill.op_kinds
+    known, found = _pinned.get((id(vocabulary), kinds), (None, None))
+    if found is None or known is not vocabulary:
+        specs = [spec for spec in vocabulary.ops if spec.kind in kinds or spec.when_truncated]
+        found = Blob.of(ordered(specs))
+        while len(_pinned) >= _MAX_PINNED:
+            _pinned.pop(next(iter(_pinned)), None)
+        _pinned[id(vocabulary), kinds] = (vocabulary, found)
+    return found
+
+
+_pinned: dict[tuple[int, frozenset[str]], tuple[Vocabulary, Blob]] = {}
+"""Recent copies of op specifications, by the vocabulary and the op kinds: encoding them costs a third of a visit."""
+_MAX_PINNED = 64
+
+
+def unpin_ops(content: bytes) -> Vocabulary:
+    """Return the vocabulary of a run from its recorded copy.
+
+    Raises:
+        RunBlocked: the copy cannot be read.
+    """
+    try:
+        specs = msgspec.json.decode(content, type=tuple[OpSpec, ...])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RunBlocked(f"the run's copy of its op specifications cannot be read: {error}") from error
+    return Vocabulary(specs, STEPS, PERMISSIONS)
+
+
+def check_ops(run_id: str, skill: Skill, ops: OpTable) -> None:
+    """Check that every op kind that a skill may use is installed.
+
+    Raises:
+        OpMissing: one is not.
+    """
+    missing = missing_ops(skill, ops)
+    if missing:
+        names = ", ".join(f"`{kind}`" for kind in missing)
+        raise OpMissing(f"run `{run_id}` uses the op {names}, which is not installed")
+
+
+def missing_ops(skill: Skill, ops: OpTable) -> tuple[str, ...]:
+    """Return the op kinds that a skill may use and that are not installed."""
+    return tuple(sorted(skill.op_kinds - ops.vocabulary.op_kinds))
+
+
+def load_run(journal: Journal, run_id: str) -> LoadedRun:
+    """Load a run in order to execute it. Reads the events that are new since the run was last loaded here.
+
+    Raises:
+        RunNotFound: There is no such run.
+        RunBlocked: This version does not support the rules of the run.
+    """
+    folded = _fold(journal, run_id)
+    started = check_executable(run_id, folded.state)
+    tape = Tape(
+        run_id,
+        folded.before,
+        seq=folded.before_seq,
+        hash=folded.before_hash,
+        ts=folded.before_ts,
+        recorded=folded.open_visit,
+        content=journal.blob,
+    )
+    return LoadedRun(tape, folded.state, started)
+
+
+def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
+    """Return the state of a run and a tape at its end, for recording external events while no driver executes it."""
+    folded = _fold(journal, run_id)
+    if folded.state.started is None:
+        raise RunNotFound(f"no run `{run_id}`")
+    tape = Tape(
+        run_id,
+        folded.state,
+        seq=folded.seq,
+        hash=folded.hash,
+        ts=folded.ts,
+        recorded=(),
+        content=journal.blob,
+    )
+    return folded.state, tape
+
+
+def load_state(journal: Journal, run_id: str) -> RunState:
+    """Return the state of a run. Reads the events that are new since the run was last loaded here."""
+    return _fold(journal, run_id).state
+
+
+class _Folded(NamedTuple):
+    """A run up to an event: its state, the state before the visit in progress, and the events of that visit."""
+
+    state: RunState = EMPTY
+    seq: int = 0
+    hash: str = GENESIS
+    ts: int = 0
+    before: RunState = EMPTY
+    before_seq: int = 0
+    before_hash: str = GENESIS
+    before_ts: int = 0
+    open_visit: tuple[Event, ...] = ()
+
+
+_MIN_CACHED = 64
+"""Events of a run below which folding it again costs little."""
+_MAX_CACHED = 64
+_folds: WeakKeyDictionary[Journal, OrderedDict[str, _Folded]] = WeakKeyDictionary()
+"""The folds of long runs that this process has loaded, by journal; the least recently used is dropped first."""
+
+
+def _fold(journal: Journal, run_id: str) -> _Folded:
+    """Fold a run. A long one continues from where this process left off, if the journal still has that event."""
+    folds = _folds.setdefault(journal, OrderedDict())
+    known = folds.pop(run_id, None)
+    folded = _continued(known, journal, run_id) if known is not None else None
+    if folded is None:
+        folded = _extended(_Folded(), check_chain(journal.read(run_id)))
+    if folded.seq >= _MIN_CACHED:
+        folds[run_id] = folded
+        while len(folds) > _MAX_CACHED:
+            folds.popitem(last=False)
+    return folded
+
+
+def keep_fold(journal: Journal, tape: Tape) -> None:
+    """Keep the state of a run that was executed here, so that loading it again reads new events only."""
+    if tape.seq < _MIN_CACHED or tape.pending or tape.upcoming is not None:
+        return
+    head = (tape.state, tape.seq, tape.hash, tape.ts)
+    start = tape.visit_start or head
+    folds = _folds.setdefault(journal, OrderedDict())
+    folds[tape.run_id] = _Folded(*head, *start, tuple(tape.visit_events))
+    folds.move_to_end(tape.run_id)
+    while len(folds) > _MAX_CACHED:
+        folds.popitem(last=False)
+
+
+def _continued(known: _Folded, journal: Journal, run_id: str) -> _Folded | None:
+    """Return a fold with the events that are new; `None` if the journal has another event where it ends."""
+    events = iter(journal.read(run_id, known.seq - 1))
+    last = next(events, None)
+    if last is None or last.seq != known.seq or last.hash != known.hash:
+        return None
+    return _extended(known, check_chain(events, known.seq, known.hash))
+
+
+def _extended(folded: _Folded, events: Iterable[Event]) -> _Folded:
+    state, before, open_visit = folded.state, folded.before, list(folded.open_visit)
+    last = (folded.seq, folded.hash, folded.ts)
+    at = (folded.before_seq, folded.before_hash, folded.before_ts)
+    for event in events:
+        after = apply(state, decode(event), event.ts)
+        if after.visit.is_open:
+            if not state.visit.is_open:
+                before, open_visit, at = state, [], last
+            open_visit.append(event)
+        state, last = after, (event.seq, event.hash, event.ts)
+    if not state.visit.is_open:
+        before, open_visit, at = state, [], last
+    return _Folded(state, *last, before, *at, tuple(open_visit))
+
+
+def check_chain(events: Iterable[Event], after: int = 0, prev: str = GENESIS) -> Iterator[Event]:
+    """Yield the events, checking that each follows the one before.
+
+    Args:
+        events: The events.
+        after: The sequence number of the event before the first one.
+        prev: Its hash.
+    """
+    for seq, event in enumerate(events, start=after + 1):
+        if event.seq != seq or link(seq, event.ts, event.kind, event.v, event.raw, prev) != event.hash:
+            raise ChainBroken(f"event {seq} `{event.kind}` of run `{event.run_id}` does not match its recorded hash")
+        prev = event.hash
+        yield event
+
+
+def check_executable(run_id: str, state: RunState) -> kinds.RunStarted:
+    """Check that a run exists and that this version supports its rules; return its first event."""
+    if state.started is None:
+        raise RunNotFound(f"no run `{run_id}`")
+    check_supported_rules(run_id, state.started.rules)
+    return state.started
+
+
+def check_supported_rules(run_id: str, rules: int) -> None:
+    if rules not in versions.SUPPORTED_RULES:
+        supported = ", ".join(map(str, sorted(versions.SUPPORTED_RULES)))
+        raise RunBlocked(f"run `{run_id}` follows rules {rules}; this version executes rules {supported}")
