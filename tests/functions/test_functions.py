@@ -25,6 +25,7 @@ from reyn.errors import (
 )
 from reyn.functions import ambient, use_runtime
 from reyn.journal.sqlite import SqliteJournal
+from reyn.runtime import OSRuntime
 from tests.functions.support import Answers, async_runtime, finish, kinds, sync_runtime, value
 
 
