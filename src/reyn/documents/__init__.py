@@ -14,9 +14,10 @@ from reyn.documents.document import (
     read_raw,
     read_text,
 )
-from reyn.documents.yaml_text import is_plain_text, parse_front_matter, parse_yaml
+from reyn.documents.yaml_text import BAD_YAML, is_plain_text, parse_front_matter, parse_yaml, plain_scalar
 
 __all__ = [
+    "BAD_YAML",
     "LINK_OUTSIDE",
     "Codes",
     "Document",
@@ -34,6 +35,7 @@ __all__ = [
     "nearest_hint",
     "parse_front_matter",
     "parse_yaml",
+    "plain_scalar",
     "read_error",
     "read_raw",
     "read_text",
