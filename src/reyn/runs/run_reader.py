@@ -24,7 +24,7 @@ from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import Side, compare, side_of
 from reyn.runs.family import descendants
 from reyn.runs.frames import prompt_at, prompt_sections, visit_contexts
-from reyn.runs.next_turn import next_prompt
+from reyn.runs.preview import next_prompt
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
-    from reyn.runs.next_turn import OverviewReader
+    from reyn.runs.preview import OverviewReader
 
 
 _MAX_LISTED = 5
