@@ -15,15 +15,15 @@ from reyn.config.values import ProjectContext, PromptLimit
 from reyn.context import ContextFrame, normalized, rendered_message
 from reyn.errors import InputInvalid, RunNotResumable
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
-from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.driver import Driver
-from reyn.kernel.effects import Ask, CallModel, ReadOverviews
-from reyn.kernel.inbox import answer_error
-from reyn.kernel.limits import visits_left
-from reyn.kernel.loading import load_run, new_tape, pin_ops, pin_settings, start_event, unpin_ops
-from reyn.kernel.phase_executor import visit
-from reyn.kernel.run_orchestrator import Visit
-from reyn.kernel.tape import RecordingEnded
+from reyn.kernel.core.driver import Driver
+from reyn.kernel.core.effects import Ask, CallModel, ReadOverviews
+from reyn.kernel.core.limits import visits_left
+from reyn.kernel.core.run_orchestrator import Visit
+from reyn.kernel.core.tape import RecordingEnded
+from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.kernel.visit.phase_executor import visit
+from reyn.kernel.world.inbox import answer_error
+from reyn.kernel.world.loading import load_run, new_tape, pin_ops, pin_settings, start_event, unpin_ops
 from reyn.runs.context_frames import context_frame
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Body, Journal
-    from reyn.kernel.compiled_skill import CompiledPhase
-    from reyn.kernel.driver import SkillCompiler
-    from reyn.kernel.effects import Effect, StartSubRuns
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.driver import SkillCompiler
+    from reyn.kernel.core.effects import Effect, StartSubRuns
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.ops import OpTable
     from reyn.skills import Skill
 
