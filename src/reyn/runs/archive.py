@@ -16,9 +16,9 @@ import msgspec
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError
 from reyn.journal import GENESIS, Blob, Event, digest, kinds
 from reyn.journal.event import link
+from reyn.journal.family import descendants, lineage, root_run
 from reyn.journal.kinds.shapes import Count
 from reyn.journal.registry import content_hashes, decode, decode_stored
-from reyn.runs.family import descendants, lineage, root_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

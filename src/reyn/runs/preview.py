@@ -19,11 +19,12 @@ from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import Ask, CallModel, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Visit
+from reyn.kernel.core.snapshot import Models
 from reyn.kernel.core.tape import RecordingEnded
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
 from reyn.kernel.world.inbox import answer_error
-from reyn.kernel.world.loading import load_run, new_tape, pin_ops, pin_settings, start_event, unpin_ops
+from reyn.kernel.world.loading import load_run, new_tape, pin_ops, pin_run, pin_settings, start_event, unpin_ops
 from reyn.runs.context_frames import context_frame
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
@@ -124,14 +125,10 @@ def _first_frame(
     journal, specs = MemoryJournal(), pin_ops(skill, ops.vocabulary)
     started, blobs = start_event(
         _RUN,
-        skill,
+        pin_run(skill, Blob.of(canonical(artifact)), specs),
         pin_settings(settings),
-        specs,
-        Blob.of(canonical(artifact)),
-        model="",
-        answer_form=form,
+        Models("", form, prompt_limit=limit),
         summaries=summaries,
-        prompt_limit=limit,
     )
     reads = {
         name: Blob.of(canonical({"type": name, "data": {}}))
