@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.errors import FunctionInvalid, InputInvalid
-from reyn.functions.types import ConversionError, JsonType, json_type, to_json
+from reyn.functions.types import ConversionError, JsonType, join_schemas, json_type, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -104,12 +104,7 @@ class Signature:
 
     def properties(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the schemas of the parameters, and the definitions that they refer to."""
-        from reyn.functions.schemas import Definitions
-
-        definitions = Definitions()
-        return {
-            parameter.name: definitions.take(parameter.schema) for parameter in self.parameters.values()
-        }, definitions.schemas
+        return join_schemas({parameter.name: parameter.schema for parameter in self.parameters.values()})
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call as JSON, with defaults.

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from reyn.errors import ChainBroken, HeadMismatch, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
-from reyn.journal.projections import project
-from reyn.journal.registry import content_hashes, decode_stored, fixed_kinds
+from reyn.journal.lifecycle import project
+from reyn.journal.registry import content_hashes, fixed_kinds
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.core.tape import Tape
@@ -181,7 +181,7 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
     for event in check_chain(islice(journal.read(run_id), expected.seq)):
         body = decode(event)
         row = _advance_row(row, event, body)
-        for name in content_hashes(decode_stored(event)):
+        for name in content_hashes(decode(event)):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)

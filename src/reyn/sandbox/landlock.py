@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 import tempfile
 import threading
@@ -23,10 +24,12 @@ from reyn.sandbox.values import Access, Limits
 if TYPE_CHECKING:
     from sandlock import Process
 
+_X86_ONLY = ("chmod", "chown", "lchown", "utime", "utimes", "futimesat")
+"""Calls that newer architectures do not have; `sandlock` refuses names that it cannot resolve."""
 _METADATA = [
-    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat"),
-    *("utime", "utimes", "futimesat", "utimensat"),
+    *("fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "utimensat"),
     *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
+    *(_X86_ONLY if platform.machine() == "x86_64" else ()),
 ]
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _PROBE_SECONDS = 20.0
