@@ -1,44 +1,118 @@
-"""The op `sandboxed_exec`: run a program in the process sandbox.
+"""The ops `sandboxed_exec` and `shell`: run a program in the process sandbox, or with the user's own rights.
 
-The model requests paths, network and time; the gate and the configuration decide. A call without `write_paths` and
-`network` has no lasting effect, so it is repeated after a crash. For any other call, a person decides.
+In `sandboxed_exec`, the model requests paths, network and time; the gate and the configuration decide. A call without
+`write_paths` and `network` has no lasting effect, so it is repeated after a crash; for other calls, a person decides.
+`shell` is not a sandbox. It needs the operator's switch, the skill's request and a grant.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import ReynError, SandboxUnavailable
 from reyn.ops.budget import OpFailed
-from reyn.ops.op import Plan
-from reyn.ops.sandbox_limits import limits_of
-from reyn.ops.shell import program_result
-from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
-from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, array, boolean, integer, path, result, text
+from reyn.ops.op import Call, Env, Plan, Result, approval_of
+from reyn.permissions import Allowed, Denied, Verdict, refusal
+from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
-from reyn.workspace.observation import Observation, TooManyFiles
+from reyn.workspace.files import is_utf8
+from reyn.workspace.observation import Observation, Observed, TooManyFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.ops.op import Call, Env, Result
-    from reyn.permissions import Verdict
-    from reyn.sandbox import Access, Outcome, Stop
-    from reyn.workspace.observation import Observed
+    from reyn.sandbox import Access, Outcome, ProgramLimits, Stop
 
 _MAX_ENTRIES = 50_000
 """The number of files and folders below the read paths, each of which the gate decides about."""
+_ENDED = {"returncode": INTEGER, "stdout": STRING, "stderr": STRING, "truncated": BOOLEAN}
+"""The result of a program."""
 
-_FORM = OpForm(
-    None,
-    "Run a program without the network, with the files that `read_paths` names.",
-    arguments(
+
+def limits_of(env: Env, seconds: float) -> ProgramLimits:
+    """Return the limits for a program that may take so many seconds, if the operator allows as many."""
+    from reyn.sandbox import ProgramLimits
+
+    most = env.sandbox
+    return ProgramLimits(
+        min(seconds, most.seconds), most.memory_bytes, most.output_bytes, most.processes, most.file_bytes
+    )
+
+
+def program_result(call: Call, outcome: Outcome, **fields: Any) -> Result:
+    """Return the result of a program that has ended."""
+    fields |= {
+        "returncode": outcome.returncode,
+        "stdout": outcome.stdout.decode("utf-8", "replace"),
+        "stderr": outcome.stderr.decode("utf-8", "replace"),
+        "truncated": outcome.truncated,
+    }
+    match outcome.status:
+        case "timeout":
+            return call.timeout(f"the program was ended: {outcome.reason}", **fields)
+        case "killed":
+            return call.error(f"the program was ended: {outcome.reason}", **fields)
+    if outcome.returncode == 0:
+        return call.ok(**fields)
+    code = outcome.returncode
+    how = f"the program ended with exit code {code}" if code > 0 else "the program was killed by a signal"
+    return call.error(how, **fields)
+
+
+class ShellOp:
+    """Runs `/bin/sh -c`, bounded in time and output; its descendants end with it."""
+
+    spec = single_form(
+        "shell",
+        "Run a shell command in the project's folder.",
+        "unsafe",
+        {"cmd": text(8_000, min_length=1)},
+        {"timeout": integer(1, 3_600, default=120)},
+        results=_ENDED,
+        example={"cmd": "git status --short"},
+        permission="shell",
+        takes_time=True,
+    )
+
+    def target(self, call: Call) -> str:
+        """Return the command; one with shell syntax begins with `sh -c`, so that no rule for a program covers it."""
+        command = str(call.args["cmd"])
+        return command if _SIMPLE.fullmatch(command) else f"sh -c {command}"
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        verdict = env.gate.capability("shell", self.target(call))
+        return verdict if isinstance(verdict, Denied) else Plan(verdict.rule)
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        from reyn.sandbox import in_thread
+
+        if refused := refusal(env.gate.capability("shell", self.target(call)), approved=plan.approved):
+            return call.denied(refused)
+        return program_result(call, await in_thread(partial(_execute_shell, call, env)))
+
+
+def _execute_shell(call: Call, env: Env, stop: Stop) -> Outcome:
+    from reyn.sandbox import run_unconfined
+
+    limits = limits_of(env, call.args.get("timeout", 120))
+    return run_unconfined(("/bin/sh", "-c", call.args["cmd"]), env.roots.project_text, limits, stop=stop)
+
+
+_SIMPLE = re.compile(r"[\w .,:/@%+=~-]*", re.ASCII)
+"""A command that is only one program with its arguments. Everything else could contain a second command."""
+
+
+class SandboxedExecOp:
+    """Runs a program with access to exactly the files and the network that the gate grants."""
+
+    spec = single_form(
         "sandboxed_exec",
-        None,
+        "Run a program without the network, with the files that `read_paths` names.",
+        "unsafe",
         {"argv": {"type": "array", "items": text(8_000), "minItems": 1, "maxItems": 200}},
         {
             "read_paths": array(path(), 50),
@@ -48,33 +122,10 @@ _FORM = OpForm(
             "env_passthrough": array(text(64, min_length=1), 20),
             "timeout_seconds": integer(1, 3_600, default=60),
         },
-    ),
-    "unsafe",
-    result(
-        "sandboxed_exec",
-        None,
-        {
-            "backend": {"type": "string"},
-            "returncode": {"type": "integer"},
-            "stdout": {"type": "string"},
-            "stderr": {"type": "string"},
-            "truncated": {"type": "boolean"},
-        },
-    ),
-    {"kind": "sandboxed_exec", "argv": ["wc", "-l", "notes.txt"], "read_paths": ["notes.txt"]},
-    unsafe_fields=("write_paths", "network"),
-)
-
-
-class SandboxedExecOp:
-    """Runs a program with access to exactly the files and the network that the gate grants."""
-
-    spec = OpSpec(
-        "sandboxed_exec",
-        _FORM.summary,
-        "unsafe",
-        "exec",
-        forms=(_FORM,),
+        results={"backend": STRING, **_ENDED},
+        example={"argv": ["wc", "-l", "notes.txt"], "read_paths": ["notes.txt"]},
+        unsafe_fields=("write_paths", "network"),
+        permission="exec",
         advice="`write_paths` are in `workspace:`; `env_passthrough` names credentials.",
         optional_permissions=("web",),
         takes_time=True,
@@ -90,11 +141,10 @@ class SandboxedExecOp:
             if isinstance(verdict, Denied):
                 return verdict
             rules.append(verdict.rule)
-            if isinstance(verdict, NeedsApproval) and verdict.rule not in approvals:
-                approvals.append(verdict.rule)
+            if (asked := approval_of(verdict)) and asked not in approvals:
+                approvals.append(asked)
         # The rule of the program is asked about by `plan_op` already.
-        asked = [rule for rule in approvals if rule != rules[0]]
-        return Plan(rules[0], approval=" and ".join(asked) or None)
+        return Plan(rules[0], approval=" and ".join(rule for rule in approvals if rule != rules[0]) or None)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         from reyn.sandbox import choose_backend, in_thread
@@ -104,11 +154,8 @@ class SandboxedExecOp:
                 return call.denied(refused)
         try:
             backend = choose_backend(env.sandbox.backend)
-        except SandboxUnavailable as error:
-            return call.error(f"{error.code}: {error.message}")
-        access = _access(call, env, approved=plan.approved)
-        before = await asyncio.to_thread(_observation, call, env)
-        try:
+            access = _access(call, env, approved=plan.approved)
+            before = await asyncio.to_thread(_observation, call, env)
             outcome = await in_thread(partial(_execute, call, env, access))
         except SandboxUnavailable as error:
             return call.error(f"{error.code}: {error.message}")
@@ -139,7 +186,7 @@ def _write_verdict(location: Location, env: Env) -> Verdict:
 def _execute(call: Call, env: Env, access: Access, stop: Stop) -> Outcome:
     from reyn.sandbox import choose_backend, run_program
 
-    limits = limits_of(env, call.args.get("timeout_seconds", _FORM.defaults["timeout_seconds"]))
+    limits = limits_of(env, call.args.get("timeout_seconds", 60))
     backend = choose_backend(env.sandbox.backend)
     return run_program(backend, tuple(call.args["argv"]), access, limits, stop=stop)
 
@@ -217,7 +264,7 @@ def _hidden_below(folder: Location, env: Env, approved: str) -> Iterator[str]:
         for entry in entries:
             location = above.below(entry.name)
             # A link is shown as it is: where it leads outside, the sandbox has nothing.
-            is_denied = not _is_utf8(entry.name) or refusal(_entry_verdict(location, env), approved=approved)
+            is_denied = not is_utf8(entry.name) or refusal(_entry_verdict(location, env), approved=approved)
             if is_denied:
                 yield entry.path
             elif entry.is_dir(follow_symlinks=False):
@@ -230,14 +277,6 @@ def _entry_verdict(location: Location, env: Env) -> Verdict:
     if path_ in env.roots.bases.hidden_normalized or path_.lower() in env.roots.bases.hidden_normalized:
         return Denied("the state directory is out of reach", "")
     return env.gate.read(location)
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _environment(names: Any, env: Env) -> dict[str, str]:
