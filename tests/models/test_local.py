@@ -143,7 +143,7 @@ def answer(*content: dict[str, Any], usage: tuple[int, int, int] = (0, 0, 0)) ->
     return {"choices": [choice], "usage": counts | {"prompt_tokens_details": {"cached_tokens": cached}}}
 
 
-CANDIDATES = (Candidate("end", "finish", "n", "", {}, "end"), Candidate("go", "transition", "n", "", {}, "go"))
+CANDIDATES = (Candidate("end", "finish", "n", {}, ""), Candidate("go", "transition", "n", {}, ""))
 SHORT = msgspec.structs.replace(REQUEST, candidates=CANDIDATES, answer_form="short")
 
 

@@ -143,10 +143,7 @@ class TurnSpec:
         self._stays_open = stays_open
         self.phase = phase
         self.form = form
-        self.candidates = tuple(
-            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema, c.label)
-            for c in candidates
-        )
+        self.candidates = candidates
         self.contract = Contract(
             candidates,
             ops,

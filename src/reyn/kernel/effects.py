@@ -87,7 +87,7 @@ class AnswerSpec(Protocol):
 class Reply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
 
-    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`).
     """
 
     text: str

@@ -33,7 +33,7 @@ from reyn.kernel.budgets import MAX_USAGE
 from reyn.kernel.effects import CallModel, Reply
 from reyn.kernel.limits import within_allowance
 from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
-from reyn.models.native_reply import encode_reply
+from reyn.models.protocol import encode_reply
 from reyn.models.protocol import takes_time
 from reyn.models.text_tools import complete_with_text_tools, in_words
 

@@ -44,7 +44,7 @@ from reyn.kernel.llm_call_recorder import ask
 from reyn.kernel.op_dispatch import run_op
 from reyn.kernel.prompt_budget import Contents
 from reyn.models import ToolCall
-from reyn.models.native_reply import decode_reply
+from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec, Rollback

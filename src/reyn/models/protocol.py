@@ -6,12 +6,14 @@ belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.mo
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm, Usage
 
 if TYPE_CHECKING:
@@ -86,23 +88,34 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An exit that the model may choose.
+    """An exit that the model may choose: one entry of `candidate_outputs`.
 
     Attributes:
         next_phase: The phase that follows; `end` finishes the run.
-        control_type: `transition` or `finish`.
+        control_type: What choosing it does.
         schema_name: The type of the artifact that this exit requires.
-        description: When to choose it.
-        schema: JSON Schema of the artifact's `data`.
-        label: The choice in the short form.
+        artifact_schema: JSON Schema of the artifact's `data`.
+        description: When to choose it: the text of the edge, else the description of the artifact.
     """
 
     next_phase: str
     control_type: Literal["transition", "finish"]
     schema_name: str
+    artifact_schema: dict[str, Any] | bool
     description: str
-    schema: dict[str, Any] | bool
-    label: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name by which the model chooses it, unique among the candidates of a phase."""
+        return self.next_phase
+
+
+class UnionCandidate(Candidate, frozen=True):
+    """A candidate whose next phase accepts several artifact types; each of them is a candidate."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.next_phase}:{self.schema_name}"
 
 
 class OpChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -377,3 +390,41 @@ def takes_time(model: Model) -> bool:
 def reads_images(model: Model) -> bool:
     """Return whether a model is sent the images that tools return."""
     return model.reads_images if isinstance(model, DeclaresImages) else False
+
+
+# -- the recorded form of an answer with native tool calls -------------------------------------------------
+
+
+class NativeReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An answer to a request with tools: text, tool calls, or both.
+
+    The kernel records its canonical JSON as the text of the answer, so that a replay derives the ops from what the
+    model sent.
+    """
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+def encode_reply(reply: ModelAnswer, scrub: Callable[[str], str]) -> bytes:
+    """Return the bytes to record for an answer, with secrets replaced and lone surrogates escaped."""
+
+    def clean(text: str) -> str:
+        return scrub(text).encode("utf-8", "backslashreplace").decode()
+
+    calls = tuple(ToolCall(clean(call.id), clean(call.name), clean(call.arguments)) for call in reply.tool_calls)
+    return canonical(NativeReply(clean(reply.text), calls))
+
+
+def decode_reply(text: str | bytes) -> NativeReply:
+    """Return a recorded answer.
+
+    Raises:
+        msgspec.MsgspecError: If the text has another shape.
+    """
+    return msgspec.json.decode(text, type=NativeReply)
+
+
+def call_id(run_id: str, call: str, number: int) -> str:
+    """Return the id of a tool call for a provider that sent none: the same for the same call, unique across runs."""
+    return "call_" + hashlib.sha256(f"{run_id} {call} {number}".encode()).hexdigest()[:24]

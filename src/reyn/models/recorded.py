@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import decode, kinds
-from reyn.models.native_reply import NativeReply, decode_reply
+from reyn.models.protocol import NativeReply, decode_reply
 from reyn.models.protocol import ModelAnswer
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.models.native_reply import call_id
+from reyn.models.protocol import call_id
 from reyn.models.protocol import PLAIN_TEXT, Message, ToolCall
 
 if TYPE_CHECKING:
