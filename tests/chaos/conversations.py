@@ -16,7 +16,7 @@ from reyn.chat import Conversation, MessageReceived, QuestionAsked
 from reyn.chat.services.snapshot_journal import RecordedMessage, read_messages
 from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import Say, canonical, digest
-from reyn.kernel.inbox import InboxPolling
+from reyn.kernel.world.inbox import InboxPolling
 from reyn.testing.crash import Claims, Entry, Failpoints
 from tests.chat.support import reply, start_skill
 from tests.kernel.kill.scenario import USAGE, Scenario, _differences, _ledger_violations, budget_violations, tree_of

@@ -16,7 +16,7 @@ from reyn.chat.services.chain_manager import ChainManager
 from reyn.chat.services.snapshot_journal import fork_point, read_messages
 from reyn.errors import ArchiveInvalid
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.inbox import InboxPolling
+from reyn.kernel.world.inbox import InboxPolling
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.chat.support import Agent, ask_agent, reply
 from tests.chat.test_agents_that_ask import agents, run

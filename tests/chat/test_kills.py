@@ -17,7 +17,7 @@ from reyn import OSRuntime
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.journal import Say, decode, kinds
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.inbox import InboxPolling
+from reyn.kernel.world.inbox import InboxPolling
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.chat.support import Agent, reply, run_skill, skills, start_skill
 from tests.chat.test_conversations import reach

@@ -120,7 +120,7 @@ def test_a_pull_with_a_wrong_hash_leaves_no_files(tmp_path: Path, monkeypatch: p
 def test_a_run_prints_retries_and_switches_of_models(here: Path, reyn, monkeypatch: pytest.MonkeyPatch):
     async def rest(seconds: float) -> None: ...
 
-    monkeypatch.setattr("reyn.kernel.llm_call_recorder._sleep", rest)
+    monkeypatch.setattr("reyn.kernel.world.llm_call_recorder._sleep", rest)
     with FakeServer(status(503, "down")) as server:
         (here / "reyn.yaml").write_text(
             "model: far\nmodels:\n  near: scripted:answers.jsonl\n"

@@ -26,7 +26,7 @@ from reyn.context import (
 from reyn.contract import Rejected
 from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm
-from reyn.kernel.compiled_skill import CompiledPhase
+from reyn.kernel.visit.compiled_phase import CompiledPhase
 from tests.support import VOCABULARY, load_skill, write_skill
 
 

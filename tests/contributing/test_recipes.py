@@ -158,9 +158,11 @@ def test_a_step(copy: Copy):
     copy.change("vocabulary/tables.py", r'^    StepSpec\("run_op"', spec)
     copy.change("skills/values.py", r"^AnyStep = RunSkill \|", STEP)
     case = "        case Count(over=over):\n            return len(look_up(artifact, over))\n        case RunOp():"
-    copy.change("kernel/steps.py", r"^        case RunOp\(\):", case)
+    copy.change("kernel/visit/steps.py", r"^        case RunOp\(\):", case)
     copy.change(
-        "kernel/steps.py", r"^from reyn.skills.values import AskUser", "from reyn.skills.values import Count, AskUser"
+        "kernel/visit/steps.py",
+        r"^from reyn.skills.values import AskUser",
+        "from reyn.skills.values import Count, AskUser",
     )
     step = "preprocessor:\n  - count: {over: data.text, into: data.length}\n"
     write_skill(copy.project, "try", {"a": ["end"]}, phase_keys={"a": step})
@@ -186,11 +188,11 @@ def test_an_event(copy: Copy):
         "def on_note_taken(state, body):\n    return state.with_warning(f'note: {body.phase}')\n\n\n"
         "_RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {\n    kinds.NoteTaken: on_note_taken,"
     )
-    copy.change("kernel/run_state.py", r"^_RULES: .* = \{$", rule)
+    copy.change("kernel/core/run_state.py", r"^_RULES: .* = \{$", rule)
     started = "    tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))\n"
     emitted = f"{started}    tape.emit(kinds.NoteTaken(entry.phase))\n    log ="
     copy.change(
-        "kernel/phase_executor.py",
+        "kernel/visit/phase_executor.py",
         r"^    tape.emit\(kinds.PhaseStarted\(entry.phase, entry.visit, entry.input\)\)\n    log =",
         emitted,
     )

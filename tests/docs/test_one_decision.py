@@ -21,18 +21,18 @@ WAITING = 3
 """The first calls of the page are waiting for the model: they have begun before it answers."""
 
 OMITTED = {
-    "reyn.kernel.live.LiveWorld.now": "reads the clock",
-    "reyn.kernel.live.LiveWorld.external_events": "reads the inbox before the next effect",
-    "reyn.kernel.inbox.InboxPolling.is_due": "reads the inbox before the next effect",
+    "reyn.kernel.world.live.LiveWorld.now": "reads the clock",
+    "reyn.kernel.world.live.LiveWorld.external_events": "reads the inbox before the next effect",
+    "reyn.kernel.world.inbox.InboxPolling.is_due": "reads the inbox before the next effect",
     "reyn.journal.sqlite.SqliteJournal.drain": "reads the inbox before the next effect",
-    "reyn.kernel.tape.Tape.take_external": "reads recorded inbox messages",
-    "reyn.kernel.tape.Tape.content": "looks up content",
-    "reyn.kernel.tape.Tape.drop_content": "frees content of the last visit",
-    "reyn.kernel.tape.Tape.pending": "looks for standing approvals to store",
-    "reyn.kernel.llm_call_recorder.ask": "is part of the visit",
-    "reyn.kernel.live.LiveWorld.perform": "prepares the next call, whose intent is in the same commit",
-    "reyn.kernel.llm_call_recorder.LlmCallRecorder.request": "prepares the next call",
-    "reyn.kernel.llm_call_recorder.LlmCallRecorder.begin": "prepares the next call",
+    "reyn.kernel.core.tape.Tape.take_external": "reads recorded inbox messages",
+    "reyn.kernel.core.tape.Tape.content": "looks up content",
+    "reyn.kernel.core.tape.Tape.drop_content": "frees content of the last visit",
+    "reyn.kernel.core.tape.Tape.pending": "looks for standing approvals to store",
+    "reyn.kernel.visit.model_call.ask": "is part of the visit",
+    "reyn.kernel.world.live.LiveWorld.perform": "prepares the next call, whose intent is in the same commit",
+    "reyn.kernel.world.llm_call_recorder.LlmCallRecorder.request": "prepares the next call",
+    "reyn.kernel.world.llm_call_recorder.LlmCallRecorder.begin": "prepares the next call",
 }
 
 

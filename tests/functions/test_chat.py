@@ -334,7 +334,7 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(tmp_path: Path):
 def count_rendered() -> Iterator[list[int]]:
     counted = [0]
     from reyn.functions import chat_stream
-    from reyn.kernel import llm_call_recorder
+    from reyn.kernel.world import llm_call_recorder
 
     def counting(render: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:

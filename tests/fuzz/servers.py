@@ -110,7 +110,7 @@ class _Logged(logging.Handler):
 
 def _without_rests() -> None:
     """Waits before retries take no time."""
-    from reyn.kernel import llm_call_recorder
+    from reyn.kernel.world import llm_call_recorder
 
     async def rest(seconds: float) -> None:
         return None

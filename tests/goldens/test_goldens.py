@@ -8,8 +8,8 @@ import pytest
 
 import reyn.context.prompt as prompt
 import reyn.context.render as render
-import reyn.kernel.phase_executor as phase_executor
-import reyn.kernel.turn as turn
+import reyn.kernel.visit.phase_executor as phase_executor
+import reyn.kernel.visit.turn as turn
 from reyn import SyncRuntime
 from reyn.errors import ReplayMismatch, RunBlocked
 from reyn.journal import MemoryJournal

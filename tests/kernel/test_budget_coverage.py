@@ -19,7 +19,7 @@ from reyn.errors import ModelUnavailable, RateLimited
 from reyn.functions import use_runtime
 from reyn.journal import Journal, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
-from reyn.kernel import llm_call_recorder
+from reyn.kernel.world import llm_call_recorder
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.usage_bound import prompt_bound
 from reyn.testing import ScriptedModel
@@ -283,9 +283,9 @@ def test_the_kernel_asks_for_an_answer_in_two_places_only():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("ask", "CallModel"):
                 found.add((str(path.relative_to(source)), node.func.id))
     assert found == {
-        ("kernel/turn.py", "ask"),
-        ("kernel/compaction.py", "ask"),
-        ("kernel/llm_call_recorder.py", "CallModel"),
+        ("kernel/visit/turn.py", "ask"),
+        ("kernel/visit/compaction.py", "ask"),
+        ("kernel/visit/model_call.py", "CallModel"),
     }
 
 

@@ -15,9 +15,9 @@ from reyn.errors import LimitUnknown, ModelTimeout, RateLimited, RunNotResumable
 from reyn.journal import Balance, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel import budgets as budgets_module
-from reyn.kernel import llm_call_recorder
-from reyn.kernel.limits import refusal_reason
+from reyn.kernel.core.limits import refusal_reason
+from reyn.kernel.world import budgets as budgets_module
+from reyn.kernel.world import llm_call_recorder
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.prices import Prices
 from reyn.models.usage_bound import prompt_bound
@@ -715,7 +715,7 @@ def test_only_the_recorder_calls_models():
         if re.search(r"\b(model|_model|override)\.complete\(", path.read_text())
     }
     assert {name for name in callers if not name.startswith("testing/")} == {
-        "kernel/llm_call_recorder.py",
+        "kernel/world/llm_call_recorder.py",
         "models/text_tools.py",  # called by the recorder
         "functions/interface.py",  # an adapter; `chat` is for programs without a project, and belongs to no run
     }

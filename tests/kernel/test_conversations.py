@@ -24,7 +24,7 @@ from reyn.errors import (
     TranscriptInvalid,
 )
 from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, Part, TranscriptExtended
-from reyn.kernel.run_state import apply, fold
+from reyn.kernel.core.run_state import apply, fold
 from reyn.runs.frames import prompt_at
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, load_skill, read_skill, write_skill

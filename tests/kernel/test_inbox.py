@@ -10,7 +10,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.errors import ModelUnavailable
 from reyn.journal import Cancel, MemoryJournal
-from reyn.kernel.inbox import InboxPolling
+from reyn.kernel.world.inbox import InboxPolling
 from reyn.testing import ScriptedModel
 from tests.support import finish, go, write_skill
 

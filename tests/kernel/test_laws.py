@@ -16,8 +16,8 @@ from reyn import OSRuntime
 from reyn.context import message_text
 from reyn.journal import GENESIS, decode, link
 from reyn.journal.projections import rebuild
-from reyn.kernel.run_state import EMPTY, apply, fold
-from reyn.kernel.snapshot import RunState
+from reyn.kernel.core.run_state import EMPTY, apply, fold
+from reyn.kernel.core.snapshot import RunState
 from reyn.testing import CountingIds, MemoryJournal, ScriptedModel, SteppingClock
 from tests.properties import examples
 from tests.support import abort, finish, go, write_skill

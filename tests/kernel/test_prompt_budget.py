@@ -14,8 +14,8 @@ from reyn.config.values import PromptLimit
 from reyn.context import estimate_tokens
 from reyn.errors import CounterUnavailable, ModelBroken, RunBlocked
 from reyn.journal import MemoryJournal, decode, kinds
-from reyn.kernel.compiled_skill import UNCALIBRATED
-from reyn.kernel.prompt_budget import MESSAGE_TOKENS
+from reyn.kernel.visit.compiled_phase import UNCALIBRATED
+from reyn.kernel.visit.prompt_budget import MESSAGE_TOKENS
 from reyn.models import ModelAnswer
 from reyn.runs.frames import prompt_sections
 from reyn.testing import ScriptedModel

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import reyn.kernel.phase_executor as executor
+import reyn.kernel.visit.phase_executor as executor
 from reyn import SyncRuntime
 from reyn.config import Sizes
 from reyn.contract.parsing import parse

@@ -440,12 +440,12 @@ def test_a_second_driver_in_the_same_process_is_refused(project: Path):
 
 def test_a_visit_that_awaits_anything_but_an_effect_is_an_error(project: Path, monkeypatch: pytest.MonkeyPatch):
     from reyn.errors import ForeignAwait
-    from reyn.kernel import driver
+    from reyn.kernel.visit import compiled_skill
 
     async def visit(*args):
         await asyncio.sleep(1)
 
-    monkeypatch.setattr(driver, "visit", visit)
+    monkeypatch.setattr(compiled_skill, "visit", visit)
     with open_runtime(project, []) as rt, pytest.raises(ForeignAwait):
         rt.run("pair", IN)
 

@@ -8,7 +8,8 @@ import pytest
 
 from reyn.context import prompt, render
 from reyn.errors import ReplayMismatch
-from reyn.kernel import phase_executor, turn, versions
+from reyn.kernel import versions
+from reyn.kernel.visit import phase_executor, turn
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, question, write_skill
 

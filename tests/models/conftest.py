@@ -29,7 +29,7 @@ def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     async def record(seconds: float) -> None:
         delays_seen.append(seconds)
 
-    monkeypatch.setattr("reyn.kernel.llm_call_recorder._sleep", record)
+    monkeypatch.setattr("reyn.kernel.world.llm_call_recorder._sleep", record)
     return delays_seen
 
 

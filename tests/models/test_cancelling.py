@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.live import LiveWorld
+from reyn.kernel.world.live import LiveWorld
 from tests.models.calling import IN, ONE, TIMEOUT_SECONDS, Caller, until
 from tests.models.fake_server import FakeServer, silence, status
 

@@ -14,7 +14,7 @@ from reyn import OSRuntime
 from reyn.errors import OpInvalid, OpMissing, SkillInvalid
 from reyn.journal import Blob, Cancel
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.inbox import InboxPolling
+from reyn.kernel.world.inbox import InboxPolling
 from reyn.lint import lint_skill
 from reyn.ops import (
     AskRequest,

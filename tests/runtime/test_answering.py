@@ -18,8 +18,9 @@ from reyn import SyncRuntime
 from reyn.errors import ModelUnavailable, NextAction, ReynError, RunBusy, RunNotResumable
 from reyn.journal import Cancel, MemoryJournal
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel import loading, run_state
-from reyn.kernel.run_state import apply
+from reyn.kernel.core import run_state
+from reyn.kernel.core.run_state import apply
+from reyn.kernel.world import loading
 from reyn.runs.questions import pending_message
 from reyn.testing import ScriptedModel
 from tests.support import act, file, finish, question, write_skill

@@ -21,7 +21,7 @@ from reyn.errors import (
 )
 from reyn.journal import Approval, Event, MemoryJournal, kinds
 from reyn.journal.projections import rebuild
-from reyn.kernel.run_state import EMPTY, apply, fold
+from reyn.kernel.core.run_state import EMPTY, apply, fold
 from reyn.runs.archive import ImportLimits, read_archive
 from tests.fuzz.archives import Archive
 from tests.kernel.support import Project

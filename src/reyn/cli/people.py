@@ -17,8 +17,8 @@ import click
 
 from reyn.cli.output import clean, short
 from reyn.errors import ReplyInvalid
-from reyn.kernel.inbox import answer_error
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.world.inbox import answer_error
 from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, l
 from reyn.functions.images import load_image
 from reyn.functions.interface import ChatChunk, OpenAICompatible
 from reyn.functions.tools import Tool, ToolCallInfo, current_call, tool
-from reyn.kernel.hooks import Hook, HookTurn
+from reyn.kernel.world.hooks import Hook, HookTurn
 from reyn.models.protocol import Image
 
 __all__ = [

@@ -21,7 +21,7 @@ from reyn.functions.definition import DEFAULT_ACT_TURNS, CallOptions, Decorated,
 from reyn.functions.images import check_image
 from reyn.functions.options import check_count, check_flag
 from reyn.functions.skill import permission_requests
-from reyn.kernel.sub_runs import current_scope
+from reyn.kernel.world.sub_runs import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime
 from reyn.skills import USER_MESSAGE, Skill
@@ -30,8 +30,8 @@ from reyn.skills.values import END, MIN_TOKENS, ArtifactType, ConversationSettin
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.live import Listener
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.live import Listener
     from reyn.models import Model
     from reyn.ops import Op
 

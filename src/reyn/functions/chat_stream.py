@@ -16,7 +16,7 @@ from reyn.functions.abort import AbortSignal
 from reyn.functions.chat_items import ChatItem, ChatReply, ChatRestart, ChatText, ChatToolCall, ChatToolResult
 from reyn.functions.definition import enclosing
 from reyn.journal import decode, kinds
-from reyn.kernel.sub_runs import current_scope
+from reyn.kernel.world.sub_runs import current_scope
 from reyn.skills import USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from reyn.functions.chat import ChatDefinition, ChatOptions
     from reyn.journal import Event
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
     from reyn.models import Delta, Message
     from reyn.runtime import OSRuntime, RunResult
 

@@ -29,15 +29,15 @@ from reyn.functions.options import (
     check_values,
 )
 from reyn.functions.skill import Template, instructions_of, permission_requests, skill_name
-from reyn.kernel.hooks import check_hooks
+from reyn.kernel.world.hooks import check_hooks
 from reyn.runtime import SyncRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.live import Listener, OnDelta
-    from reyn.kernel.sub_runs import RunScope
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.live import Listener, OnDelta
+    from reyn.kernel.world.sub_runs import RunScope
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import OSRuntime

@@ -28,16 +28,16 @@ from reyn.functions.options import check_function
 from reyn.functions.signatures import Signature
 from reyn.functions.skill import ARGUMENTS, ReturnValue, build_skill
 from reyn.functions.types import ConversionError
-from reyn.kernel.sub_runs import current_scope
+from reyn.kernel.world.sub_runs import current_scope
 from reyn.runtime import OSRuntime, SyncRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
     from reyn.journal.kinds import Usage
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.live import Listener, OnDelta
-    from reyn.kernel.sub_runs import RunScope
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.live import Listener, OnDelta
+    from reyn.kernel.world.sub_runs import RunScope
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import RunResult

@@ -29,13 +29,10 @@ from reyn.kernel.versions import SUPPORTED_RULES
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
-    from reyn.kernel.effects import DeliverMessage, EventWithBlobs, PlanMessage
-    from reyn.kernel.tape import Tape
 
 __all__ = [
     "EXIT_CODES",
     "LATER",
-    "AgentMessenger",
     "AppendConflict",
     "Clock",
     "Cost",
@@ -252,15 +249,3 @@ def display_status(row: RunRow, *, is_claimed: bool) -> str:
     if row.status == "running" and not is_claimed:
         return "running (interrupted)"
     return row.status
-
-
-class AgentMessenger(Protocol):
-    """Carries messages between agents: plans a message, then delivers it and awaits the reply."""
-
-    def plan(self, effect: PlanMessage, tape: Tape) -> EventWithBlobs:
-        """Return the `agent_asked` event of a message."""
-        ...
-
-    async def deliver(self, effect: DeliverMessage, tape: Tape) -> EventWithBlobs:
-        """Deliver a message once, whatever happened before, and return its `agent_replied` event."""
-        ...

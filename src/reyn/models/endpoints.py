@@ -1,7 +1,7 @@
 """Limits of model endpoints, shared by all runs of a process: concurrency, rates, and a circuit breaker.
 
 `Endpoint` admits calls in the order in which they arrive (FIFO). Its state lives in the process and is not recorded;
-what a run experiences of it (a wait, a retry, a switch) is recorded by `reyn.kernel.llm_call_recorder`.
+what a run experiences of it (a wait, a retry, a switch) is recorded by `reyn.kernel.world.llm_call_recorder`.
 """
 
 from __future__ import annotations

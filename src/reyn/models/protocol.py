@@ -1,7 +1,7 @@
 """The interface between Reyn and a language model: request, reply and the protocols that a model implements.
 
 A model receives everything it may know in the request and keeps no state between calls. Retries, fallback and recording
-belong to `reyn.kernel.llm_call_recorder`; names and settings belong to `reyn.models.roster`.
+belong to `reyn.kernel.world.llm_call_recorder`; names and settings belong to `reyn.models.roster`.
 """
 
 from __future__ import annotations

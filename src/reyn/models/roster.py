@@ -1,7 +1,7 @@
 """The models of a project: resolves names and aliases, opens models on first use, orders fallback lists.
 
 A model that the caller passes to the runtime replaces all of them. Retries and the calls themselves belong to
-`reyn.kernel.llm_call_recorder`.
+`reyn.kernel.world.llm_call_recorder`.
 """
 
 from __future__ import annotations

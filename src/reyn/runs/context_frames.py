@@ -12,16 +12,17 @@ import msgspec
 from reyn.context import ContextFrame, Execution, RejectedArtifact, turn_parts
 from reyn.context.frame import PATH_LENGTH
 from reyn.journal import decode, kinds
-from reyn.kernel.limits import visits_left
-from reyn.kernel.run_state import EMPTY, apply
+from reyn.kernel.core.limits import visits_left
+from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.runs.frames import RecordedFrame, find_frame, messages_of, sections_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Event
-    from reyn.kernel.compiled_skill import CompiledPhase, CompiledSkill, TurnSpec
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.compiled_skill import CompiledSkill
 
     Content = Callable[[str], bytes]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.journal import decode, digest, kinds
-from reyn.kernel.run_state import fold
+from reyn.kernel.core.run_state import fold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

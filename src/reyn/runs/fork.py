@@ -13,7 +13,7 @@ import msgspec
 from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
 from reyn.kernel import versions
-from reyn.kernel.run_state import EMPTY, apply
+from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.permissions import Denied
 from reyn.skills import pin
 from reyn.skills.inputs import to_artifact
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.journal import Journal
-    from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.permissions import Gate
     from reyn.skills import Skill
 

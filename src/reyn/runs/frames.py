@@ -18,8 +18,8 @@ from reyn.context import (
 )
 from reyn.errors import ReynError, RunNotFound
 from reyn.journal import decode, kinds
-from reyn.kernel.conversations import changed, seed_of
-from reyn.kernel.snapshot import TRAIL_LENGTH
+from reyn.kernel.core.conversations import changed, seed_of
+from reyn.kernel.core.snapshot import TRAIL_LENGTH
 from reyn.skills import unpin
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from reyn.context import NormalizedMessage
     from reyn.journal import Body, Event
-    from reyn.kernel.conversations import Conversation
+    from reyn.kernel.core.conversations import Conversation
     from reyn.skills import Skill
 
 _RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)

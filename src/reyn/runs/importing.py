@@ -27,9 +27,9 @@ from reyn.journal import Batch, Body, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes, decode_stored
 from reyn.jsonschema import compile_schema
-from reyn.kernel.loading import unpin_ops
-from reyn.kernel.run_state import EMPTY, apply
+from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.kernel.world.loading import unpin_ops
 from reyn.skills import check_pinned, unpin
 from reyn.workspace.paths import is_recorded_path
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.journal import Event, Journal, RunRow
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
 
 

@@ -9,8 +9,8 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
-from reyn.kernel.limits import BUDGET_LIMITS, SECOND, limit_of
-from reyn.kernel.run_state import fold
+from reyn.kernel.core.limits import BUDGET_LIMITS, SECOND, limit_of
+from reyn.kernel.core.run_state import fold
 from reyn.kernel.runtime_types import display_status
 from reyn.runs.family import descendants, root_run
 from reyn.runs.questions import answer_action, open_question
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import Journal, RunRow
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
 
 
 def next_action(journal: Journal, row: RunRow) -> NextAction | None:

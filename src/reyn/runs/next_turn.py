@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 from reyn.context import normalized, rendered_message
 from reyn.errors import RunNotResumable
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.driver import Driver
-from reyn.kernel.effects import CallModel, ReadOverviews
-from reyn.kernel.inbox import answer_error
-from reyn.kernel.loading import load_run
-from reyn.kernel.tape import RecordingEnded
+from reyn.kernel.core.driver import Driver
+from reyn.kernel.core.effects import CallModel, ReadOverviews
+from reyn.kernel.core.tape import RecordingEnded
+from reyn.kernel.world.inbox import answer_error
+from reyn.kernel.world.loading import load_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.journal import Body, Journal
-    from reyn.kernel.driver import SkillCompiler
-    from reyn.kernel.effects import Effect, StartSubRuns
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.driver import SkillCompiler
+    from reyn.kernel.core.effects import Effect, StartSubRuns
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
 
     OverviewReader = Callable[[ReadOverviews, Tape], tuple[Body, tuple[Blob, ...]]]
 

@@ -15,19 +15,19 @@ from reyn.config.values import ProjectContext, PromptLimit
 from reyn.context import ContextFrame
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
-from reyn.kernel.effects import Ask, CallModel
-from reyn.kernel.limits import visits_left
-from reyn.kernel.loading import new_tape, pin_ops, pin_settings, start_event
-from reyn.kernel.phase_executor import visit
-from reyn.kernel.run_orchestrator import Visit
+from reyn.kernel.core.effects import Ask, CallModel
+from reyn.kernel.core.limits import visits_left
+from reyn.kernel.core.run_orchestrator import Visit
+from reyn.kernel.visit.phase_executor import visit
+from reyn.kernel.world.loading import new_tape, pin_ops, pin_settings, start_event
 from reyn.runs.context_frames import context_frame
 from reyn.runs.run_reader import RunReader
 from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.kernel.compiled_skill import CompiledPhase
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.ops import OpTable
     from reyn.skills import Skill
 

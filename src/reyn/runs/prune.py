@@ -15,7 +15,7 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, JournalError, RunBusy, RunInUse
 from reyn.journal import ENDED
-from reyn.kernel.run_state import fold
+from reyn.kernel.core.run_state import fold
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -17,8 +17,8 @@ from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.kinds import Question
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.examples import example_of
-from reyn.kernel.inbox import answer_error, images_error
-from reyn.kernel.loading import check_supported_rules
+from reyn.kernel.world.inbox import answer_error, images_error
+from reyn.kernel.world.loading import check_supported_rules
 from reyn.runs.family import descendants, lineage
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ from reyn.errors import ChainBroken, HeadMismatch, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
 from reyn.journal.projections import project
 from reyn.journal.registry import content_hashes, decode_stored, fixed_kinds
-from reyn.kernel.driver import Driver
-from reyn.kernel.loading import check_chain, check_executable, missing_ops
-from reyn.kernel.run_state import EMPTY, apply
+from reyn.kernel.core.driver import Driver
+from reyn.kernel.core.run_state import EMPTY, apply
+from reyn.kernel.core.tape import Tape
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
-from reyn.kernel.tape import Tape
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.kernel.world.loading import check_chain, check_executable, missing_ops
 from reyn.ops import Call, DerivableChanges
 from reyn.workspace.paths import WORKSPACE
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Body, Event, Journal, RunRow
-    from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.ops import OpTable
 
 

@@ -13,7 +13,7 @@ from reyn.config import Limits
 from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, decode, kinds
-from reyn.kernel.limits import DAY_LIMITS, limit_of
+from reyn.kernel.core.limits import DAY_LIMITS, limit_of
 from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Journal
-    from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.visit.compiled_skill import CompiledSkill
 
 
 def has_ended(state: RunState, *, retry: bool, raised: Mapping[str, int | None]) -> bool:

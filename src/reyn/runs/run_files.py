@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from reyn.errors import RunBlocked
 from reyn.journal import kinds
-from reyn.kernel.loading import load_head, load_state
-from reyn.kernel.op_performer import decide_restore, roots_of
-from reyn.kernel.run_state import fold
+from reyn.kernel.core.run_state import fold
+from reyn.kernel.world.loading import load_head, load_state
+from reyn.kernel.world.op_performer import decide_restore, roots_of
 from reyn.permissions import Gate, Policy
 from reyn.runs.family import descendants
 from reyn.runs.fork import workspace_files, write_files
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.journal import Event, Journal
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock
-    from reyn.kernel.snapshot import RunState
     from reyn.workspace import Location
 
     GateOf = Callable[[RunState, Callable[[str], bytes]], Gate]

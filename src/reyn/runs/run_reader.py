@@ -15,10 +15,10 @@ from reyn.context.histories import HISTORIES
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
-from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.conversations import ConversationSize, memory_of, transcript_of
-from reyn.kernel.loading import load_state, unpin_ops
+from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
+from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.kernel.world.loading import load_state, unpin_ops
 from reyn.runs.archive import export_runs
 from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import Side, compare, side_of
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
     from reyn.journal import Event, Journal, RunRow, kinds
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -132,10 +132,10 @@ class RunReader:
         assert state.started is not None
         compiled = self.compile_skill(state.started)
         phase = compiled.phase(state.phase, state) if state.phase in compiled.skill.phases else None
-        found = transcript_of(state, state.phase)
+        found = state.transcript(state.phase)
         if phase is None or phase.conversation is None:
             return ConversationSize(found.tokens, 0, 0, 0)
-        pinned = estimate_tokens(memory_text(memory_of(state, state.phase).entries))
+        pinned = estimate_tokens(memory_text(state.memory(state.phase).entries))
         return ConversationSize(
             found.tokens, phase.transcript_tokens(state), pinned, phase.memory_tokens(state), found.wants_compaction
         )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from reyn.journal import Journal, SpendRow
-    from reyn.kernel.budgets import BudgetedRun, Budgets
+    from reyn.kernel.world.budgets import BudgetedRun, Budgets
 
 Grouping = Literal["day", "skill", "model", "run"]
 GROUPINGS: tuple[Grouping, ...] = ("day", "skill", "model", "run")

@@ -16,10 +16,10 @@ from reyn.context import NormalizedMessageList, rendered_message
 from reyn.context.histories import HISTORIES
 from reyn.journal import ENDED, AbortTurn, Blob, Cancel, RaiseLimit, Say, canonical, decode, kinds
 from reyn.kernel import versions
-from reyn.kernel.limits import SECOND, limit_of, sub_run_settings
-from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
-from reyn.kernel.run_state import fold
+from reyn.kernel.core.limits import SECOND, limit_of, sub_run_settings
+from reyn.kernel.core.run_state import fold
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.world.loading import Resumption, check_ops, load_run, new_tape, pin_ops
 from reyn.runs.family import descendants
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.config.values import AgentsSettings
     from reyn.journal import Journal, RunRow
-    from reyn.kernel.inbox import InboxPolling
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import Clock, People
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.world.inbox import InboxPolling
     from reyn.runtime.project import Project
     from reyn.skills import Skill
 

@@ -16,8 +16,8 @@ from reyn.journal import ENDED, ReportRun, decode, kinds
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import RunResult
-    from reyn.kernel.snapshot import RunState
 
 MAX_RESULT_CHARS = 8_000
 """What a message quotes of a result; `reyn show RUN` has all of it."""

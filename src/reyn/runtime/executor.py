@@ -19,16 +19,16 @@ from reyn.errors import RunBlocked, RunBusy, RunIdInvalid, RunIdTaken, RunNotRes
 from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical
 from reyn.journal.commits import SharedCommits
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
-from reyn.kernel.budgets import budgeted_run, runs_above
-from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.driver import Driver
-from reyn.kernel.inbox import InboxPolling, inbox_events
-from reyn.kernel.limits import sub_run_settings
-from reyn.kernel.live import LiveWorld
-from reyn.kernel.loading import Resumption, check_ops, keep_fold, load_head, load_run, new_tape, pin_ops
-from reyn.kernel.op_performer import OpPerformer, requests_above
+from reyn.kernel.core.driver import Driver
+from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
-from reyn.kernel.sub_runs import SubRuns
+from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.kernel.world.budgets import budgeted_run, runs_above
+from reyn.kernel.world.inbox import InboxPolling, inbox_events
+from reyn.kernel.world.live import LiveWorld
+from reyn.kernel.world.loading import Resumption, check_ops, keep_fold, load_head, load_run, new_tape, pin_ops
+from reyn.kernel.world.op_performer import OpPerformer, requests_above
+from reyn.kernel.world.sub_runs import SubRuns
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.context import NormalizedMessageList
     from reyn.journal import kinds
-    from reyn.kernel.budgets import Above, BudgetedRun
-    from reyn.kernel.live import Listener, OnDelta, OutputCheck
-    from reyn.kernel.loading import LoadedRun
-    from reyn.kernel.runtime_types import AgentMessenger, People, RunResult
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.sub_runs import RunScope
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.runtime_types import People, RunResult
+    from reyn.kernel.world.budgets import Above, BudgetedRun
+    from reyn.kernel.world.live import AgentMessenger, Listener, OnDelta, OutputCheck
+    from reyn.kernel.world.loading import LoadedRun
+    from reyn.kernel.world.sub_runs import RunScope
     from reyn.runtime.project import Project
     from reyn.skills import Skill
 

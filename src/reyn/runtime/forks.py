@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal import Blob, canonical
-from reyn.kernel.compiled_skill import CompiledSkill
-from reyn.kernel.loading import check_ops, load_run, pin_ops, pin_settings, start_event
 from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings, start_event
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.base import RuntimeBase
 from reyn.runtime.executor import Observers, check_in_file
@@ -21,8 +21,8 @@ from reyn.skills.inputs import check_supported, is_conversation, to_artifact
 
 if TYPE_CHECKING:
     from reyn.journal import kinds
-    from reyn.kernel.live import Listener, OnDelta
     from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.world.live import Listener, OnDelta
     from reyn.runs.fork import ForkPoint
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary

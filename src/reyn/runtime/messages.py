@@ -12,7 +12,7 @@ from reyn.context import NormalizedMessage
 from reyn.context.transcript import check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory, Rename, Say
-from reyn.kernel.conversations import memory_error, memory_of
+from reyn.kernel.core.conversations import memory_error
 from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import post_reply
@@ -221,7 +221,7 @@ class RunMessages(RuntimeBase):
         if state.phase not in state.conversations:
             raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
         size = self._project.reader.conversation_size(state)
-        if error := memory_error(memory_of(state, state.phase), action, value, size.max_pinned):
+        if error := memory_error(state.memory(state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
         self._project.journal.post(row.run_id, ChangeMemory(action, value))
         self._executor.polling.notify(row.run_id)

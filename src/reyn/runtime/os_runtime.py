@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.context import normalize
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, canonical
-from reyn.kernel.loading import pin_ops, start_event
+from reyn.kernel.world.loading import pin_ops, start_event
 from reyn.runs.questions import resume_answered
 from reyn.runtime.executor import Observers, RunExecutor
 from reyn.runtime.forks import Forks
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from reyn.chat import Conversation
     from reyn.journal import Journal
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
-    from reyn.kernel.sub_runs import RunScope
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
+    from reyn.kernel.world.sub_runs import RunScope
     from reyn.models import Message, Model
     from reyn.ops import Op
     from reyn.runs.questions import PostedReply

@@ -22,12 +22,12 @@ from reyn.context.summaries import read_summaries
 from reyn.documents import nearest
 from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
-from reyn.kernel.budgets import Budgets
-from reyn.kernel.compiled_skill import uses_handoffs
-from reyn.kernel.hooks import check_hooks, hook_name
-from reyn.kernel.loading import pin_settings
-from reyn.kernel.op_performer import roots_of
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
+from reyn.kernel.visit.compiled_phase import uses_handoffs
+from reyn.kernel.world.budgets import Budgets
+from reyn.kernel.world.hooks import check_hooks, hook_name
+from reyn.kernel.world.loading import pin_settings
+from reyn.kernel.world.op_performer import roots_of
 from reyn.lint import lint_agent, lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.journal import Blob, Journal, kinds
     from reyn.journal.sqlite import SqliteJournal
-    from reyn.kernel.hooks import Hook
     from reyn.kernel.runtime_types import Clock, Ids, People
+    from reyn.kernel.world.hooks import Hook
     from reyn.models import Model
     from reyn.ops import Op, OpTable
     from reyn.ops.trial import TrialReport

@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import ENDED
-from reyn.kernel.budgets import budgeted_run, runs_above
-from reyn.kernel.conversations import memory_of
-from reyn.kernel.run_state import fold
+from reyn.kernel.core.run_state import fold
+from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.runs.archive import ImportLimits, read_archive
 from reyn.runs.family import root_run
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, RunRow, Status
-    from reyn.kernel.conversations import ConversationSize
+    from reyn.kernel.core.conversations import ConversationSize
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import ReplayReport, RunResult, VerifyReport
-    from reyn.kernel.snapshot import RunState
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
@@ -104,7 +103,7 @@ class RecordedRuns(RuntimeBase):
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         """Return the memory of a run's conversation, the oldest entry first."""
         state = self._project.reader.state(run)
-        return memory_of(state, state.phase).entries
+        return state.memory(state.phase).entries
 
     def conversation_size(self, run: str) -> ConversationSize:
         """Return how large the conversation of a run is, and at which size it is compacted."""

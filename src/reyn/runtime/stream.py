@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Event
-    from reyn.kernel.live import Listener
     from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.world.live import Listener
 
 
 class RunStream:

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, InboxMessage, Journal, RunRow, Status
-    from reyn.kernel.conversations import ConversationSize
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.live import Listener, OnDelta, OutputCheck
+    from reyn.kernel.core.conversations import ConversationSize
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResult, VerifyReport
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.sub_runs import RunScope
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
+    from reyn.kernel.world.sub_runs import RunScope
     from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable, Overview

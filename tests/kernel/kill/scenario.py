@@ -19,9 +19,9 @@ from reyn import OSRuntime, RunResult, Usage
 from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import canonical, decode, digest, kinds
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.inbox import InboxPolling
-from reyn.kernel.limits import BUDGET_LIMITS
+from reyn.kernel.core.limits import BUDGET_LIMITS
 from reyn.kernel.runtime_types import Clock, SystemClock
+from reyn.kernel.world.inbox import InboxPolling
 from reyn.models import Model, ModelAnswer, ModelRequest
 from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import (

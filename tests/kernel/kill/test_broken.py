@@ -8,10 +8,10 @@ import pytest
 
 from reyn.journal import digest, kinds
 from reyn.journal.canonical import Blob
-from reyn.kernel.driver import Driver
-from reyn.kernel.effects import PerformOp
-from reyn.kernel.live import LiveWorld
-from reyn.kernel.op_performer import OpPerformer, _call, _completed
+from reyn.kernel.core.driver import Driver
+from reyn.kernel.core.effects import PerformOp
+from reyn.kernel.world.live import LiveWorld
+from reyn.kernel.world.op_performer import OpPerformer, _call, _completed
 from reyn.ops import Env
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.testing import ScriptedModel

@@ -16,17 +16,17 @@ from msgspec.structs import replace
 from reyn.chat.services.chain_manager import ChainManager, agent_of
 from reyn.errors import ReynError, RunBusy, RunIdTaken
 from reyn.journal import ENDED, Blob, Say, canonical, decode, kinds
-from reyn.kernel.conversations import AgentThread
-from reyn.kernel.limits import SECOND
-from reyn.kernel.sub_runs import charge_of
+from reyn.kernel.core.conversations import AgentThread
+from reyn.kernel.core.limits import SECOND
+from reyn.kernel.world.sub_runs import charge_of
 from reyn.skills import USER_MESSAGE, pin
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from reyn.kernel.effects import DeliverMessage, EventWithBlobs, PlanMessage
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.effects import DeliverMessage, EventWithBlobs, PlanMessage
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
     from reyn.runtime.agent_host import AgentHost
 
 _POLL_SECONDS = 0.1

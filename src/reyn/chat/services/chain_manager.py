@@ -8,7 +8,7 @@ import msgspec
 
 from reyn.errors import ChainTooDeep
 from reyn.journal import decode, kinds
-from reyn.kernel.sub_runs import MAX_DEPTH
+from reyn.kernel.world.sub_runs import MAX_DEPTH
 from reyn.runtime.agent_host import depth_below, opened_by
 from reyn.skills.agents import PREFIX
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Event, Journal
-    from reyn.kernel.conversations import AgentThread
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.conversations import AgentThread
+    from reyn.kernel.core.snapshot import RunState
 
 
 class ChainLink(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
     from reyn.context import MemoryEntry
-    from reyn.kernel.conversations import ConversationSize
+    from reyn.kernel.core.conversations import ConversationSize
     from reyn.runtime import OSRuntime
 
 

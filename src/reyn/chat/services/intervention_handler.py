@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from reyn.chat.items import Redirected
 from reyn.errors import QuestionUnknown, ReplyInvalid
-from reyn.kernel.inbox import answer_error
+from reyn.kernel.world.inbox import answer_error
 from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reyn.chat.items import ChatItem
     from reyn.chat.services.intervention_registry import InterventionRegistry
     from reyn.journal import Event, RunRow
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
     from reyn.runtime import OSRuntime
 
 

@@ -28,8 +28,8 @@ from reyn.context.tokens import CHARS, truncate_to_length
 from reyn.context.words import plain_text
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.effects import FitTokens
-from reyn.kernel.prompt_budget import recall_fitted
+from reyn.kernel.core.effects import FitTokens
+from reyn.kernel.visit.prompt_budget import recall_fitted
 from reyn.skills.values import is_skill_node
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from reyn.config.values import CounterName
     from reyn.context import PhaseManifest, TokenCounter
-    from reyn.kernel.compiled_skill import CompiledPhase
-    from reyn.kernel.op_dispatch import OpLog
-    from reyn.kernel.run_orchestrator import Visit
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.run_orchestrator import Visit
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.op_dispatch import OpLog
 
 T = TypeVar("T")
 MAX_HANDOFFS = 20

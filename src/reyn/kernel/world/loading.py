@@ -16,8 +16,8 @@ from reyn.config.values import PromptLimit
 from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
 from reyn.kernel import versions
-from reyn.kernel.run_state import EMPTY, apply
-from reyn.kernel.tape import Tape
+from reyn.kernel.core.run_state import EMPTY, apply
+from reyn.kernel.core.tape import Tape
 from reyn.skills import pin
 from reyn.vocabulary import PERMISSIONS, STEPS, OpSpec, Vocabulary
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Event, Journal
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
     from reyn.ops import OpTable
     from reyn.skills import Skill
 

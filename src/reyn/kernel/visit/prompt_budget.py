@@ -25,16 +25,16 @@ from reyn.context.words import escape_line_ends
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
 from reyn.kernel import versions
-from reyn.kernel.effects import FitTokens, Pause
+from reyn.kernel.core.effects import FitTokens, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reyn.config.values import CounterName
     from reyn.context import CompiledTurnContext, TokenCounter
-    from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
-    from reyn.kernel.op_dispatch import OpLog
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.op_dispatch import OpLog
 
 ESTIMATES: Mapping[str, TokenCounter] = {CHARS.name: CHARS, BYTES.name: BYTES}
 """Counters that need nothing but the text, so that a replay counts again."""

@@ -23,16 +23,16 @@ from reyn.context.mutation import recent_tail
 from reyn.contract.parsing import parse
 from reyn.contract.verdicts import Rejected
 from reyn.journal import Blob, kinds, ordered
-from reyn.kernel.conversations import summary_parts
-from reyn.kernel.limits import within_limits
-from reyn.kernel.llm_call_recorder import ask
+from reyn.kernel.core.conversations import summary_parts
+from reyn.kernel.core.limits import within_limits
+from reyn.kernel.visit.model_call import ask
 
 if TYPE_CHECKING:
     from reyn.config.values import Sizes
     from reyn.context import NormalizedMessage
-    from reyn.kernel.compiled_skill import CompiledPhase
-    from reyn.kernel.tape import Tape
-    from reyn.kernel.turn import TurnContext
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.turn import TurnContext
     from reyn.models import Candidate, ToolDefinition
 
 TAIL_SHARE = 4

@@ -30,12 +30,13 @@ from reyn.errors import (
 )
 from reyn.journal import ENDED, Blob, RaiseLimit, canonical, decode, digest, kinds
 from reyn.kernel import versions
-from reyn.kernel.handoffs import summarize
-from reyn.kernel.limits import limits_to_raise, sub_run_settings
-from reyn.kernel.loading import Resumption, check_ops, load_run, new_tape, pin_ops
-from reyn.kernel.op_performer import credentials_of, requests_above
-from reyn.kernel.run_state import fold
-from reyn.kernel.snapshot import Models
+from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
+from reyn.kernel.core.run_state import fold
+from reyn.kernel.core.snapshot import Models
+from reyn.kernel.visit.compiled_phase import credentials_of
+from reyn.kernel.visit.handoffs import summarize
+from reyn.kernel.world.loading import Resumption, check_ops, load_run, new_tape, pin_ops
+from reyn.kernel.world.op_performer import requests_above
 from reyn.skills import pin
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.recorded_changes import unreverted_changes
@@ -46,12 +47,12 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.journal import Body, Event, Journal
     from reyn.journal.kinds import AnswerForm
-    from reyn.kernel.budgets import Above
-    from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.effects import ExecuteSubRun, PlanSubRun
+    from reyn.kernel.core.effects import ExecuteSubRun, PlanSubRun
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import Clock, Ids
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.kernel.world.budgets import Above
     from reyn.ops import OpTable
     from reyn.skills import Skill
 

@@ -30,15 +30,11 @@ from reyn.context.tokens import estimate_tokens
 from reyn.errors import MutationInvalid
 from reyn.journal import kinds
 from reyn.journal.kinds import Part
-from reyn.ops.op import MemoryOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reyn.context import ContextMutation
-    from reyn.kernel.compiled_skill import RunContext
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
 
 SUMMARY_HEADING = "# Summary of the conversation so far\n"
 
@@ -157,21 +153,10 @@ def seed_of(started: kinds.RunStarted) -> dict[str, Conversation]:
     return {SEED: Conversation(tokens=tokens, history=started.history, size=size)}
 
 
-def transcript_of(state: RunState, phase: str, visit: int = 0) -> Conversation:
+def begun(conversations: Mapping[str, Conversation], phase: str, visit: int) -> Conversation:
     """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
-    return _begun(state.conversations, phase, visit)
-
-
-def _begun(conversations: Mapping[str, Conversation], phase: str, visit: int) -> Conversation:
     found = conversations.get(phase) or (conversations.get(SEED) if visit == 0 else None)
     return found if found is not None and found.visit == visit else Conversation(visit)
-
-
-def is_turn_open(state: RunState) -> bool:
-    """Return whether a turn of a conversation is in progress: its message is part of the transcript."""
-    found = state.conversations.get(state.phase)
-    is_extended = found is not None and found.visit == 0 and found is not state.visit.conversations.get(state.phase)
-    return state.visit.is_open and is_extended and state.aborted is None
 
 
 Change = (
@@ -187,7 +172,7 @@ Change = (
 def changed(conversations: Mapping[str, Conversation], body: Change) -> dict[str, Conversation]:
     """Return the transcripts of a run after an event."""
     visit = (body.visit or 0) if isinstance(body, kinds.TranscriptExtended | kinds.ContextMutated) else 0
-    return {**conversations, body.phase: _changed(_begun(conversations, body.phase, visit), body)}
+    return {**conversations, body.phase: _changed(begun(conversations, body.phase, visit), body)}
 
 
 def _changed(conversation: Conversation, body: Change) -> Conversation:
@@ -209,31 +194,6 @@ def _changed(conversation: Conversation, body: Change) -> Conversation:
     conversation = msgspec.structs.replace(conversation, history=(), tokens=0, size=0, wants_compaction=False)
     summary = ContextSummary(summary_parts(body.summary), body.kept)
     return conversation.mutated([summary], body.tokens_after, body.size_after)
-
-
-def change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, tape: Tape) -> MemoryOutcome:
-    """Record the change of memory that an op requests. A compaction happens before the next turn."""
-    phase = context.conversation
-    if phase is None:
-        return MemoryOutcome(error="this phase is not a conversation; it has no memory")
-    if request.action == "compact":
-        return MemoryOutcome()
-    memory = memory_of(tape.state, phase)
-    if error := memory_error(memory, request.action, request.text, context.memory_tokens(tape.state)):
-        return MemoryOutcome(error=error)
-    if request.action == "forget":
-        tape.emit(kinds.ExperienceForgotten(phase, call, request.text))
-        return MemoryOutcome(request.text)
-    after, entry = remember(memory, request.text)
-    if after is not memory:
-        tape.emit(kinds.ExperienceRemembered(phase, call, entry.id, entry.text))
-    return MemoryOutcome(entry.id)
-
-
-def memory_of(state: RunState, phase: str) -> Memory:
-    """Return the memory of a conversation."""
-    selfref = transcript_of(state, phase).selfref
-    return selfref.marker if selfref is not None else Memory()
 
 
 def memory_error(memory: Memory, action: str, text: str, max_tokens: int | None = None) -> str:

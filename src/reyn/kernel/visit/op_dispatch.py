@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.context import Repetition, next_digest, truncate
+from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
-from reyn.kernel.conversations import change_memory
-from reyn.kernel.effects import DeliverMessage, ExecuteSubRun, PerformOp, PlanMessage, PlanSubRun, UnknownOutcome
-from reyn.kernel.waits import Rejected, ask_person, plan_op
+from reyn.kernel.core.conversations import memory_error
+from reyn.kernel.core.effects import DeliverMessage, ExecuteSubRun, PerformOp, PlanMessage, PlanSubRun, UnknownOutcome
+from reyn.kernel.visit.waits import Rejected, ask_person, plan_op
 from reyn.ops import RunOutcome
-from reyn.ops.op import MessageOutcome
+from reyn.ops.op import MemoryOutcome, MessageOutcome
 
 if TYPE_CHECKING:
-    from reyn.kernel.compiled_skill import RunContext
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import RunContext
     from reyn.skills import Skill
     from reyn.vocabulary import OpForm, Vocabulary
 
@@ -126,7 +127,7 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         case kinds.MessageRequest():
             answer = await _send_message(request, call, tape)
         case kinds.MemoryRequest():
-            answer = change_memory(request, call, context, tape)
+            answer = _change_memory(request, call, context, tape)
     form = context.vocabulary.form_of(args)
     is_unsafe = form is not None and form.effect_of(args) == "unsafe"
     if request is not None and is_unsafe:
@@ -157,6 +158,25 @@ async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) ->
     replied = await DeliverMessage(call, await PlanMessage(call, request.agent, request.text))
     reply = tape.content(replied.text).decode() if replied.text is not None else ""
     return MessageOutcome(replied.run, replied.state, reply, replied.error, replied.timed_out)
+
+
+def _change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, tape: Tape) -> MemoryOutcome:
+    """Record the change of memory that an op requests. A compaction happens before the next turn."""
+    phase = context.conversation
+    if phase is None:
+        return MemoryOutcome(error="this phase is not a conversation; it has no memory")
+    if request.action == "compact":
+        return MemoryOutcome()
+    memory = tape.state.memory(phase)
+    if error := memory_error(memory, request.action, request.text, context.memory_tokens(tape.state)):
+        return MemoryOutcome(error=error)
+    if request.action == "forget":
+        tape.emit(kinds.ExperienceForgotten(phase, call, request.text))
+        return MemoryOutcome(request.text)
+    after, entry = remember(memory, request.text)
+    if after is not memory:
+        tape.emit(kinds.ExperienceRemembered(phase, call, entry.id, entry.text))
+    return MemoryOutcome(entry.id)
 
 
 async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Tape) -> str:

@@ -1,8 +1,4 @@
-"""Compile a skill for execution: output contracts, static prompt texts, schemas.
-
-A compiled skill does not change during a run and is shared by all runs of the same pinned skill and settings. Phases
-and turns are compiled on first use.
-"""
+"""Compile a phase for execution: output contracts, static prompt texts, schemas. Turns are compiled on first use."""
 
 from __future__ import annotations
 
@@ -28,9 +24,8 @@ from reyn.context.tokens import ESTIMATING, NEUTRAL
 from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
 from reyn.journal import Blob, canonical, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
-from reyn.kernel.limits import limit_of, visits_left
+from reyn.kernel.core.limits import limit_of, visits_left
 from reyn.skills import successors
-from reyn.skills.values import is_skill_node
 from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
     from reyn.context import PhaseContext, StableFrame
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.snapshot import RunState
     from reyn.skills import Skill
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
@@ -55,6 +50,19 @@ MEMORY_SHARE = 2
 UNCALIBRATED = 1250
 """The factor of an estimate against the window of a model, before the model has reported a usage. Prose has about one
 token in four bytes, code and other scripts often one in three."""
+
+
+ALL_CREDENTIALS = "*"
+"""In `required_credentials`: every secret that the run above may use."""
+
+
+def credentials_of(skill: Skill, above: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return the names of the secrets that a run may use: those that its skill and the skills of its parents
+    require."""
+    own = skill.required_credentials
+    if above is None or ALL_CREDENTIALS in above:
+        return own
+    return above if ALL_CREDENTIALS in own else tuple(name for name in own if name in above)
 
 
 class Targets(NamedTuple):
@@ -112,6 +120,21 @@ class RunContext:
             order = field_order(found.schema) if found is not None else None
             self._field_orders[name] = Blob.of(ordered(order)) if order is not None else None
         return self._field_orders[name]
+
+    def visit_limits(
+        self, phase: str, state: RunState, left: dict[str, int] | None = None
+    ) -> tuple[int | None, frozenset[str]]:
+        """Return the cap on visits, which may have been raised, and the successors of a phase that have no visit left.
+
+        Args:
+            phase: The phase.
+            state: The state of the run.
+            left: `visits_left` of the phase in this state, if it is known.
+        """
+        cap = limit_of(state, self.settings, "max_phase_visits")
+        if left is None:
+            left = visits_left(state, self.skill, self.settings, phase)
+        return cap, frozenset([successor for successor, count in left.items() if count <= 0])
 
     def validator(self, schema: Schema) -> Validator:
         return compile_schema(schema if self.settings.strict else lenient(schema))
@@ -227,7 +250,9 @@ class CompiledPhase(RunContext):
 
     def recompiled(self, state: RunState) -> CompiledPhase:
         """Return the phase after a limit was raised in the middle of its visit."""
-        return CompiledSkill(self.skill, self.settings, self.vocabulary).phase(self.name, state)
+        return CompiledPhase(
+            self.skill, self.settings, self.vocabulary, self.name, *self.visit_limits(self.name, state)
+        )
 
     def remaining_visits(self, state: RunState, left: dict[str, int]) -> dict[str, int]:
         """Return how often each candidate that was visited before can still be visited.
@@ -392,35 +417,3 @@ class CompiledPhase(RunContext):
         """Whether a turn without a usable answer does not fail the run."""
         conversation = self.definition.conversation
         return conversation is not None and conversation.stays_open and self.name in successors(self.skill, self.name)
-
-
-class CompiledSkill(RunContext):
-    """A skill whose phases are compiled when they are first visited."""
-
-    def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
-        super().__init__(skill, settings, vocabulary)
-        self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
-
-    def phase(self, name: str, state: RunState, left: dict[str, int] | None = None) -> CompiledPhase:
-        """Return a compiled phase as it is visited in `state`.
-
-        Its prompt names the cap on visits, which may have been raised. A successor whose visits are used up is not a
-        candidate.
-
-        Args:
-            name: The phase.
-            state: The state of the run.
-            left: `visits_left` of the phase in this state, if it is known.
-        """
-        cap = limit_of(state, self.settings, "max_phase_visits")
-        if left is None:
-            left = visits_left(state, self.skill, self.settings, name)
-        used_up = frozenset([successor for successor, count in left.items() if count <= 0])
-        phase = self._phases.get((name, cap, used_up))
-        if phase is None:
-            phase = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
-            self._phases[name, cap, used_up] = phase
-        return phase
-
-    def has_node(self, name: str) -> bool:
-        return name in self.skill.phases or (is_skill_node(name) and name in self.skill.graph)

@@ -17,7 +17,7 @@ from reyn.journal import kinds
 from reyn.journal.kinds.shapes import MAX_INTEGER
 from reyn.journal.reservations import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
-from reyn.kernel.loading import load_state
+from reyn.kernel.world.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost
 from reyn.models.usage_bound import usage_bound
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from reyn.config import ModelSettings, RunSettings
     from reyn.config.budgets import BudgetsSettings
     from reyn.journal import Journal
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
     from reyn.models import Model, ModelRequest
     from reyn.models.roster import Roster
 

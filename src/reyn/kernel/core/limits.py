@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from reyn.config import Limits
 from reyn.config.budgets import money_text
 from reyn.journal import kinds
-from reyn.kernel.effects import Pause
+from reyn.kernel.core.effects import Pause
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
     from reyn.skills import Skill
 
 SECOND = 1_000_000

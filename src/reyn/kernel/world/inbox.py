@@ -25,14 +25,14 @@ from reyn.journal import (
 )
 from reyn.journal.spending import in_full
 from reyn.jsonschema import compile_schema
-from reyn.kernel.conversations import changed, is_turn_open, memory_error, memory_of
+from reyn.kernel.core.conversations import changed, memory_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import AttachedImage, InboxMessage
-    from reyn.kernel.effects import EventWithBlobs
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.effects import EventWithBlobs
+    from reyn.kernel.core.snapshot import RunState
 
 _POLL_SECONDS = 0.02
 """Interval for reading the inbox between effects."""
@@ -77,7 +77,7 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
     """
     events: list[EventWithBlobs] = []
     wait = state.wait if state.wait is not None and state.wait.run is None else None
-    is_cancelled, can_abort = False, is_turn_open(state)
+    is_cancelled, can_abort = False, state.is_turn_open
     for message in messages:
         if is_cancelled:
             events.append(
@@ -113,7 +113,7 @@ def to_event(
             return kinds.TurnAborted(reason, message.id, text.hash if text else None), (text,) if text else ()
         case ChangeMemory(action, text):
             is_known = state.phase in state.conversations and not state.conversations[state.phase].visit
-            reason = memory_error(memory_of(state, state.phase), action, text) if is_known else "no conversation began"
+            reason = memory_error(state.memory(state.phase), action, text) if is_known else "no conversation began"
             if reason:
                 return kinds.MessageRefused(message.id, "change_memory", reason), ()
             return kinds.MemoryChanged(state.phase, action, text, message.id), ()

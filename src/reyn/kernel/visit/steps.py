@@ -14,11 +14,11 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.effects import ExecuteSubRun, PlanSubRun, StartSubRuns
-from reyn.kernel.limits import within_limits
-from reyn.kernel.op_dispatch import run_op, run_sub_skill
-from reyn.kernel.op_performer import ALL_CREDENTIALS, credentials_of
-from reyn.kernel.waits import ask_person, beginning, printable
+from reyn.kernel.core.effects import ExecuteSubRun, PlanSubRun, StartSubRuns
+from reyn.kernel.core.limits import within_limits
+from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
+from reyn.kernel.visit.op_dispatch import run_op, run_sub_skill
+from reyn.kernel.visit.waits import ask_person, beginning, printable
 from reyn.lint.plans import plan_issues
 from reyn.skills.flow import is_path
 from reyn.skills.modules import python_entry
@@ -27,9 +27,9 @@ from reyn.skills.values import AskUser, Iterate, LintPlan, PythonCall, RunOp, Ru
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.kernel.compiled_skill import RunContext
-    from reyn.kernel.op_dispatch import OpLog
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.skills.values import AnyStep
 
 _MAX_FINDINGS = 20

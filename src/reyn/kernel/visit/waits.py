@@ -12,13 +12,13 @@ import msgspec
 
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.effects import Ask, Expired, PlanOp
+from reyn.kernel.core.effects import Ask, Expired, PlanOp
 from reyn.ops import Call
 
 if TYPE_CHECKING:
     from reyn.contract import Accepted
-    from reyn.kernel.compiled_skill import CompiledPhase, RunContext
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
 
 SECOND = 1_000_000
 MAX_CHARACTERS = 20_000

@@ -16,14 +16,14 @@ from reyn.journal import Blob, Body, Event, decode, encode, kinds, link
 from reyn.journal.registry import kinds as registered
 from reyn.journal.registry import without_text
 from reyn.kernel import versions
-from reyn.kernel.run_state import apply
+from reyn.kernel.core.run_state import apply
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
     from reyn.journal import Journal
-    from reyn.kernel.effects import Effect
-    from reyn.kernel.snapshot import RunState
+    from reyn.kernel.core.effects import Effect
+    from reyn.kernel.core.snapshot import RunState
 
     Append = Callable[[str, int, Sequence[Event], Sequence[Blob]], Awaitable[int]]
 

@@ -24,7 +24,7 @@ from reyn.context.records import stored_message
 from reyn.context.tokens import BYTES, NEUTRAL
 from reyn.context.transcript import RESULTS_HEADING
 from reyn.journal import Blob, kinds
-from reyn.kernel.prompt_budget import (
+from reyn.kernel.visit.prompt_budget import (
     CORRECTION,
     ESTIMATES,
     MESSAGE_TOKENS,
@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from reyn.context import CompiledTurnContext, NormalizedMessage, TokenCounter
-    from reyn.kernel.compiled_skill import CompiledPhase, TurnSpec
-    from reyn.kernel.conversations import Conversation
-    from reyn.kernel.op_dispatch import OpLog
-    from reyn.kernel.prompt_budget import Contents, Draft
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.conversations import Conversation
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.prompt_budget import Contents, Draft
 
 _LEFT_OUT = "(older turns are left out)\n\n"
 _MARKER_TOKENS = 40

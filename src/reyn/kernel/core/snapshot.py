@@ -12,11 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
+from reyn.context import Memory
 from reyn.context.frame import PATH_LENGTH
 from reyn.context.tokens import NEUTRAL
 from reyn.journal import digest, kinds
 from reyn.journal.lifecycle import Lifecycle
-from reyn.kernel.conversations import AgentThread, Conversation, Inbox, ReceivedMessage
+from reyn.kernel.core.conversations import AgentThread, Conversation, Inbox, ReceivedMessage, begun
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -330,6 +331,22 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
 
     def visits_of(self, phase: str) -> int:
         return self.history.visits.get(phase, 0)
+
+    def transcript(self, phase: str, visit: int = 0) -> Conversation:
+        """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
+        return begun(self.conversations, phase, visit)
+
+    def memory(self, phase: str) -> Memory:
+        """Return the memory of a conversation."""
+        selfref = self.transcript(phase).selfref
+        return selfref.marker if selfref is not None else Memory()
+
+    @property
+    def is_turn_open(self) -> bool:
+        """Whether a turn of a conversation is in progress: its message is part of the transcript."""
+        found = self.conversations.get(self.phase)
+        is_extended = found is not None and found.visit == 0 and found is not self.visit.conversations.get(self.phase)
+        return self.visit.is_open and is_extended and self.aborted is None
 
     @property
     def run_id(self) -> str:

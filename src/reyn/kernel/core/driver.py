@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
-from reyn.kernel.effects import (
+from reyn.kernel.core.effects import (
     EXPIRED,
     QUEUED,
     UNKNOWN_OUTCOME,
@@ -23,20 +23,33 @@ from reyn.kernel.effects import (
     TurnInterrupted,
     decode_answer,
 )
-from reyn.kernel.phase_executor import postprocess, visit, visit_skill
-from reyn.kernel.run_orchestrator import Postprocess, Visit, next_move, stop_for
-from reyn.kernel.tape import RecordingEnded
-from reyn.skills.values import is_skill_node
+from reyn.kernel.core.run_orchestrator import Postprocess, Visit, next_move, stop_for
+from reyn.kernel.core.tape import RecordingEnded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
+    from reyn.config import RunSettings
     from reyn.journal import Blob, Body
-    from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.skills import Skill
 
-    SkillCompiler = Callable[[kinds.RunStarted], CompiledSkill]
+    SkillCompiler = Callable[[kinds.RunStarted], "Program"]
+
+
+class Program(Protocol):
+    """A compiled skill, whose visits the driver executes."""
+
+    @property
+    def skill(self) -> Skill: ...
+
+    @property
+    def settings(self) -> RunSettings: ...
+
+    def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
+        """Return the coroutine of a visit, or of the postprocessor."""
+        ...
 
 
 class World(Protocol):
@@ -86,7 +99,7 @@ class Driver:
         self.tape = tape
         self._compile_skill = compile_skill
         self._started: kinds.RunStarted | None = None
-        self._skill: CompiledSkill | None = None
+        self._skill: Program | None = None
         self.world = world
 
     async def execute(self) -> RunState:
@@ -130,18 +143,13 @@ class Driver:
     async def _step(self) -> None:
         tape, skill = self.tape, self._compiled_skill()
         move = next_move(tape.state, skill.skill, skill.settings)
-        match move:
-            case Visit():
-                tape.drop_content()
-                phase = skill.phase(move.phase, tape.state, move.left)
-                await self._advance((visit_skill if is_skill_node(move.phase) else visit)(phase, move, tape))
-            case Postprocess():
-                tape.drop_content()
-                await self._advance(postprocess(skill, move, tape))
-            case _:
-                tape.emit(move)
+        if isinstance(move, Visit | Postprocess):
+            tape.drop_content()
+            await self._advance(skill.begin(move, tape))
+        else:
+            tape.emit(move)
 
-    def _compiled_skill(self) -> CompiledSkill:
+    def _compiled_skill(self) -> Program:
         """Return the compiled skill of the run. A resume or a fork may replace it."""
         started = self.tape.state.started
         assert started is not None

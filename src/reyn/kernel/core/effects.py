@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.config.values import CounterName
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Blob, Body
-    from reyn.kernel.conversations import Conversation
+    from reyn.kernel.core.conversations import Conversation
     from reyn.models import Candidate, ToolDefinition
     from reyn.skills import Skill
 
@@ -134,6 +134,10 @@ class FitTokens(Effect[kinds.TokensCounted]):
 
     outcomes = (kinds.TokensCounted,)
     failures = (kinds.LlmFailed,)
+
+
+HOOKS = ".hooks"
+"""Follows the id of a model call in that of its hooks."""
 
 
 @dataclass

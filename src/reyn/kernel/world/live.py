@@ -6,7 +6,7 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -23,9 +23,7 @@ from reyn.journal import (
 )
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
-from reyn.kernel.budgets import CallBudget
-from reyn.kernel.conversations import is_turn_open
-from reyn.kernel.effects import (
+from reyn.kernel.core.effects import (
     CallHooks,
     CallModel,
     CheckOutput,
@@ -40,11 +38,12 @@ from reyn.kernel.effects import (
     Restore,
     StartSubRuns,
 )
-from reyn.kernel.hooks import HookCaller
-from reyn.kernel.inbox import answer_error, inbox_events
-from reyn.kernel.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.runtime_types import Later, NamedPeople
-from reyn.kernel.sub_runs import run_scope
+from reyn.kernel.world.budgets import CallBudget
+from reyn.kernel.world.hooks import HookCaller
+from reyn.kernel.world.inbox import answer_error, inbox_events
+from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
+from reyn.kernel.world.sub_runs import run_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -52,16 +51,16 @@ if TYPE_CHECKING:
     from reyn.context.budget_log import BudgetLog
     from reyn.journal import Body, Event, Journal
     from reyn.journal.commits import SharedCommits
-    from reyn.kernel.budgets import Above, Budgets, SettingsOf
-    from reyn.kernel.effects import Effect, EventWithBlobs
-    from reyn.kernel.hooks import Hook
-    from reyn.kernel.inbox import InboxPolling
-    from reyn.kernel.loading import Resumption
-    from reyn.kernel.op_performer import OpPerformer
-    from reyn.kernel.runtime_types import AgentMessenger, Clock, People
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.sub_runs import SubRuns
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.effects import Effect, EventWithBlobs
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.runtime_types import Clock, People
+    from reyn.kernel.world.budgets import Above, Budgets, SettingsOf
+    from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.inbox import InboxPolling
+    from reyn.kernel.world.loading import Resumption
+    from reyn.kernel.world.op_performer import OpPerformer
+    from reyn.kernel.world.sub_runs import SubRuns
     from reyn.models import Delta
     from reyn.models.roster import Roster
 
@@ -77,6 +76,18 @@ _ABANDON_SECONDS = 5.0
 """Maximum time for cancelled work to end."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
+
+
+class AgentMessenger(Protocol):
+    """Carries messages between agents: plans a message, then delivers it and awaits the reply."""
+
+    def plan(self, effect: PlanMessage, tape: Tape) -> EventWithBlobs:
+        """Return the `agent_asked` event of a message."""
+        ...
+
+    async def deliver(self, effect: DeliverMessage, tape: Tape) -> EventWithBlobs:
+        """Deliver a message once, whatever happened before, and return its `agent_replied` event."""
+        ...
 
 
 class LiveWorld:
@@ -333,7 +344,7 @@ class LiveWorld:
     def _is_cancelled(self, state: RunState) -> bool:
         messages = self._journal.drain(state.run_id, state.messages_taken)
         is_cancelled = any(
-            isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and is_turn_open(state))
+            isinstance(message.payload, Cancel) or (isinstance(message.payload, AbortTurn) and state.is_turn_open)
             for message in messages
         )
         if is_cancelled:

@@ -16,12 +16,13 @@ from reyn.context.records import mutation_of, record_mutation
 from reyn.context.transcript import NormalizedMessageList
 from reyn.errors import HookFailed, ReynError
 from reyn.journal import kinds
+from reyn.kernel.core.effects import HOOKS
 
 if TYPE_CHECKING:
     from reyn.context import MemoryEntry
     from reyn.journal import Blob
-    from reyn.kernel.effects import CallHooks, EventWithBlobs
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.effects import CallHooks, EventWithBlobs
+    from reyn.kernel.core.tape import Tape
     from reyn.models.roster import Roster
 
 Mutations = Iterable[ContextMutation] | None
@@ -63,10 +64,6 @@ class HookTurn:
                 rendered_message(message, content, results=results) for message in sent.tail(sent.length)
             )
         return self._messages
-
-
-HOOKS = ".hooks"
-"""Follows the id of a model call in that of its hooks."""
 
 
 def check_hooks(hooks: object) -> tuple[Hook, ...]:
@@ -174,4 +171,4 @@ def replaces(mutations: Iterable[ContextMutation]) -> bool:
     return any(isinstance(mutation, ContextReplace | ContextSummary) for mutation in mutations)
 
 
-__all__ = ["HOOKS", "Hook", "HookCaller", "HookTurn", "check_hooks", "hook_name", "replaces"]
+__all__ = ["Hook", "HookCaller", "HookTurn", "check_hooks", "hook_name", "replaces"]

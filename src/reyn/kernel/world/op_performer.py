@@ -18,6 +18,7 @@ from reyn.errors import BlobMissing, RunBlocked
 from reyn.journal import Blob, canonical, digest, encode, kinds, ordered
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
+from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import Budget, BudgetExceeded, Budgets
 from reyn.ops.execution import apply_changes, is_preparable, overview_of, perform_op, plan_op, prepare_op
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
     from reyn.config import PythonSettings, RunSettings, SandboxSettings
     from reyn.config.values import Sizes
     from reyn.journal import Approval, Body
-    from reyn.kernel.compiled_skill import CompiledSkill
-    from reyn.kernel.effects import PerformOp, PlanOp, ReadOverviews, Restore
-    from reyn.kernel.snapshot import RunState
-    from reyn.kernel.tape import Tape
+    from reyn.kernel.core.effects import PerformOp, PlanOp, ReadOverviews, Restore
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.ops import OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
@@ -59,8 +60,6 @@ _ARGUMENTS_DIGITS = 32
 _MAX_UNRECORDED = 100
 """Files that an event names without their contents."""
 _SECRETS = "default: no secret in an op"
-ALL_CREDENTIALS = "*"
-"""In `required_credentials`: every secret that the run above may use."""
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
@@ -73,15 +72,6 @@ def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     except RuntimeError:  # there is no home directory
         hidden = ()
     return Roots(root, state, state / "workspace" / workspace, hidden)
-
-
-def credentials_of(skill: Skill, above: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Return the names of the secrets that a run may use: those that its skill and the skills of its parents
-    require."""
-    own = skill.required_credentials
-    if above is None or ALL_CREDENTIALS in above:
-        return own
-    return above if ALL_CREDENTIALS in own else tuple(name for name in own if name in above)
 
 
 def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:

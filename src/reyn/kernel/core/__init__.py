@@ -1,0 +1,1 @@
+"""The core of the kernel: the fold, the tape, the driver, effects and the orchestrator. Pure; no I/O."""

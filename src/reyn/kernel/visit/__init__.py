@@ -1,0 +1,1 @@
+"""Visits: coroutines that emit events and await effects, and nothing else."""

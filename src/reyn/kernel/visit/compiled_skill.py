@@ -1,0 +1,59 @@
+"""Compile a skill for execution. Its phases are compiled when they are first visited.
+
+A compiled skill does not change during a run and is shared by all runs of the same pinned skill and settings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from reyn.kernel.core.run_orchestrator import Postprocess, Visit
+from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
+from reyn.kernel.visit.phase_executor import postprocess, visit, visit_skill
+from reyn.skills.values import is_skill_node
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from reyn.config import RunSettings
+    from reyn.kernel.core.effects import Effect
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.skills import Skill
+    from reyn.vocabulary import Vocabulary
+
+
+class CompiledSkill(RunContext):
+    """A skill whose phases are compiled when they are first visited."""
+
+    def __init__(self, skill: Skill, settings: RunSettings, vocabulary: Vocabulary) -> None:
+        super().__init__(skill, settings, vocabulary)
+        self._phases: dict[tuple[str, int | None, frozenset[str]], CompiledPhase] = {}
+
+    def begin(self, move: Visit | Postprocess, tape: Tape) -> Coroutine[Effect[Any], Any, None]:
+        """Return the coroutine of a visit, or of the postprocessor."""
+        if isinstance(move, Postprocess):
+            return postprocess(self, move, tape)
+        phase = self.phase(move.phase, tape.state, move.left)
+        return (visit_skill if is_skill_node(move.phase) else visit)(phase, move, tape)
+
+    def phase(self, name: str, state: RunState, left: dict[str, int] | None = None) -> CompiledPhase:
+        """Return a compiled phase as it is visited in `state`.
+
+        Its prompt names the cap on visits, which may have been raised. A successor whose visits are used up is not a
+        candidate.
+
+        Args:
+            name: The phase.
+            state: The state of the run.
+            left: `visits_left` of the phase in this state, if it is known.
+        """
+        cap, used_up = self.visit_limits(name, state, left)
+        phase = self._phases.get((name, cap, used_up))
+        if phase is None:
+            phase = CompiledPhase(self.skill, self.settings, self.vocabulary, name, cap, used_up)
+            self._phases[name, cap, used_up] = phase
+        return phase
+
+    def has_node(self, name: str) -> bool:
+        return name in self.skill.phases or (is_skill_node(name) and name in self.skill.graph)

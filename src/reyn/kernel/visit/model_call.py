@@ -1,0 +1,49 @@
+"""Request one model call within a visit: record its intent, await the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.journal import canonical, digest, kinds
+from reyn.kernel.core.effects import CallModel, Reply
+from reyn.kernel.core.limits import within_allowance
+
+if TYPE_CHECKING:
+    from reyn.context import NormalizedMessageList
+    from reyn.kernel.core.effects import AnswerSpec
+    from reyn.kernel.core.tape import Tape
+
+
+async def ask(
+    spec: AnswerSpec,
+    model: str,
+    frame: kinds.FrameBuilt,
+    call: str,
+    tape: Tape,
+    results: tuple[str, ...],
+    input_hash: str,
+    transcript: NormalizedMessageList | None = None,
+) -> Reply:
+    """Record the intent of a call and await its answer, within a visit.
+
+    Args:
+        spec: What the model may answer.
+        model: The model to call; empty for the run's own.
+        frame: The recorded frame.
+        call: The id of the call.
+        tape: The run's tape.
+        results: Hashes of the op results that the frame contains.
+        input_hash: Hash of the input artifact.
+        transcript: The messages after the system message, if the frame refers to a transcript.
+    """
+    schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
+    refers = (frame.transcript,) if frame.transcript is not None else ()
+    choice = (frame.choice,) if frame.choice is not None else ()
+    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools], *choice]))
+    intent = kinds.LlmRequested(
+        call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
+    )
+    request = tape.emit(intent, schema, *tools).request
+    reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
+    await within_allowance(tape)
+    return reply

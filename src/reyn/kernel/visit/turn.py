@@ -1,0 +1,465 @@
+"""One turn of a visit: compile the prompt, call the model, run the requested ops, collect mutations.
+
+`execute_single_llm_phase` and `schedule_tool_batch` are the two halves of a turn. A `TurnContext` builds the messages
+through the compile pipeline. Usually each turn has a fresh frame as its base, and a correction is a pair of mutations.
+In a conversation, and with native tool calls, the transcript grows instead: what a turn adds is recorded by reference,
+and a frame refers to the transcript by length and digest, so that a turn costs the same however long it is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
+
+from reyn.context import (
+    AssistantMessage,
+    AssistantTruncated,
+    Execution,
+    MultimodalToolResult,
+    NormalizedMessage,
+    NormalizedMessageList,
+    ToolCancelled,
+    ToolResult,
+    TurnFrame,
+    UserMessage,
+    apply_mutations,
+    compile_invocation_turn,
+    correction,
+    estimate_tokens,
+    frame_message,
+    results_message,
+    sent_text,
+    turn_message,
+    without_closing,
+)
+from reyn.context.records import mutation_of
+from reyn.context.render import image_parts
+from reyn.contract import Accepted, Rejected
+from reyn.journal import Blob, kinds
+from reyn.kernel.core.effects import HOOKS, CallHooks
+from reyn.kernel.visit.model_call import ask
+from reyn.kernel.visit.op_dispatch import run_op
+from reyn.kernel.visit.prompt_budget import Contents
+from reyn.models import ToolCall
+from reyn.models.protocol import decode_reply
+
+if TYPE_CHECKING:
+    from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec, Rollback
+    from reyn.contract import Acting
+    from reyn.kernel.core.conversations import Conversation
+    from reyn.kernel.core.effects import Reply
+    from reyn.kernel.core.run_orchestrator import Visit
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.prompt_budget import Prompt
+
+_NO_MESSAGES = NormalizedMessageList()
+
+
+class PreparedInput(NamedTuple):
+    """The input of a visit: its hash, the hash of what frames contain of it, new content, the rollback, if any, and
+    type and hash of what frames contain of the artifacts that the phase reads."""
+
+    input: str
+    hash: str
+    blobs: tuple[Blob, ...] = ()
+    rollback: Rollback | None = None
+    reads: tuple[tuple[str, str], ...] = ()
+    images: tuple[kinds.Part, ...] = ()
+    """The images of what a user says."""
+    orders: dict[str, str] | None = None
+    """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
+
+
+class LlmPhaseResult(NamedTuple):
+    """The first half of a turn: the answer, and the verdict on it."""
+
+    reply: Reply
+    verdict: Accepted | Acting | Rejected
+
+
+class ToolBatchResult(NamedTuple):
+    """The second half of a turn: the hashes of the results of the ops, in the order of the calls.
+
+    `deferral` is set if a decision is not committed, because one of its ops did not succeed or asked the user.
+    `compacts` is true if the model asked for a compaction.
+    """
+
+    results: tuple[str, ...]
+    deferral: kinds.DecisionDeferred | None = None
+    compacts: bool = False
+
+
+class TurnContext:
+    """The messages in the turns of one visit.
+
+    Attributes:
+        pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
+        wants_compaction: Whether the model asked for a compaction.
+    """
+
+    def __init__(
+        self,
+        phase: CompiledPhase,
+        entry: Visit,
+        prepared: PreparedInput,
+        handoff: str | None,
+        log: OpLog,
+        tape: Tape,
+        overviews: kinds.OverviewsRead | None = None,
+    ) -> None:
+        """Start a visit. `overviews` is the list of what ops can act on."""
+        self.overviews = overviews
+        self._phase = phase
+        self._entry = entry
+        self.prepared = prepared
+        self._handoff = handoff
+        self._log = log
+        self._tape = tape
+        self.is_conversation = phase.definition.conversation is not None
+        self._visit = 0 if self.is_conversation else entry.visit
+        self._first_results: tuple[str, ...] | None = None
+        """The results in the first message of a transcript that grows; `None` before there is one."""
+        self.pending: tuple[ContextMutation, ...] = ()
+        self._hooked: tuple[ContextMutation, ...] = ()
+        """The mutations of hooks for the next turn, if it has a fresh frame."""
+        self.wants_compaction = False
+        self._executing: tuple[TurnSpec, LlmPhaseResult, str, int] | None = None
+        """The turn whose ops are being executed, its call, and the number of results before it."""
+
+    def contents(self, last_call: str) -> Contents:
+        """Return the contents of the next turn, with the names under which ops can read those that are truncated."""
+        prepared, step = self.prepared, self._entry.step
+        ranks = {name: number for number, name in enumerate(self._phase.definition.reads, start=1)}
+        names = {content: f"{step}.read{ranks[name]}" for name, content in prepared.reads}
+        if prepared.rollback is not None:
+            names[prepared.rollback.rejected_artifact] = f"{step}.rejected"
+        if self._handoff is not None:
+            names[self._handoff] = f"{step}.handoff"
+        for message in apply_mutations(_NO_MESSAGES, self.pending):
+            names |= {part.blob: f"{last_call}.answer" for part in message.parts if part.blob is not None}
+        names[prepared.hash] = f"{step}.input"
+        new = {blob.hash: blob.content for blob in prepared.blobs}
+        return Contents(lambda name: new.get(name) or self._tape.content(name), names)
+
+    def note_truncation(self, prompt: Prompt) -> None:
+        """Offer to read the whole in the following turns, if a prompt was truncated."""
+        self._log.is_truncated = self._log.is_truncated or bool(prompt.blobs)
+
+    def grows(self, spec: TurnSpec) -> bool:
+        """Return whether the turns of this visit extend a transcript, instead of having a fresh frame each."""
+        return self.is_conversation or spec.form == "tools"
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The hashes of the op results that the frame itself contains; those in a transcript are messages."""
+        return tuple(self._log.results) if self._first_results is None else self._first_results
+
+    @property
+    def transcript(self) -> Conversation:
+        """The transcript, without pending mutations."""
+        return self._tape.state.transcript(self._phase.name, self._visit)
+
+    @property
+    def messages(self) -> NormalizedMessageList:
+        """The messages of the transcript, after those of the history that the run started with."""
+        return self.transcript.whole(self._tape.content)
+
+    def compile(self, spec: TurnSpec, turns_left: int | None) -> CompiledTurnContext:
+        """Return the messages of the next turn."""
+        if not self.grows(spec):
+            message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
+            base = _NO_MESSAGES.append(NormalizedMessage("user", "", parts=message.parts))
+            return compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
+        if self._first_results is None:
+            self._begin(spec, turns_left)
+        invocation = with_overviews(spec.invocation, self.overviews.text if self.overviews is not None else None)
+        return compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
+
+    def choice(
+        self, spec: TurnSpec, messages: tuple[kinds.FrameMessage, ...]
+    ) -> tuple[kinds.ChoicePrompt, Blob] | None:
+        """Return the prompts that ask a small model for its choice, and their static part."""
+        if self.is_conversation:
+            best = self.overviews.best if self.overviews is not None else ()
+            static = spec.conversation_choice(best, must_reply=bool(self._log.results))
+            turn = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
+            if static is not None:
+                return kinds.ChoicePrompt(static.hash, turn, self._reply_system(spec, messages[0])), static
+        else:
+            static = spec.choice if not self.grows(spec) else None
+            turn = without_closing(messages[1], spec.closing) if static is not None else messages[0]
+        return (kinds.ChoicePrompt(static.hash, turn), static) if static is not None else None
+
+    def _reply_system(self, spec: TurnSpec, system: kinds.FrameMessage) -> kinds.FrameMessage:
+        """Return the system message without the ops on offer, and without the list of what they can act on."""
+        assert spec.reply is not None
+        listed = self.overviews.text if self.overviews is not None else None
+        parts = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
+        return kinds.FrameMessage("system", (kinds.Part(blob=spec.reply.hash), *parts))
+
+    async def call_hooks(self, spec: TurnSpec, compiled: CompiledTurnContext, call: str) -> bool:
+        """Call the hooks of the program before a turn; return whether they patched it.
+
+        They patch a transcript that grows for good. A turn with a fresh frame is patched alone.
+        """
+        name = call + HOOKS
+        if self.grows(spec):
+            effect = CallHooks(name, self._phase.name, self.messages, self._visit, self.transcript, self.results)
+        else:
+            effect = CallHooks(name, self._phase.name, compiled.transcript, results=self.results)
+        self._hooked = ()
+        mutated = await effect
+        if mutated.visit is None:
+            self._hooked = tuple(mutation_of(record) for record in mutated.mutations)
+        return bool(mutated.mutations)
+
+    def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
+        """Add the input of the visit to the transcript. In a conversation, the input is the user's message."""
+        self._first_results = tuple(self._log.results)
+        frame = self._turn_frame(None if self.is_conversation else turns_left)
+        has_choices = not self.is_conversation and len(spec.candidates) > 1
+        message = turn_message(frame, spec.closing, has_choices=has_choices)
+        self._extend((UserMessage((*message.parts, *self.prepared.images)),), *self.prepared.blobs)
+
+    def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
+        """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
+        self._executing = None
+        is_final = batch is None or (isinstance(answer.verdict, Accepted) and batch.deferral is None)
+        if not self.grows(spec) or (is_final and not self.is_conversation):
+            return
+        results = batch.results if batch is not None else ()
+        self.wants_compaction = batch is not None and batch.compacts
+        message = answer_message(spec, answer.reply)
+        more: tuple[ContextMutation, ...]
+        if message.tool_calls:
+            more = tuple(
+                self._tool_result(call.id, name) for call, name in zip(message.tool_calls, results, strict=True)
+            )
+        elif results:
+            notes = "" if is_final else f"Turns with ops left: {turns_left}."
+            more = (UserMessage(results_message(results, notes)),)
+        else:
+            more = ()
+        self._extend((message, *more))
+
+    def _tool_result(self, call: str, result: str) -> ContextMutation:
+        """Return the mutation for the result of a call: its content, and the images that it names."""
+        content = kinds.Part(blob=result)
+        images = image_parts(self._tape.content(result))
+        return MultimodalToolResult(call, (content, *images), ()) if images else ToolResult(call, (content,))
+
+    def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult, call: str) -> None:
+        """Remember which answer's ops are executed next, in case the turn is aborted."""
+        self._executing = (spec, answer, call, len(self._log.results))
+
+    def abort(self, aborted: kinds.TurnAborted) -> None:
+        """Complete the transcript of an aborted turn: every tool call has exactly one result, completed ones stay."""
+        mutations: tuple[ContextMutation, ...] = ()
+        if self._executing is not None:
+            spec, answer, call, first = self._executing
+            results = self._log.results[first:]
+            interrupted = self._interrupted(answer, call, len(results))
+            message = answer_message(spec, answer.reply)
+            done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
+            mutations = _aborted_batch(message, results, done, aborted.reason, interrupted)
+        elif aborted.partial is not None:
+            mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
+        if mutations:
+            self._extend(mutations)
+
+    def _interrupted(self, answer: LlmPhaseResult, call: str, done: int) -> str:
+        """Return the kind of the op that had begun and may have taken effect; empty if there is none."""
+        ops = () if isinstance(answer.verdict, Rejected) else answer.verdict.ops
+        if done >= len(ops) or self._tape.state.recovery.unknown_outcome != f"{call}.{done + 1}":
+            return ""
+        form = self._phase.vocabulary.form_of(ops[done])
+        is_pure = form is not None and form.effect_of(ops[done]) == "pure"
+        return "" if is_pure else str(ops[done]["kind"])
+
+    def correct(self, spec: TurnSpec, answer: LlmPhaseResult, answer_hash: str, path: str, error: str) -> None:
+        """Let the next turn show a rejected answer and the error.
+
+        Args:
+            spec: The turn.
+            answer: The rejected answer.
+            answer_hash: The hash of the answer, or of its beginning.
+            path: Where the error is.
+            error: What is wrong.
+        """
+        rejected, feedback = correction(answer_hash, path, error)
+        if spec.form == "tools":
+            rejected = answer_message(spec, answer.reply)
+            if rejected.tool_calls:
+                results = (ToolResult(call.id, feedback.content) for call in rejected.tool_calls)
+                self.pending = (rejected, *results)
+                return
+        self.pending = (rejected, feedback)
+
+    def _extend(self, mutations: tuple[ContextMutation, ...], *blobs: Blob) -> None:
+        """Record messages by reference. The pipeline validates them before they are recorded."""
+        new = {blob.hash: blob.content for blob in blobs}
+        messages = apply_mutations(_NO_MESSAGES, mutations)
+
+        def content(name: str) -> bytes:
+            return new[name] if name in new else self._tape.content(name)
+
+        texts = [sent_text(message, content, self.results) for message in messages]
+        tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
+        recorded = tuple(frame_message(message) for message in messages)
+        self._tape.emit(kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit, size), *blobs)
+
+    def _turn_frame(self, turns_left: int | None) -> TurnFrame:
+        entry, prepared, log = self._entry, self.prepared, self._log
+        failure = log.failure if log.failure is not None and log.failure.times > 1 else None
+        # The visits of a conversation are its turns; there is nothing to say about their number.
+        visit = 1 if self.is_conversation else entry.visit
+        left = {} if self.is_conversation else self._phase.remaining_visits(self._tape.state, entry.left)
+        return TurnFrame(
+            prepared.hash,
+            Execution(entry.path, visit, entry.step, left),
+            prepared.rollback,
+            len(log.results),
+            log.digest,
+            turns_left,
+            prepared.reads,
+            tuple([one for one in (entry.repeated, failure) if one is not None]),
+            self._handoff,
+            prepared.orders or {},
+        )
+
+
+async def execute_single_llm_phase(
+    spec: TurnSpec,
+    compiled: CompiledTurnContext,
+    call: str,
+    context: TurnContext,
+    model: str,
+    tape: Tape,
+    prompt: Prompt | None = None,
+) -> LlmPhaseResult:
+    """Record the frame of a turn, call the model, and judge its answer.
+
+    Args:
+        spec: What the model may answer.
+        compiled: What it sees.
+        call: The id of the call.
+        context: The turns of the visit.
+        model: The model to call; empty for the run's own.
+        tape: The run's tape.
+        prompt: The messages within their token budget, if they have one.
+    """
+    prepared = context.prepared
+    sent, transcript = compiled.llm_messages, None
+    blobs = [spec.stable, *prepared.blobs]
+    if prompt is not None and prompt.messages:
+        messages = prompt.messages
+        blobs += prompt.blobs
+        context.note_truncation(prompt)
+    elif context.grows(spec):
+        transcript = context.messages
+        system, memory = _by_reference(sent.system)
+        blobs += memory
+        messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))
+    else:
+        messages = tuple(map(frame_message, sent))
+    reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
+    choice = None
+    if (chosen := context.choice(spec, messages)) is not None:
+        choice, static = chosen
+        blobs.append(static)
+        if spec.reply is not None:
+            blobs.append(spec.reply)
+    budget = prompt.budget if prompt else None
+    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference, choice), *blobs)
+    # A recorded frame of another wording may be truncated where this one is not, or the reverse.
+    transcript = context.messages if frame.transcript is not None else None
+    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
+    verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
+    if verdict.dropped:
+        tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
+    return LlmPhaseResult(reply, verdict)
+
+
+def with_overviews(invocation: InvocationSpec, overviews: str | None) -> InvocationSpec:
+    """Return an invocation whose system prompt ends with the list of what ops can act on."""
+    if overviews is None:
+        return invocation
+    contract = invocation.prompt_contract
+    prompt = contract.system_prompt or ()
+    parts = (kinds.Part(text=prompt),) if isinstance(prompt, str) else prompt
+    return replace(invocation, prompt_contract=replace(contract, system_prompt=(*parts, kinds.Part(blob=overviews))))
+
+
+def answer_message(spec: TurnSpec, reply: Reply) -> AssistantMessage:
+    """Return the mutation that adds an answer to a transcript.
+
+    Calls whose ids are missing or not unique cannot be linked to results; such an answer is added as text.
+    """
+    if spec.form != "tools":
+        return AssistantMessage((kinds.Part(blob=reply.hash),))
+    calls = tuple(ToolCall(call.id, call.name, "") for call in decode_reply(reply.text.encode()).tool_calls)
+    ids = {call.id for call in calls}
+    if "" in ids or len(ids) != len(calls):
+        return AssistantMessage((kinds.Part(blob=reply.hash),))
+    return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
+
+
+def _aborted_batch(
+    message: AssistantMessage, results: list[str], done: list[ContextMutation], reason: str, interrupted: str
+) -> tuple[ContextMutation, ...]:
+    """Return the mutations for an answer of whose ops only the first ones have a result.
+
+    `done` has the results of native tool calls. `interrupted` is the kind of the next op, if it had begun and may have
+    taken effect.
+    """
+    if not message.tool_calls:
+        note = "The user aborted the turn; the other ops were not executed."
+        if interrupted:
+            note = (
+                f"The user aborted the turn. `{interrupted}` was interrupted and may have taken effect: check before "
+                "you repeat it. The ops after it were not executed."
+            )
+        return (message, UserMessage(results_message(results, note)))
+    cancelled = [
+        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=bool(interrupted) and number == 0)
+        for number, call in enumerate(message.tool_calls[len(results) :])
+    ]
+    return (message, *done, *cancelled)
+
+
+def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:
+    """Return the system message of a conversation as it is recorded: what it remembers is stored once."""
+    assert system is not None
+    blobs: list[Blob] = []
+    parts: list[kinds.Part] = []
+    for part in system.parts:
+        if part.text:
+            blobs.append(Blob.of(part.text.encode()))
+            part = kinds.Part(blob=blobs[-1].hash)
+        parts.append(part)
+    return kinds.FrameMessage("system", tuple(parts)), blobs
+
+
+async def schedule_tool_batch(
+    verdict: Accepted | Acting, call: str, phase: CompiledPhase, log: OpLog, tape: Tape
+) -> ToolBatchResult:
+    """Execute the ops of a turn in the order of the calls. The ops of a decision stop at the first that fails."""
+    decides = isinstance(verdict, Accepted)
+    deferral = log.failure = None
+    first, compacts = len(log.results), False
+    for number, args in enumerate(verdict.ops, start=1):
+        outcome = await run_op(args, f"{call}.{number}", phase, tape)
+        log.add_changes(outcome.changes, tape)
+        log.add_result(outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
+        log.count_failure(args, outcome)
+        compacts = compacts or outcome.compacts
+        if decides and (outcome.status != "ok" or outcome.asked_user):
+            deferral = deferral or kinds.DecisionDeferred(call, f"{call}.{number}", outcome.status)
+            if outcome.status != "ok":
+                break
+    if deferral is not None:
+        tape.emit(deferral)
+    return ToolBatchResult(tuple(log.results[first:]), deferral, compacts)

@@ -1,0 +1,508 @@
+"""Record one model call: request, budget, retries, fallback, response.
+
+Each attempt reserves what it can use before it is made and settles it afterwards (`budgets`). Transient errors are
+retried; a model that cannot answer is replaced by the next one of its fallback list. Each retry and each switch is
+committed before it happens. The recorder does not parse the answer; `reyn.contract` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import traceback
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from reyn.context import (
+    NormalizedMessageList,
+    message_text,
+    normalized,
+    recorded_choice,
+    rendered_message,
+    result_images,
+)
+from reyn.context.histories import HISTORIES
+from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
+from reyn.journal import Blob, kinds
+from reyn.kernel.world.budgets import MAX_USAGE
+from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
+from reyn.models.protocol import encode_reply
+from reyn.models.protocol import takes_time
+from reyn.models.text_tools import complete_with_text_tools, in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from reyn.config import ModelSettings
+    from reyn.journal import Body
+    from reyn.kernel.core.effects import CallModel
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.world.budgets import CallBudget
+    from reyn.models import Model
+    from reyn.models.endpoints import Endpoint, Wait
+    from reyn.models.roster import Roster
+
+    Recorded = tuple[Body, tuple[Blob, ...]]
+    Attempted = ModelAnswer | ModelError | kinds.BudgetRefused
+    Record = Callable[[Body], Awaitable[None]]
+    OnDelta = Callable[[Delta], None]
+
+_FIRST_DELAY = 0.5
+_MAX_DELAY = 30.0
+_MAX_RETRY_AFTER = 120.0
+"""Seconds. A provider that sets a longer delay counts as unavailable."""
+_MAX_MODE_CHANGES = 8
+"""More than the number of output modes; bounds the attempts that change the mode."""
+_sleep = asyncio.sleep
+_logger = logging.getLogger("reyn.models")
+
+
+class LlmCallRecorder:
+    """Performs model calls: the side effect behind `ask`."""
+
+    def __init__(self, roster: Roster, on_delta: OnDelta | None = None) -> None:
+        self._roster = roster
+        self._on_delta = on_delta
+        self.warnings: list[str] = []
+
+    def may_take_time(self, call: CallModel, state: RunState) -> bool:
+        """Return whether the model of a call, or one of its fallbacks, takes time."""
+        return self._roster.takes_time(_current(call.model or state.models.name, state))
+
+    def request(self, call: CallModel, tape: Tape) -> ModelRequest:
+        """Return the request of a call."""
+        on_delta, spec, messages = self._on_delta, call.spec, self._messages(call, tape)
+        return ModelRequest(
+            messages=messages,
+            contract=spec.answer_schema,
+            run_id=tape.run_id,
+            call=call.key,
+            request_hash=call.request_hash,
+            answered=tape.state.total_answers,
+            on_delta=RedactingStream(on_delta, self._roster, tape.run_id, call.key) if on_delta else None,
+            phase=spec.phase,
+            input_json=tape.content(call.input) if call.input else b"",
+            candidates=spec.candidates,
+            answer_form=spec.form,
+            tools=spec.tool_definitions,
+            choice_prompt=self._choice_prompt(call, tape, messages[0].text),
+        )
+
+    async def begin(self, call: CallModel, request: ModelRequest, tape: Tape, budget: CallBudget) -> None:
+        """Make the intent of a call durable, with the reservation of its first attempt.
+
+        The attempt itself reports a model that cannot be opened, and a price that is unknown.
+        """
+        if self._roster.is_overridden:
+            name, settings = tape.state.models.name, self._roster.override_settings
+        else:
+            name = _current(call.model or tape.state.models.name, tape.state)
+            settings = self._roster.settings(name)
+        model = self._open(name)
+        if not isinstance(model, ModelError):
+            with suppress(ModelError):
+                sent = self._as_sent(name, _with_max_tokens(request, settings))
+                await budget.reserve_first(name, model, settings, sent)
+
+    async def perform(
+        self, call: CallModel, request: ModelRequest, tape: Tape, record: Record, budget: CallBudget
+    ) -> Recorded:
+        """Call the model; return the outcome.
+
+        Args:
+            call: The call.
+            request: Its request.
+            tape: The run's tape.
+            record: Makes retries and switches durable before they happen.
+            budget: Reserves and settles each attempt; `begin` reserved the first one.
+        """
+        if self._roster.is_overridden:
+            name, settings = tape.state.models.name, self._roster.override_settings
+            if settings is None:
+                return self._outcome(name, call, await self._once(name, None, request, record, budget))
+            return self._outcome(name, call, await self._try(name, settings, request, record, budget))
+        # After `resume --model`, the new model also answers calls that were recorded for the old one.
+        first = call.model or tape.state.models.name
+        models = self._roster.fallbacks(first)
+        name = _current(first, tape.state)
+        rest = models[models.index(name) + 1 :] if name in models else models
+        while True:
+            settings = self._roster.settings(name)
+            answer = await self._try(name, settings, request, record, budget, has_fallback=bool(rest))
+            if not isinstance(answer, ModelError) or not rest:
+                return self._outcome(name, call, answer)
+            fallback = rest.pop(0)
+            message = self._roster.scrub(answer.message)
+            await record(kinds.ModelSwitched(call.key, name, fallback, answer.code, message))
+            name = fallback
+
+    def _messages(self, call: CallModel, tape: Tape) -> Sequence[Message]:
+        """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
+        scrub = self._roster.scrub
+        images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
+        if call.transcript is None and call.spec.form == "tools":
+            return tuple(
+                rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+                for message in call.messages
+            )
+        if call.transcript is None:
+            return tuple(
+                [
+                    Message(
+                        m.role,
+                        scrub(message_text(m, tape.content, call.results)),
+                        result_images(m, tape.content, call.results) if images else (),
+                    )
+                    for m in call.messages
+                ]
+            )
+        system, *rest = (
+            rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
+            for message in call.messages
+        )
+        transcript = _transcript_of(tape.run_id, self._roster, with_images=images)
+        rendered = transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
+        return rendered.with_system(system).append(*rest)
+
+    def _choice_prompt(self, call: CallModel, tape: Tape, system: str) -> ChoicePrompt | None:
+        """Return the prompts that ask for the choice alone. `system` is the system message of the answer."""
+        if call.choice is None:
+            return None
+        scrub = self._roster.scrub
+        static, text = recorded_choice(call.choice, tape.content, call.results)
+        examples = tuple(Message(example.role, scrub(example.text)) for example in static.examples)
+        texts = tuple(map(scrub, static.texts))
+        return ChoicePrompt(
+            examples,
+            scrub(static.topic) or system,
+            texts,
+            scrub(text),
+            tuple(msgspec.structs.replace(op, prompt=scrub(op.prompt)) for op in static.ops),
+            tuple(tuple(map(scrub, parts)) for parts in static.replies),
+            static.is_conversation,
+            scrub(message_text(call.choice.system, tape.content)) if call.choice.system is not None else "",
+            static.field,
+        )
+
+    async def _try(
+        self,
+        name: str,
+        settings: ModelSettings,
+        request: ModelRequest,
+        record: Record,
+        budget: CallBudget,
+        *,
+        has_fallback: bool = False,
+    ) -> Attempted:
+        """Call one model, with as many retries as its settings allow.
+
+        An endpoint whose circuit is open is retried only if there is no fallback.
+        """
+        attempt, failures = 0, 0
+        while True:
+            attempt += 1
+            answer = await self._once(name, settings, request, record, budget)
+            if not isinstance(answer, ModelError) or (has_fallback and isinstance(answer, CircuitOpen)):
+                return answer
+            mode = (
+                answer.instead if isinstance(answer, SchemaRejected) and attempt - failures < _MAX_MODE_CHANGES else ""
+            )
+            failures += not mode
+            if not mode and not _is_retried(answer, failures, settings.retries):
+                return answer
+            delay = 0.0 if mode else _delay(failures, answer.retry_after)
+            message = self._roster.scrub(answer.message)
+            await record(kinds.ModelRetried(request.call, name, attempt, answer.code, message, int(delay * 1000), mode))
+            await _sleep(delay)
+
+    async def _once(
+        self, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record, budget: CallBudget
+    ) -> Attempted:
+        """Reserve the budget of an attempt, call the model, and settle it.
+
+        Without settings (a model that the caller passed in) there is no timeout.
+        """
+        request = _with_max_tokens(request, settings)
+        model = self._open(name)
+        if isinstance(model, ModelError):
+            return model
+        try:
+            refused = await budget.reserve(name, model, settings, self._as_sent(name, request))
+        except ModelError as error:
+            return error
+        if refused is not None:
+            return refused
+        answer = await self._answer(model, name, settings, request, record)
+        if isinstance(answer, ModelError):
+            budget.settle(answer)
+            return answer
+        usage = self._usage(name, answer)
+        budget.settle(usage if usage is not None and _is_complete(usage, answer) else None)
+        return answer if usage is None and answer.usage is None else msgspec.structs.replace(answer, usage=usage)
+
+    def _open(self, name: str) -> Model | ModelError:
+        """Return the model of a name, or why it cannot be opened."""
+        try:
+            return self._roster.open(name)
+        except ModelError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - models are third-party code; the error is recorded
+            return self._broken(name, error)
+
+    def _broken(self, name: str, error: Exception) -> ModelBroken:
+        self._log_exception(name, error)
+        broken = ModelBroken(f"model `{name}` raised {type(error).__name__}: {error}")
+        broken.__cause__ = error
+        return broken
+
+    async def _answer(
+        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest, record: Record
+    ) -> ModelAnswer | ModelError:
+        """Call a model once, when its endpoint has a slot for it. A wait for a slot does not count as timeout."""
+
+        async def on_wait(wait: Wait) -> None:
+            assert endpoint is not None
+            await record(kinds.ModelQueued(request.call, name, endpoint.name, wait.reason, wait.ahead))
+
+        try:
+            endpoint = self._roster.endpoint(settings) if settings is not None and takes_time(model) else None
+            if settings is None or endpoint is None:
+                reply = await self._timed(model, name, settings, request)
+            else:
+                async with endpoint.slot(_estimate(request, settings, endpoint), on_wait) as slot:
+                    reply = await self._timed(model, name, settings, request)
+                    slot.settle(reply.usage)
+        except ModelError as error:
+            return error
+        except TimeoutError:
+            seconds = f"within {settings.timeout_seconds} seconds" if settings else "in time"
+            return ModelTimeout(f"model `{name}` did not answer {seconds}")
+        except Exception as error:  # noqa: BLE001 - models are third-party code; the error is recorded
+            return self._broken(name, error)
+        finally:
+            if isinstance(request.on_delta, RedactingStream):
+                request.on_delta.finish()
+        return reply
+
+    async def _timed(
+        self, model: Model, name: str, settings: ModelSettings | None, request: ModelRequest
+    ) -> ModelAnswer:
+        """Call a model within its timeout."""
+        if settings is None or not takes_time(model):
+            reply = await self._complete(model, name, request)
+        else:
+            async with asyncio.timeout(settings.timeout_seconds):
+                reply = await self._complete(model, name, request)
+        _check_reply(reply, request)
+        return reply
+
+    async def _complete(self, model: Model, name: str, request: ModelRequest) -> ModelAnswer:
+        """Call a model. One without native tools gets the tools of a request in words."""
+        if self._needs_words(name, request):
+            return await complete_with_text_tools(model, request)
+        return await model.complete(request)
+
+    def _needs_words(self, name: str, request: ModelRequest) -> bool:
+        return bool(request.tools) and self._roster.answer_form(name) != "tools"
+
+    def _as_sent(self, name: str, request: ModelRequest) -> ModelRequest:
+        """Return what a model is sent, for the bound of its usage."""
+        return in_words(request) if self._needs_words(name, request) else request
+
+    def _log_exception(self, name: str, error: Exception) -> None:
+        """Log where a model failed, because the journal records only the message.
+
+        The author of a model that was passed from Python gets the exception itself. Exceptions of configured adapters
+        may quote a key, so their traceback is scrubbed and logged for debugging only.
+        """
+        if self._roster.is_overridden:
+            _logger.error("model `%s` raised an exception", name, exc_info=error)
+        elif _logger.isEnabledFor(logging.DEBUG):
+            _logger.debug("%s", self._roster.scrub("".join(traceback.format_exception(error))))
+
+    def _outcome(self, name: str, call: CallModel, reply: Attempted) -> Recorded:
+        if isinstance(reply, kinds.BudgetRefused):
+            return reply, ()
+        scrub = self._roster.scrub
+        if isinstance(reply, ModelError):
+            return kinds.LlmFailed(call.key, reply.code, scrub(reply.message), scrub(reply.own_hint)), ()
+        if call.spec.form == "tools":
+            text = Blob.of(encode_reply(reply, scrub))
+        else:
+            text = Blob.of(scrub(reply.text).encode("utf-8", "backslashreplace"))
+        probability = reply.choice_probability
+        if probability is not None and not 0 <= probability <= 1:
+            self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
+            probability = None
+        responded = kinds.LlmResponded(
+            call.key,
+            text.hash,
+            reply.usage,
+            reply.mode,
+            bool(reply.is_truncated),
+            probability,
+            bool(reply.chose_first) and call.choice is not None,
+        )
+        return responded, (text,)
+
+    def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
+        """Return the usage that an adapter reports; ignore one that is malformed or implausible with a warning."""
+        if reply.usage is None:
+            return None
+        try:
+            usage = msgspec.convert(msgspec.to_builtins(reply.usage), kinds.Usage)
+        except (msgspec.ValidationError, TypeError):
+            usage = None
+        if usage is None or usage.total > MAX_USAGE:
+            self.warnings.append(f"model `{name}` reported invalid token counts: {reply.usage!r:.200}")
+            return None
+        return usage
+
+
+class RenderedTranscript:
+    """The texts of a transcript that grows from call to call. Each message is read and rendered once."""
+
+    def __init__(self) -> None:
+        self._source = self._rendered = NormalizedMessageList()
+
+    def render(
+        self,
+        source: NormalizedMessageList,
+        content: Callable[[str], bytes],
+        scrub: Callable[[str], str],
+        results: tuple[str, ...],
+        *,
+        with_images: bool = False,
+    ) -> NormalizedMessageList:
+        """Return the messages with their texts, and with the images in op results if the model reads images."""
+        if not source.extends(self._source) or not self._source.length:
+            self._source = self._rendered = HISTORIES.known_part(source)  # its messages have their texts
+        new = source.tail(source.length - self._source.length)
+        self._rendered = self._rendered.append(
+            *(rendered_message(message, content, scrub, results, with_images=with_images) for message in new)
+        )
+        self._source = source
+        return self._rendered
+
+
+_MAX_TRANSCRIPTS = 64
+_transcripts: WeakKeyDictionary[Roster, OrderedDict[tuple[str, bool, int], RenderedTranscript]] = WeakKeyDictionary()
+"""The transcripts of runs that this process executes, in which a conversation with many turns continues."""
+
+
+def _transcript_of(run_id: str, roster: Roster, *, with_images: bool) -> RenderedTranscript:
+    """Return what is rendered of a run's transcript, with the secrets that are known now."""
+    known, key = _transcripts.setdefault(roster, OrderedDict()), (run_id, with_images, roster.known_secrets)
+    found = known.pop(key, None) or RenderedTranscript()
+    known[key] = found
+    while len(known) > _MAX_TRANSCRIPTS:
+        known.popitem(last=False)
+    return found
+
+
+class RedactingStream:
+    """Passes pieces of an answer to `on_delta` without secrets. An error in the callback ends the stream, not the call.
+
+    Text that may be the beginning of a secret is delayed until more text arrives.
+    """
+
+    def __init__(self, on_delta: OnDelta, roster: Roster, run_id: str, call: str) -> None:
+        self._on_delta: OnDelta | None = on_delta
+        self._roster = roster
+        self._run_id = run_id
+        self._call = call
+        self._pending = ""
+        self._new: list[str] = []
+        self._new_length = 0
+
+    def __call__(self, text: Any) -> None:
+        if not isinstance(text, str):
+            return  # an adapter's bug must not fail the call
+        self._new.append(text)
+        self._new_length += len(text)
+        if 8 * self._new_length >= len(
+            self._pending
+        ):  # scanning on every piece would be quadratic in a long pending text
+            text, self._pending = self._roster.split(self._take())
+            self._send(text)
+
+    def finish(self) -> None:
+        """Send the rest at the end of an attempt."""
+        text, rest = self._roster.split(self._take())
+        self._pending = ""
+        self._send(text + rest)
+
+    def _take(self) -> str:
+        text = self._pending + "".join(self._new)
+        self._new.clear()
+        self._new_length = 0
+        return text
+
+    def _send(self, text: str) -> None:
+        if text and self._on_delta is not None:
+            try:
+                self._on_delta(Delta(self._run_id, self._call, text))
+            except Exception:  # noqa: BLE001 - the callback is the caller's code
+                self._on_delta = None
+
+
+def _estimate(request: ModelRequest, settings: ModelSettings, endpoint: Endpoint) -> int:
+    """Return the tokens that a call may use: its prompt, at four characters a token, and the longest answer."""
+    if endpoint.settings.tokens_per_minute is None:
+        return 0
+    return sum(len(message.text) for message in request.messages) // 4 + settings.max_tokens
+
+
+def _check_reply(reply: ModelAnswer, request: ModelRequest) -> None:
+    """Check a reply for mistakes that a model written in Python may contain.
+
+    Raises:
+        TypeError: If a part of it is not a text, or if it has tool calls and was not asked for them.
+    """
+    if not isinstance(reply.text, str):
+        raise TypeError(f"`ModelAnswer.text` must be a str, not {type(reply.text).__name__}")
+    if reply.tool_calls and request.answer_form != "tools":
+        raise TypeError(f"it returned tool calls, but was asked for an answer in the form `{request.answer_form}`")
+    for call in reply.tool_calls:
+        for part in (call.id, call.name, call.arguments):
+            if not isinstance(part, str):
+                raise TypeError(f"the fields of a `ToolCall` must be str, not {type(part).__name__}")
+
+
+def _is_complete(usage: kinds.Usage, answer: ModelAnswer) -> bool:
+    """Return whether a usage counts both the prompt, which is never empty, and the answer."""
+    return usage.input_tokens > 0 and (usage.output_tokens > 0 or not (answer.text or answer.tool_calls))
+
+
+def _with_max_tokens(request: ModelRequest, settings: ModelSettings | None) -> ModelRequest:
+    """Return a request with the most tokens that a model's settings allow its answer."""
+    if settings is None or settings.max_tokens == request.max_tokens:
+        return request
+    return msgspec.structs.replace(request, max_tokens=settings.max_tokens)
+
+
+def _current(name: str, state: RunState) -> str:
+    """Return the model that replaced `name` earlier in this run, or `name` itself."""
+    seen = {name}
+    while (other := state.models.switched.get(name)) is not None and other not in seen:
+        name = other
+        seen.add(name)
+    return name
+
+
+def _is_retried(error: ModelError, failures: int, retries: int) -> bool:
+    return error.is_transient and failures <= retries and (error.retry_after or 0.0) <= _MAX_RETRY_AFTER
+
+
+def _delay(failures: int, retry_after: float | None) -> float:
+    """Return the delay before the next attempt: `Retry-After`, or exponential backoff with jitter."""
+    if retry_after is not None:
+        return retry_after
+    ceiling: float = min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** (failures - 1))
+    return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
