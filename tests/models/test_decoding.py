@@ -44,7 +44,8 @@ def test_every_string_is_bounded(contract: dict):
     assert found
     assert all("maxLength" in text for text in found)
     assert all(
-        "maxLength" in text or "{" in text["pattern"] for text in strings_in(decoding_schema(contract, DecodingLimits(is_small=True)))
+        "maxLength" in text or "{" in text["pattern"]
+        for text in strings_in(decoding_schema(contract, DecodingLimits(is_small=True)))
     )
 
 
@@ -100,7 +101,9 @@ def field(schema: dict, **options: bool) -> dict:
     contract = Contract(
         (Candidate("end", "finish", "note", {"type": "object", "properties": {"f": schema}}, ""),)
     ).schema
-    branch = decoding_schema(contract, DecodingLimits(**options))["anyOf"][0]["properties"]["artifact"]["properties"]["data"]
+    branch = decoding_schema(contract, DecodingLimits(**options))["anyOf"][0]["properties"]["artifact"]["properties"][
+        "data"
+    ]
     return branch["properties"]["f"]
 
 
@@ -174,7 +177,9 @@ def test_artifact_fields_named_like_answer_fields_are_not_special():
 
 def test_ops_of_small_models_have_required_fields_only(contract: dict):
     [act] = [
-        branch for branch in decoding_schema(contract, DecodingLimits(is_small=True))["anyOf"] if "control" not in branch["properties"]
+        branch
+        for branch in decoding_schema(contract, DecodingLimits(is_small=True))["anyOf"]
+        if "control" not in branch["properties"]
     ]
     read = act["properties"]["control_ir"]["items"]["anyOf"][0]
     assert list(read["properties"]) == ["kind", "op", "path"]

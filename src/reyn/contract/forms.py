@@ -171,7 +171,8 @@ def expand_text(candidate: Candidate, field: str, text: str, probability: float 
     """Return the object of the contract for a plain text reply."""
     if not text.strip():
         return Rejected("empty", "$.content", "the answer is empty")
-    return _decision(candidate, 1.0 if probability is None else probability, "", {field: text})  # there is no other choice
+    confidence = 1.0 if probability is None else probability  # there is no other choice
+    return _decision(candidate, confidence, "", {field: text})
 
 
 def to_tool_path(path: str) -> str:

@@ -118,54 +118,45 @@ class UnionCandidate(Candidate, frozen=True):
         return f"{self.next_phase}:{self.schema_name}"
 
 
-class OpChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A choice that stands for an op with a certain target.
+class OfferedTarget(msgspec.Struct, frozen=True):
+    """Something that an op on offer can act on.
 
     Attributes:
-        label: The choice.
         kind: The op kind.
         field: The field of the op that names the target.
-        target: The name of the target.
-        prompt: The system message for an answer with this op.
+        name: The name of the target.
+        text: When to choose it.
+        fields: The further arguments of the op, in words.
     """
 
-    label: str
     kind: str
     field: str
-    target: str
-    prompt: str = ""
+    name: str
+    text: str
+    fields: str
 
 
-class ChoicePrompt(msgspec.Struct, frozen=True):
-    """Prompts that ask for the choice alone. A small model decides better if it chooses before it answers.
+class PromptSource(msgspec.Struct, frozen=True):
+    """What `messages` were written from, for an adapter that writes prompts of its own.
 
     Attributes:
-        examples: Messages that show each choice as an example; the input follows them. Empty if there is one choice.
-        topic: The system message of the prompt in which the model names the topic of a text: that of the answer, or in
-            a conversation one that asks for the topic in one word.
-        topic_texts: Texts whose topic can be compared with that of the input, in the order of the choices.
-        text: The input.
-        ops: The choices that are ops. They come after the candidates.
-        replies: In a conversation, example messages for each candidate. `topic_texts` then has the ops alone.
-        is_conversation: Whether the input is the last message of a conversation.
-        system: In a conversation, the system message of a reply.
-        field: In a conversation whose reply is a single text, the field of the text; `system` then asks for text.
+        task: The role and the instructions of the phase.
+        closing: The end of the message with the input: what to answer.
+        is_conversation: Whether the input is the last message of a conversation. The following fields are for these.
+        reply_field: The only field of a reply, if it is a text that the model may write freely; `system` then asks for
+            text.
+        targets: What the ops on offer can act on.
+        input: What the user says.
+        system: The system message of a reply, without the ops on offer.
     """
 
-    examples: tuple[Message, ...]
-    topic: str
-    topic_texts: tuple[str, ...]
-    text: str
-    ops: tuple[OpChoice, ...] = ()
-    replies: tuple[tuple[str, ...], ...] = ()
+    task: str
+    closing: str
     is_conversation: bool = False
+    reply_field: str = ""
+    targets: tuple[OfferedTarget, ...] = ()
+    input: str = ""
     system: str = ""
-    field: str = ""
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        """The examples and the input."""
-        return (*self.examples, Message("user", self.text))
 
 
 class ModelRequest(msgspec.Struct, frozen=True, dict=True):
@@ -188,7 +179,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
-        choice_prompt: Prompts that ask for the choice alone; `None` where the model may do something else than choose.
+        source: What `messages` were written from, in the short form.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
     """
@@ -205,23 +196,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
-    choice_prompt: ChoicePrompt | None = None
+    source: PromptSource | None = None
     max_tokens: int = 1024
-
-    def decided_messages(self, op: OpChoice | None = None) -> Sequence[Message]:
-        """Return the prompt for an answer whose choice is made, without the choices and the ops on offer.
-
-        Args:
-            op: The op that the choice stands for; `None` for a decision.
-        """
-        prompt = self.choice_prompt
-        if prompt is None:
-            return self.messages
-        if op is not None:
-            return (Message("system", op.prompt), Message("user", prompt.text))
-        if prompt.is_conversation:
-            return (Message("system", prompt.system), *self.messages[1:])
-        return (self.messages[0], Message("user", prompt.text), *self.messages[2:])
 
     @cached_property
     def input(self) -> Any:
@@ -246,8 +222,8 @@ class ModelAnswer(msgspec.Struct, frozen=True):
         is_truncated: Whether the answer was truncated at the model's output limit.
         choice_probability: In the short form, the probability of the choice, if the engine reports token probabilities.
         tool_calls: The native tool calls, in the order of the answer.
-        chose_first: Whether the model was asked for the choice alone first, with the request's `choice_prompt`.
-            `usage` then covers both steps.
+        asked: Role and text of the messages of prompts that the adapter wrote itself and sent before that of the
+            answer; `None` if it sent `messages` as they are. `usage` covers all of them.
     """
 
     text: str
@@ -256,7 +232,7 @@ class ModelAnswer(msgspec.Struct, frozen=True):
     is_truncated: bool = False
     choice_probability: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
-    chose_first: bool = False
+    asked: tuple[tuple[str, str], ...] | None = None
 
 
 class Delta(msgspec.Struct, frozen=True):
