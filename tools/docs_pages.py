@@ -22,7 +22,7 @@ from reyn.cli.hints import full_hint
 from reyn.config import Config, UserConfig
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds
-from reyn.kernel.versions import RULES_HISTORY, WORDING_HISTORY
+from reyn.kernel.versions import RULES, WORDING
 from reyn.ops import OpTable
 from reyn.ops.docs import op_page, table
 from reyn.ops.table import BUILT_IN
@@ -77,11 +77,9 @@ def events() -> Iterator[str]:
     )
     yield (
         "\n`run_started` records the rules of a run, which decide what events follow, and its wording, the version of "
-        "the derived texts. `run_resumed` names a new wording.\n\n"
+        "the derived texts. `run_resumed` names a new wording. This release writes rules "
+        f"{RULES} and wording {WORDING}.\n"
     )
-    yield from table(("rules", "what changed"), _rows_of(RULES_HISTORY))
-    yield "\n"
-    yield from table(("wording", "what changed"), _rows_of(WORDING_HISTORY))
     shapes = {(cls.kind, cls.version): cls for cls in families()}
     shared: dict[str, type] = {}
     for (kind, version), cls in {**shapes, **kinds()}.items():
@@ -95,10 +93,6 @@ def events() -> Iterator[str]:
         documented |= {rest[0]}
         yield f"\n### {rest[0]}\n\n{_split_doc(shared[rest[0]])[0]}\n\n"
         yield from _fields(shared[rest[0]], shared)
-
-
-def _rows_of(history: dict[int, str]) -> list[tuple[str, str]]:
-    return [(str(version), change) for version, change in history.items()]
 
 
 def _fields(cls: type, shared: dict[str, type]) -> Iterator[str]:

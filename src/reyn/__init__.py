@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 from reyn._version import __version__
 
 if TYPE_CHECKING:
+    from reyn.api import ChatRuntime as OSRuntime
+    from reyn.api import ChatRuntime as Runtime
+    from reyn.api import SyncChatRuntime as SyncRuntime
     from reyn.errors import ReynError
     from reyn.functions import llm_chat, llm_function, tool
     from reyn.journal import Event
     from reyn.journal.kinds import Question, Usage
     from reyn.kernel.runtime_types import LATER, People
     from reyn.models import Model, ModelAnswer, ModelRequest
-    from reyn.runtime import OSRuntime, RunResult, SyncRuntime
-    from reyn.runtime import OSRuntime as Runtime
+    from reyn.runtime import RunResult
 
 __all__ = [
     "LATER",
@@ -48,11 +50,11 @@ _LOCATIONS = {
     "Model": ("reyn.models", "Model"),
     "ModelAnswer": ("reyn.models", "ModelAnswer"),
     "ModelRequest": ("reyn.models", "ModelRequest"),
-    "OSRuntime": ("reyn.runtime", "OSRuntime"),
+    "OSRuntime": ("reyn.api", "ChatRuntime"),
     "ReynError": ("reyn.errors", "ReynError"),
     "RunResult": ("reyn.runtime", "RunResult"),
-    "Runtime": ("reyn.runtime", "OSRuntime"),
-    "SyncRuntime": ("reyn.runtime", "SyncRuntime"),
+    "Runtime": ("reyn.api", "ChatRuntime"),
+    "SyncRuntime": ("reyn.api", "SyncChatRuntime"),
     "llm_chat": ("reyn.functions", "llm_chat"),
     "llm_function": ("reyn.functions", "llm_function"),
     "tool": ("reyn.functions", "tool"),

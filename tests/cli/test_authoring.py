@@ -146,11 +146,18 @@ def test_frame_shows_the_prompt_of_a_phase(reyn):
     assert reyn("frame", "mine", "--phase", "nothing").code == 2
 
 
-def test_graph_draws_text_mermaid_svg_and_json(reyn):
+def test_graph_draws_text_mermaid_svg_and_json(reyn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     reyn("new", "skill", "mine", "--template", "loop")
     assert "review" in reyn("graph", "mine").out
     assert reyn("graph", "mine", "--format", "mermaid").out.startswith("flowchart TD")
-    assert reyn("graph", "mine", "--format", "svg").out.lstrip().startswith("<svg")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    without = reyn("graph", "mine", "--format", "svg")
+    assert without.code == 2
+    assert "RYN107" in without.err
+    assert "Install Graphviz" in without.err
+    (tmp_path / "dot").write_text("#!/bin/sh\nprintf '<svg/>'\n")
+    (tmp_path / "dot").chmod(0o755)
+    assert reyn("graph", "mine", "--format", "svg").out == "<svg/>"
     assert json.loads(reyn("graph", "mine", "--json").out)["entry"] == "write"
 
 

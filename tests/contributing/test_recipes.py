@@ -137,7 +137,7 @@ def test_a_lint_rule(copy: Copy):
     )
     copy.change("skills/codes.py", r'^UNKNOWN_KEY = "RYN112"$', 'UNKNOWN_KEY = "RYN112"\nSHOUTING = "RYN199"')
     added = '    "RYN199": FindingKind("Instructions in capitals.", "Write them in small letters."),\n    "RYN112": '
-    copy.change("errors.py", r'^    "RYN112": ', added)
+    copy.change("errors/base.py", r'^    "RYN112": ', added)
     folder = write_skill(copy.project, "try", {"a": ["end"]})
     phase = folder / "phases" / "a.md"
     phase.write_text(phase.read_text().replace("Do what a does.", "DO IT."))

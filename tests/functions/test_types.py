@@ -50,6 +50,11 @@ class Drink:
 
 
 @dataclasses.dataclass
+class Blob:
+    content: bytes
+
+
+@dataclasses.dataclass
 class Tree:
     value: int
     children: list[Tree] = dataclasses.field(default_factory=list)
@@ -68,6 +73,15 @@ class Odd:
     def __post_init__(self) -> None:
         if self.number % 2 == 0:
             raise ValueError("the number must be odd")
+
+
+@dataclasses.dataclass
+class Range:
+    low: int | None
+    high: int | None
+
+    def __post_init__(self) -> None:
+        _ = self.low + self.high  # type: ignore[operator]  # raises `TypeError`
 
 
 @dataclasses.dataclass
@@ -112,9 +126,14 @@ class Card(msgspec.Struct, tag="card"):
     digits: str
 
 
-class Order(msgspec.Struct):
+@dataclasses.dataclass
+class Order:
     invoice: Invoice
-    account: Account
+    dish: Dish
+
+
+class Purchase(msgspec.Struct):
+    invoice: Invoice
 
 
 UserId = NewType("UserId", int)
@@ -147,6 +166,7 @@ ROUND_TRIPS = [
     (Dish, Dish("soup", 3.0, ["hot"])),
     (list[Dish], [Dish("soup"), Dish("bread")]),
     (Dish | Drink, Drink("tea", Dish("cake"))),
+    (Dish | Blob, Blob(b"\x00\xff")),
     (list[Dish | Drink | None], [Drink("tea"), None, Dish("soup")]),
     (tuple[Dish | Drink, int], (Dish("soup"), 1)),
     (dict[str, Dish | Drink], {"a": Dish("soup")}),
@@ -162,7 +182,7 @@ ROUND_TRIPS = [
     (list[Invoice], [Invoice(number="INV-1", total=2)]),
     (Invoice | None, None),
     (dict[str, Invoice], {"a": Invoice(number="INV-2", total=0)}),
-    (Order, Order(Invoice(number="INV-1", total=2), Account("Ada"))),
+    (Order, Order(Invoice(number="INV-1", total=2), Dish("soup"))),
     (Invoice | Dish, Dish("soup")),
     (Annotated[int, pydantic.Field(ge=1)], 4),
     (datetime.date, datetime.date(2024, 2, 29)),
@@ -250,8 +270,10 @@ def test_two_classes_of_the_same_name_stay_apart():
         (Odd, {"number": 2}, "$"),
         (Invoice, {"number": "INV-1", "total": 3}, "$.total"),
         (list[Invoice], [{"number": "INV-1", "total": 2}, {"number": "x", "total": 2}], "$[1].number"),
-        (Order, {"invoice": {"number": "INV-1", "total": 1}, "account": {"owner": "A"}}, "$.invoice.total"),
+        (Order, {"invoice": {"number": "INV-1", "total": 1}, "dish": {"name": "A"}}, "$.invoice.total"),
         (dict[str, Dish | Drink], {"a": 1}, "$.a"),
+        (Dish | Range, {"low": None, "high": 1}, "$"),
+        (Dish | Odd, {"number": 2}, "$"),
         (datetime.date, "yesterday", "$"),
     ],
 )
@@ -288,6 +310,10 @@ def test_text_that_looks_like_a_number_stays_text():
         (list[Odd], True),
         (dict[str, Invoice], True),
         (datetime.date, True),
+        (uuid.UUID, True),
+        (Box[Odd], True),
+        (Box[Dish], False),
+        (Dish | Drink, False),
         (Dish | Odd, True),
     ],
 )
@@ -303,6 +329,25 @@ class Opaque:
 def test_a_type_without_a_json_form_is_refused(annotation: Any):
     with pytest.raises(FunctionInvalid, match=r"parameter `p`: the type `.*` has no JSON form"):
         json_type(annotation, "parameter `p`")
+
+
+@dataclasses.dataclass
+class Percentage:
+    value: Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+
+@pytest.mark.parametrize("annotation", [Purchase, Account | Dish, Percentage | Dish])
+def test_msgspec_types_in_a_type_that_only_pydantic_supports_are_refused(annotation: Any):
+    with pytest.raises(FunctionInvalid, match=r"does not support `msgspec\.Struct` and `msgspec\.Meta`"):
+        json_type(annotation, "x")
+    assert json_type(Percentage, "x").schema["properties"]["value"]["maximum"] == 100
+
+
+def test_a_type_that_needs_pydantic_names_the_extra_if_it_is_not_installed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    with pytest.raises(FunctionInvalid, match=r"`.*Dish \| .*Drink` needs pydantic") as caught:
+        json_type(Dish | Drink, "x")
+    assert "reyn[functions]" in (caught.value.own_hint or "")
 
 
 def test_a_value_without_a_json_form_is_refused():

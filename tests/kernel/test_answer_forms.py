@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ from reyn import SyncRuntime
 from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal, decode
 from reyn.journal.kinds import Usage
-from reyn.kernel.versions import WORDING
 from reyn.models import ModelAnswer
 from reyn.models.two_step import choice_prompt
 from reyn.testing import ScriptedModel
-from tests.support import NOTE, finish, go, write_skill
+from tests.support import finish, go, write_skill
 
 GO = {"reason": "it is ready", "choice": "check", "confidence": 0.5, "data": {"text": "on"}}
 END = {"reason": "it is good", "choice": "end", "confidence": 1, "data": {"text": "done"}}
@@ -193,28 +191,3 @@ def test_the_form_can_be_configured_per_model(root: Path, setting: str, form: st
     with SyncRuntime.open(root, model="mine", models=models, journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": "in"}).run_id
         assert [frame.form for frame in bodies(rt, run, "frame_built")] == [form]
-
-
-def test_a_run_that_waited_under_the_first_wording_continues_under_the_new_one(tmp_path: Path):
-    """The database was written by the version with wording 1, whose prompt had other texts and no answer forms."""
-    write_skill(
-        tmp_path,
-        "s",
-        {"write": ["check"], "check": ["write", "end"]},
-        ops={"check": "ask_user"},
-        artifacts={"note": NOTE},
-    )
-    (tmp_path / ".reyn").mkdir()
-    with sqlite3.connect(tmp_path / ".reyn" / "journal.db") as db:
-        db.executescript((Path(__file__).parent / "wording-1.sql").read_text())
-    db.close()
-    answers = [go("check"), go("check"), finish()]
-    with SyncRuntime.open(tmp_path, model=ScriptedModel(answers), trust=True) as rt:
-        assert rt.state("waits").status == "waiting"
-        rt.answer("waits", "2.1.1", "red")
-        assert rt.resume("waits").ok
-        [resumed] = bodies(rt, "waits", "run_resumed")
-        assert resumed.wording == WORDING
-        report = rt.replay("waits")
-        assert report.events == rt.verify("waits").events
-        assert report.reworded

@@ -64,7 +64,7 @@ def test_an_approved_skill_is_written_and_runs(tmp_path: Path):
     [message] = shown
     assert "lint: OK" in message
     assert "2 of 2 cases passed" in message
-    assert "│ think │" in message
+    assert "▶ think (" in message
     assert "+++ reyn/local/sorter/phases/think.md" in message
     assert "+Do what think does." in message
     script = tmp_path / "reyn/local/sorter/cases/unclear/answers.jsonl"
@@ -136,7 +136,7 @@ def test_a_review_can_send_the_plan_back(tmp_path: Path):
 def test_the_reviewer_sees_graph_and_cases(tmp_path: Path):
     _, _, prompts = build(tmp_path, [planned(branching()), summed_up()], "reject")
     assert "2 of 2 cases passed" in prompts[1]
-    assert "│ think │" in prompts[1]
+    assert "▶ think (" in prompts[1]
 
 
 # -- existing skills ----------------------------------------------------------------------------------------

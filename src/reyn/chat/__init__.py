@@ -23,6 +23,7 @@ from reyn.chat.items import (
     RunStarted,
     Stopped,
 )
+from reyn.chat.opening import SyncConversation, open_conversation
 
 __all__ = [
     "ChatItem",
@@ -39,4 +40,6 @@ __all__ = [
     "RunReported",
     "RunStarted",
     "Stopped",
+    "SyncConversation",
+    "open_conversation",
 ]

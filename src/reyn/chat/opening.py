@@ -1,4 +1,4 @@
-"""Open a conversation: find the agent and its skill, and derive the runtime that executes it."""
+"""Open a conversation: find the agent and its skill, derive the runtime that executes it. Its synchronous form."""
 
 from __future__ import annotations
 
@@ -12,28 +12,36 @@ from reyn.runs.importing import check_not_imported
 from reyn.skills.agents import AGENTS, DEFAULT, PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from types import TracebackType
+    from typing import Self
+
+    from reyn.chat.items import Reply
     from reyn.journal import RunRow
     from reyn.runtime import OSRuntime, SyncRuntime
     from reyn.skills.agents import Agent
 
 
 def open_conversation(
-    runtime: OSRuntime, name: str | None, run_id: str | None, by: str, model: str | None
+    runtime: OSRuntime,
+    agent: str | None = None,
+    *,
+    run_id: str | None = None,
+    by: str = "",
+    model: str | None = None,
 ) -> Conversation:
-    """Open a conversation; `OSRuntime.chat` documents the arguments."""
+    """Open a conversation on a runtime; `chat` of `reyn.OSRuntime` documents the arguments."""
     if run_id is not None and runtime.is_recorded(run_id):
         row = runtime.find(run_id)
-        check_conversation(row, name)
+        check_conversation(row, agent)
         check_not_imported(row, "continued")
-        name, run_id = row.skill.removeprefix(PREFIX), row.run_id
-        agent = recorded_agent(runtime, row)
+        run_id, loaded = row.run_id, recorded_agent(runtime, row)
     else:
-        name = name or DEFAULT
-        agent = runtime.agents.load(name)
+        loaded = runtime.agents.load(agent or DEFAULT)
     return Conversation(
-        lambda people: _derived(runtime, agent, people, model),
-        agent,
-        runtime.agent_skill(name),
+        lambda people: _derived(runtime, loaded, people, model),
+        loaded,
+        runtime.agent_skill(loaded.name),
         runtime.new_run_id() if run_id is None else run_id,
         by=by,
         model=model,
@@ -74,3 +82,38 @@ def _derived(runtime: OSRuntime, agent: Agent, people: Any, model: str | None) -
     if agent.budget.tokens is not None:
         limits = replace(limits, tokens=min(agent.budget.tokens, limits.tokens or agent.budget.tokens))
     return runtime.derive(model=model or agent.model, people=people, limits=limits)
+
+
+class SyncConversation:
+    """A conversation for synchronous code. Between two calls nothing happens, also not in background runs.
+
+    Attributes:
+        conversation: The conversation itself.
+    """
+
+    def __init__(self, conversation: Conversation, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self.conversation = conversation
+        self._wait = wait
+
+    def __enter__(self) -> Self:
+        self._wait(self.conversation.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._wait(self.conversation.close())
+
+    @property
+    def run_id(self) -> str:
+        """The run."""
+        return self.conversation.run_id
+
+    def say(self, text: str) -> Reply:
+        """Say something and return the reply; see `Conversation.say`."""
+        reply: Reply = self._wait(self.conversation.say(text))
+        return reply
+
+    def settle(self) -> None:
+        """Wait until no background run is being executed."""
+        self._wait(self.conversation.runs.settle())

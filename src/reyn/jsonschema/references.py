@@ -11,7 +11,7 @@ from urllib.parse import unquote, urljoin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_SUBSCHEMA = ("items", "additionalProperties")
+_SUBSCHEMA = ("items", "additionalProperties", "propertyNames")
 _SUBSCHEMA_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SUBSCHEMA_MAPS = ("properties", "patternProperties", "$defs", "definitions")
 _IDENTIFIERS = ("$id", "$anchor", "$schema", "$defs", "definitions")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.conversations import Conversation
     from reyn.skills import Skill
 
-_RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
+_RESULTS = (kinds.OpCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
 
 TOOLS = "tools"

@@ -104,5 +104,8 @@ class _Preview:
     async def flush(self, tape: Tape) -> None:
         """Write nothing: a preview leaves no trace."""
 
+    async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
+        """Write nothing: a preview leaves no trace."""
+
     async def settle(self, *, is_finishing: bool = False) -> None:
         """End nothing: nothing was started."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reyn.journal import ENDED
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from reyn.chat.sync import SyncConversation
     from reyn.config import Config
     from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
     from reyn.errors import NextAction
@@ -216,13 +214,6 @@ class SyncRuntime:
         on_delta: OnDelta | None = None,
     ) -> RunResult:
         return self._runner.run(self.runtime.run_background(conversation, run, listener=listener, on_delta=on_delta))
-
-    def chat(
-        self, agent: str | None = None, *, run_id: str | None = None, by: str = "", model: str | None = None
-    ) -> SyncConversation:
-        conversation = self.runtime.chat(agent, run_id=run_id, by=by, model=model)
-        opened: SyncConversation = import_module("reyn.chat.sync").SyncConversation(conversation, self._runner)
-        return opened
 
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None

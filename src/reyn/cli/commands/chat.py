@@ -60,6 +60,8 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
     if is_terminal:
         ask_for_trust()
         _check_installed()
+    from reyn.chat import open_conversation
+
     with open_project(model=model_name(model)) as runtime:
         name = run_id
         if continues:
@@ -67,7 +69,7 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
         elif fork is not None:
             name = _forked(runtime, fork, run_id, agent)
         answering = model_name(model) or _embedded(runtime, agent, name)
-        conversation = runtime.runtime.chat(agent, run_id=name, by=user_name(), model=answering)
+        conversation = open_conversation(runtime.runtime, agent, run_id=name, by=user_name(), model=answering)
         printer = _printer(as_json=as_json, is_terminal=is_terminal)
         return _talk(runtime, conversation, printer, is_terminal=is_terminal)
 

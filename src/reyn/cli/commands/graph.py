@@ -21,8 +21,8 @@ FORMATS = {"text": to_text, "mermaid": to_mermaid, "svg": to_svg}
 def command(skill: str, form: str, as_json: bool) -> None:
     """Draw the graph of SKILL: phases, transitions and ends.
 
-    SKILL is a name, or a path that contains a slash. Dashed lines lead back to an earlier phase. A double border marks
-    another skill. The label of an arrow is the artifact type that is passed on.
+    SKILL is a name, or a path that contains a slash. Each arrow has the artifact type that is passed on, and when to
+    choose it. `↺`, or a dashed line, leads back to an earlier phase. `@` marks another skill. SVG needs Graphviz.
     """
     library = Library(project_root())
     loaded = load_skill(library.find(skill_name(skill)), project_ops().vocabulary, library)

@@ -45,12 +45,12 @@ class RunStarted(Body, frozen=True):
     model: str
     settings: ContentName
     rules: Count
+    wording: Count
     parent: ParentRef | None = None
     workspace: str | None = None
     rerun_of: str | None = None
     source: str | None = None
     ops: ContentName | None = None
-    wording: Count = 0
     requests: ContentName | None = None
     answer_form: AnswerForm = "full"
     imported: bool = False
@@ -184,7 +184,15 @@ class WaitAnswered(Body, frozen=True):
     images: tuple[ImageRef, ...] = ()
 
 
-@event("message_refused", v=2, origin="outside")
+@event("wait_expired", v=1, origin="outside", enters="running")
+class WaitExpired(Body, frozen=True):
+    """The question timed out; the run continues as if it was declined."""
+
+    wait: str
+    reason: str = ""
+
+
+@event("message_refused", v=1, origin="outside")
 class MessageRefused(Body, frozen=True):
     """The run discarded an inbox message that did not apply, such as a reply to a question that is closed.
 

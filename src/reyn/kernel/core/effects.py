@@ -115,8 +115,6 @@ class CallModel(Effect[Reply]):
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused)
-    needs_intent = False
-    """Its intent becomes durable together with the reservation of its budget, before the call."""
 
     def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.loading import Resumption
     from reyn.kernel.world.op_performer import OpPerformer
     from reyn.kernel.world.sub_runs import SubRuns
-    from reyn.models import Delta
+    from reyn.models import Delta, ModelRequest
     from reyn.models.roster import Roster
 
     Listener = Callable[[Event], None]
@@ -142,6 +142,8 @@ class LiveWorld:
         self._listener = listener
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
+        self._call: tuple[ModelRequest, CallBudget] | None = None
+        """The model call whose intent is durable."""
         self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
         self._executing: set[str] = set()
         self._tokens: dict[str, int] = {}
@@ -283,42 +285,29 @@ class LiveWorld:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tokens.clear()
 
-    async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
-        """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
-        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
-            return None
-
-        async def flush() -> None:
-            flushing = asyncio.ensure_future(self.flush(tape))
-            try:
-                await asyncio.shield(flushing)
-            except asyncio.CancelledError:
-                await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
-                raise
-
-        async def record(body: Body) -> None:
-            tape.record(body, self.now())
-            await flush()
-
+    async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
+        """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
+        if not isinstance(effect, CallModel):
+            return await self.flush(tape)
         assert tape.state.started is not None
         settings = self._settings_of(tape.state.started, tape.content)
-        budget = CallBudget(
-            self._budgets,
-            self._journal,
-            tape,
-            settings,
-            self._above,
-            effect.key,
-            self.now,
-            lambda: self.flush(tape),
-            flush,
-        )
-        request = self._recorder.request(effect, tape)
-        await self._recorder.begin(effect, request, tape, budget)
+        budget = CallBudget(self._budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush)
+        self._call = (self._recorder.request(effect, tape), budget)
+        return await self._recorder.begin(effect, *self._call, tape)
+
+    async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
+        """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
+        assert self._call is not None
+        (request, budget), self._call = self._call, None
         if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
             # The listener, which was told of the intent, may have asked for the abort.
             budget.release()
             return None
+
+        async def record(body: Body) -> None:
+            tape.record(body, self.now())
+            await budget.flush_shielded()
+
         call = self._recorder.perform(effect, request, tape, record, budget)
         if not self._recorder.may_take_time(effect, tape.state):
             return await call

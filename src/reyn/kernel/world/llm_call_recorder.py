@@ -92,7 +92,7 @@ class LlmCallRecorder:
             source=self._source(call.source()) if call.source is not None else None,
         )
 
-    async def begin(self, call: CallModel, request: ModelRequest, tape: Tape, budget: CallBudget) -> None:
+    async def begin(self, call: CallModel, request: ModelRequest, budget: CallBudget, tape: Tape) -> None:
         """Make the intent of a call durable, with the reservation of its first attempt.
 
         The attempt itself reports a model that cannot be opened, and a price that is unknown.
@@ -106,7 +106,8 @@ class LlmCallRecorder:
         if not isinstance(model, ModelError):
             with suppress(ModelError):
                 sent = self._as_sent(name, _with_max_tokens(request, settings))
-                await budget.reserve_first(name, model, settings, sent)
+                return await budget.reserve_first(name, model, settings, sent)
+        return await budget.flush()
 
     async def perform(
         self, call: CallModel, request: ModelRequest, tape: Tape, record: Record, budget: CallBudget

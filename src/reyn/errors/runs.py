@@ -1,0 +1,244 @@
+"""RYN3xx: permissions and approvals. RYN4xx: runs and their storage. RYN6xx: limits."""
+
+from __future__ import annotations
+
+from reyn.errors.base import ReynError
+
+
+class AccessError(ReynError):
+    """Something is not permitted."""
+
+
+class ApprovalExpired(AccessError, code="RYN301", exit_code=1):
+    """A phase with `requires_approval` decided, but no user approved it within `limits.approval_seconds`."""
+
+    hint = "Retry the run to visit the phase again. `limits.approval_seconds` sets how long an approval stays open."
+
+
+class ApprovalUnknown(AccessError, code="RYN302", exit_code=2):
+    """No standing approval has this id."""
+
+    hint = "Use the id of a standing approval."
+
+
+class SandboxUnavailable(AccessError, code="RYN330"):
+    """No sandbox on this machine can isolate the code of an op or a python step. Nothing was executed."""
+
+    hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
+
+
+class SandboxStartFailed(SandboxUnavailable, code="RYN331"):
+    """A sandbox works on this machine, but could not start a process: too few processes, open files or memory."""
+
+    hint = "Free the resource that the message names, or raise its limit; then retry the run."
+
+
+class JournalError(ReynError):
+    """A run or its storage does not allow the operation."""
+
+
+class RunNotFound(JournalError, code="RYN401", exit_code=2):
+    """No run has this id or prefix, several have the prefix, or the run has no such event."""
+
+    hint = "Use the id of a run of this project, or a prefix that only one run has."
+
+
+class RunBusy(JournalError, code="RYN402"):
+    """Another process is executing the run."""
+
+    hint = "Wait for the other process, or stop it and resume the run."
+
+
+class AppendConflict(JournalError, code="RYN403"):
+    """Another process appended to the run first; this one stops, so that the run has a single history."""
+
+    hint = "Nothing is lost: the other process recorded its events. Check the status of the run before you resume it."
+
+
+class ChainBroken(JournalError, code="RYN404"):
+    """An event does not match its recorded hash, or an event is missing."""
+
+    hint = "The journal was modified or is damaged; restore it from a backup."
+
+
+class ReplayMismatch(JournalError, code="RYN405"):
+    """Re-executing the recorded inputs derives an event that differs from the recorded one."""
+
+    hint = "The journal was modified, or the rules changed without a new rules version."
+
+    def __init__(self, message: str, *, seq: int, kind: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.seq = seq
+        self.kind = kind
+
+
+class BlobMissing(JournalError, code="RYN406"):
+    """Content that an event refers to is missing, or does not match its hash."""
+
+    hint = "The journal is damaged; restore it from a backup."
+
+
+class EventInvalid(JournalError, code="RYN407"):
+    """An event or message has an unknown kind or invalid data."""
+
+    hint = (
+        "An invalid event is not stored. If it is in the journal, the journal is damaged or was written by a newer "
+        "version."
+    )
+
+
+class StoreUnavailable(JournalError, code="RYN408"):
+    """The journal's database cannot be opened, read or written."""
+
+    hint = (
+        "Check that the disk has free space, that the state directory is writable and that no other program locks the "
+        "database; then resume. Recorded events are not lost."
+    )
+    foreign_hint = "Inspect its runs. If they are yours, trust the project; if not, delete the file."
+    """The hint for a journal that another user created."""
+
+
+class RunIdTaken(JournalError, code="RYN409", exit_code=2):
+    """The run id is in use by a run of a different skill, with a different input, or from a different project."""
+
+    hint = "Use a new run id, or the skill and the input of the existing run."
+
+
+class RunNotResumable(JournalError, code="RYN410", exit_code=2):
+    """The run cannot be resumed in its current status with these options."""
+
+    hint = "Use the operation that continues a run of this status."
+
+
+class ConversationInvalid(JournalError, code="RYN426", exit_code=2):
+    """The run is not a conversation with an agent, or the conversation has no such message."""
+
+    hint = "Use the id of a conversation with an agent, and the number of one of its messages."
+
+
+class ChainTooDeep(JournalError, code="RYN437", exit_code=2):
+    """Agents asked one another up to the limit, so a message was not sent. The result of the op says why."""
+
+    hint = "Raise `agents.max_depth` in reyn.yaml, or leave `agents` out of one of the agents' files."
+
+
+class RunBlocked(JournalError, code="RYN411", exit_code=7):
+    """This version of Reyn cannot execute the run: it does not support the rules version, or cannot read the skill."""
+
+    hint = "The run stays readable. Fork it, or execute it with a version that supports it."
+
+
+class StoreDamaged(JournalError, code="RYN412"):
+    """The journal's file is not a database, or its pages are damaged."""
+
+    hint = "Nothing was written. Restore the file from a backup; keep the damaged file."
+
+
+class RunIdInvalid(JournalError, code="RYN413", exit_code=2):
+    """The text is not a valid run id."""
+
+    hint = "Use at most 100 letters, digits, `.`, `_` and `-`, starting with a letter or digit."
+
+
+class QuestionUnknown(JournalError, code="RYN414", exit_code=2):
+    """The run has no open question with this id."""
+
+    hint = "Use the id of a question that is open."
+
+
+class ReplyInvalid(JournalError, code="RYN415", exit_code=2):
+    """The reply does not match the schema of the question."""
+
+    hint = "Pass a value that matches the schema of the question: JSON, or plain text if the question takes text."
+
+
+class UpgradeIncompatible(JournalError, code="RYN416", exit_code=2):
+    """The run cannot switch to the current version of its skill, because its current phase has changed."""
+
+    hint = "Resume with the run's own copy of the skill, or fork the run with the new version."
+
+
+class ForkImpossible(JournalError, code="RYN417", exit_code=2):
+    """The run cannot be forked at this event: there is no such event, or no earlier event to fork from."""
+
+    hint = "Choose an event at which a visit ends or the model is called."
+
+
+class ArchiveInvalid(JournalError, code="RYN418", exit_code=2):
+    """An archive of exported runs cannot be read, is damaged or has a newer format; nothing was imported."""
+
+    hint = "Verify the runs where they were exported, and export them again."
+
+
+class OpMissing(JournalError, code="RYN419", exit_code=7):
+    """A run uses an op kind that is not installed. It can still be shown, verified and exported."""
+
+    hint = (
+        "Install the package that provides the op, list the tool under `tools`, or pass it to the runtime; then resume."
+    )
+
+
+class RunInUse(JournalError, code="RYN420", exit_code=2):
+    """A run cannot be deleted, because other runs need it: a fork that continues from it, its parent or a sub-run."""
+
+    hint = "Delete the dependent runs as well, or keep all of them."
+
+
+class RunImported(JournalError, code="RYN421", exit_code=2):
+    """The run was imported from an archive. It cannot be resumed, answered, cancelled or undone in this project."""
+
+    hint = "Fork or rerun it with the settings of this project."
+
+
+class ArchiveTooLarge(JournalError, code="RYN422", exit_code=2):
+    """An archive exceeds a limit of the import: total size, length of a line, runs or events. Nothing was imported."""
+
+    hint = "If you trust the archive and have enough memory, raise the limit."
+
+
+class HistoryInvalid(JournalError, code="RYN423"):
+    """The events of a run are in an order that no run produces, so its state cannot be derived."""
+
+    hint = "The journal was modified or is damaged; restore it from a backup."
+
+
+class HeadMismatch(JournalError, code="RYN424"):
+    """No event of the run has the expected hash: its history was replaced or truncated."""
+
+    hint = "Compare with a backup of the journal from the time when the hash was noted."
+
+
+class LimitError(ReynError, exit_code=3):
+    """A limit stopped the run, or cannot be changed as requested."""
+
+
+class LimitUnknown(LimitError, code="RYN601", exit_code=2):
+    """The limit to raise does not exist, or the new value is not larger than the current one."""
+
+    hint = "Name the limit that stopped the run, and a larger value."
+
+
+class BudgetExceeded(LimitError, JournalError, code="RYN522"):
+    """A reservation exceeds the cap of a budget, so the journal does not store it. The run stops before the call.
+
+    Attributes:
+        account: The account.
+        limit: The limit to raise.
+        cap: Its value.
+        used: What was charged to the account.
+        reserved: What other calls in progress have reserved.
+        needed: What the call could use.
+    """
+
+    hint = "Raise the limit, or wait until the next day if it is a budget of the day."
+
+    def __init__(self, account: str, limit: str, cap: int, used: int, reserved: int, needed: int) -> None:
+        super().__init__(
+            f"account `{account}`: {used} + {reserved} reserved + {needed} exceed `{limit}`, which is {cap}"
+        )
+        self.account = account
+        self.limit = limit
+        self.cap = cap
+        self.used = used
+        self.reserved = reserved
+        self.needed = needed

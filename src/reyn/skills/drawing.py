@@ -1,0 +1,188 @@
+"""Draw the graph of a skill: a listing, the source of a Mermaid flowchart, or SVG.
+
+The program `dot` of Graphviz lays out SVG. The other formats need nothing but the skill.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.errors import GraphvizUnavailable
+from reyn.skills.graph import may_finish, successors
+from reyn.skills.values import END, is_skill_node
+
+if TYPE_CHECKING:
+    from reyn.skills.values import Skill
+
+_START = ""  # the source of the edge into the entry; no phase has this name
+_TIMEOUT = 60
+_MERMAID_SHAPES = {"phase": '["{}"]', "skill": '[["{}"]]', "end": '((("{}")))'}
+_DOT_SHAPES = {"phase": "shape=box", "skill": "shape=box peripheries=2", "end": "shape=doublecircle"}
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """An edge of the graph with its artifact type; empty for an edge to a sub-skill.
+
+    `text` says when to choose it, if the author wrote it. A loop leads back to an ancestor.
+    """
+
+    source: str
+    target: str
+    artifact: str
+    is_loop: bool = False
+    text: str = ""
+
+    @property
+    def label(self) -> str:
+        return ": ".join(part for part in (self.artifact, self.text) if part)
+
+
+def nodes(skill: Skill) -> tuple[str, ...]:
+    """Return all nodes, `end` included, in depth-first order from the entry."""
+    return _walk(skill)[0]
+
+
+def edges(skill: Skill) -> tuple[Edge, ...]:
+    """Return every edge once, ordered by source."""
+    discovered, loops = _walk(skill)
+    return tuple(
+        Edge(
+            node,
+            target,
+            _artifact_into(skill, target),
+            (node, target) in loops,
+            " ".join(skill.edge_texts.get(node, {}).get(target, "").split()),
+        )
+        for node in discovered
+        for target in _targets_of(skill, node)
+    )
+
+
+def kind_of(node: str) -> str:
+    """Return `phase`, `skill` (a sub-skill) or `end`."""
+    return "end" if node == END else "skill" if is_skill_node(node) else "phase"
+
+
+def to_text(skill: Skill) -> str:
+    """Return a list of the nodes with their outgoing edges."""
+    outgoing: dict[str, list[Edge]] = {node: [] for node in nodes(skill) if node != END}
+    for edge in edges(skill):
+        outgoing[edge.source].append(edge)
+    lines = [f"● entry ─▶ {_listed(_entry_edge(skill))}"]
+    for node, leaving in outgoing.items():
+        lines.append(node)
+        for edge in leaving:
+            branch = "└─" if edge is leaving[-1] else "├─"
+            lines.append(f"  {branch}{'↺' if edge.is_loop else '▶'} {_listed(edge)}")
+    return "\n".join(lines) + "\n"
+
+
+def _listed(edge: Edge) -> str:
+    title = "◉ end" if edge.target == END else edge.target
+    artifact = f" ({edge.artifact})" if edge.artifact else ""
+    return f"{title}{artifact}{f': {edge.text}' if edge.text else ''}"
+
+
+def to_mermaid(skill: Skill) -> str:
+    """Return the source of a flowchart. Ids are numbered, because words such as `end` are Mermaid keywords."""
+
+    def escape(text: str) -> str:
+        return text.replace("#", "#35;").replace('"', "#quot;")
+
+    ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
+    lines = ["flowchart TD", '    start(["entry"])']
+    lines += [f"    {name}{_MERMAID_SHAPES[kind_of(node)].format(escape(node))}" for node, name in ids.items()]
+    for edge in (_entry_edge(skill), *edges(skill)):
+        label = f'|"{escape(edge.label)}"|' if edge.label else ""
+        arrow = "-.->" if edge.is_loop else "-->"
+        lines.append(f"    {ids.get(edge.source, 'start')} {arrow}{label} {ids[edge.target]}")
+    return "\n".join(lines) + "\n"
+
+
+def to_dot(skill: Skill) -> str:
+    """Return the graph in the language of Graphviz."""
+
+    def quote(text: str) -> str:
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+
+    ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
+    lines = [
+        f"digraph {quote(skill.name)} {{",
+        '  node [fontname="monospace" fontsize=13]',
+        '  edge [fontname="monospace" fontsize=11]',
+        '  start [shape=circle style=filled fillcolor=black width=0.15 label="" tooltip="entry"]',
+    ]
+    lines += [f"  {name} [label={quote(node)} {_DOT_SHAPES[kind_of(node)]}]" for node, name in ids.items()]
+    for edge in (_entry_edge(skill), *edges(skill)):
+        style = " style=dashed" if edge.is_loop else ""
+        lines.append(f"  {ids.get(edge.source, 'start')} -> {ids[edge.target]} [label={quote(edge.label)}{style}]")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def to_svg(skill: Skill) -> str:
+    """Return the graph as SVG.
+
+    Raises:
+        GraphvizUnavailable: The program `dot` is not installed, or does not draw it.
+    """
+    program = shutil.which("dot")
+    if program is None:
+        raise GraphvizUnavailable("SVG needs Graphviz: there is no program `dot`")
+    try:
+        done = subprocess.run(  # noqa: S603 - fixed arguments
+            [program, "-Tsvg"], input=to_dot(skill).encode(), capture_output=True, check=True, timeout=_TIMEOUT
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        output = getattr(error, "stderr", None) or b""
+        reason = output.decode(errors="replace").strip().partition("\n")[0] or str(error)
+        raise GraphvizUnavailable(f"`{program}` does not draw the graph: {reason}") from error
+    return done.stdout.decode()
+
+
+def _entry_edge(skill: Skill) -> Edge:
+    return Edge(_START, skill.entry, _artifact_into(skill, skill.entry))
+
+
+def _artifact_into(skill: Skill, target: str) -> str:
+    if target == END:
+        return skill.final_output.name
+    return skill.phases[target].input_name if target in skill.phases else ""
+
+
+def _targets_of(skill: Skill, node: str) -> tuple[str, ...]:
+    if node == END:
+        return ()
+    targets = skill.graph.get(node, ())
+    finishes = may_finish(skill, node) if node in skill.phases else not targets or END in targets
+    return successors(skill, node) + ((END,) if finishes else ())
+
+
+def _walk(skill: Skill) -> tuple[tuple[str, ...], set[tuple[str, str]]]:
+    """Traverse the graph depth first; return the nodes in order of discovery, and the edges that lead back."""
+    discovered: dict[str, None] = {}
+    finished: set[str] = set()
+    loops: set[tuple[str, str]] = set()
+    # Sorted by name, because equal skills may have their phases in different orders.
+    others = {*skill.phases, *skill.graph, *(name for names in skill.graph.values() for name in names)} - {END}
+    for root in (skill.entry, *sorted(others)):
+        if root in discovered:
+            continue
+        discovered[root] = None
+        path = [(root, iter(_targets_of(skill, root)))]
+        while path:
+            node, targets = path[-1]
+            target = next(targets, None)
+            if target is None:
+                finished.add(node)
+                path.pop()
+            elif target not in discovered:
+                discovered[target] = None
+                path.append((target, iter(_targets_of(skill, target))))
+            elif target not in finished:
+                loops.add((node, target))
+    return tuple(discovered), loops
