@@ -28,7 +28,7 @@ from reyn.functions.definition import (
 )
 from reyn.functions.signatures import ReturnValue, Signature
 from reyn.functions.types import ConversionError
-from reyn.kernel.world.sub_runs import current_scope
+from reyn.kernel.world.run_scope import current_scope
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.skills import Skill
 from reyn.skills.values import END, ArtifactType, Phase
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reyn.journal.kinds import Usage
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.live import Listener, OnDelta
-    from reyn.kernel.world.sub_runs import RunScope
+    from reyn.kernel.world.run_scope import RunScope
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import RunResult
