@@ -114,7 +114,7 @@ def test_a_model(copy: Copy):
     case += "        case _ if adapter in BUILT_IN_ADAPTERS:"
     copy.change("models/catalog.py", r"^        case _ if adapter in BUILT_IN_ADAPTERS:", case)
     copy.change(
-        "config/values.py", r'^BUILT_IN_ADAPTERS = .*"local",', 'BUILT_IN_ADAPTERS = frozenset(("echo", "local",'
+        "config/models.py", r'^BUILT_IN_ADAPTERS = .*"local",', 'BUILT_IN_ADAPTERS = frozenset(("echo", "local",'
     )
     write_skill(copy.project, "try", {"a": ["end"]})
     assert '"text": "echoed"' in copy.run(model="echo:1")
@@ -122,7 +122,7 @@ def test_a_model(copy: Copy):
 
 RULE = """
 def shouting(loaded, vocabulary):
-    document = loaded.folder.front_matter("skill.md")
+    document = loaded.folder.read("skill.md")
     for name, phase in loaded.partial.phases.items() if loaded.partial and document else ():
         if phase.instructions.isupper():
             yield document.finding(codes.SHOUTING, f"the instructions of `{name}` are shouted", severity="warning")
@@ -183,7 +183,6 @@ class NoteTaken(Body, frozen=True):
 def test_an_event(copy: Copy):
     path = copy.source / "journal" / "kinds" / "visit.py"
     path.write_text(path.read_text() + EVENT)
-    copy.change("journal/kinds/__init__.py", r"^    ModelSwitched,$", "    ModelSwitched,\n    NoteTaken,")
     rule = (
         "def on_note_taken(state, body):\n    return state.with_warning(f'note: {body.phase}')\n\n\n"
         "_RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {\n    kinds.NoteTaken: on_note_taken,"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.errors import Finding
-    from reyn.sandbox.backends import Backend
+    from reyn.sandbox.process import Backend
 
 Health = Literal["ok", "warning", "broken"]
 

@@ -19,6 +19,7 @@ from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import check_chain, check_executable, missing_ops
 from reyn.ops import Call, DerivableChanges
+from reyn.ops.op import RecordedChanges
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Replayer:
         if isinstance(op, DerivableChanges):
             try:
                 call = Call(started.call, msgspec.json.decode(self._journal.blob(started.args), type=dict[str, Any]))
-                return op.changes_error(call, started.changes, self._journal.blob, self._resolve)
+                return op.changes_error(call, RecordedChanges(started.changes, self._journal.blob, self._resolve))
             except (msgspec.MsgspecError, LookupError, ValueError, TypeError, AttributeError):
                 return "its arguments are malformed"
         if op is not None and not self._ops.is_foreign(started.op_kind):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reyn.config.values import PromptLimit
 from reyn.journal.kinds.shapes import (
+    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRef,
@@ -173,15 +174,19 @@ class WaitOpened(Body, frozen=True):
 class WaitAnswered(Body, frozen=True):
     """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox.
 
-    `images` come with what the user says in a conversation.
+    `images` come with what the user says in a conversation. `by` is the user who replied, if known.
     """
 
     wait: str
     value: ContentName
     message: Count
     by: str = ""
-    """The user who replied, if known."""
     images: tuple[ImageRef, ...] = ()
+
+    @property
+    def is_message(self) -> bool:
+        """Whether this is the next message of a conversation, and not the reply to a question."""
+        return self.wait.endswith(f".{MESSAGE}")
 
 
 @event("wait_expired", v=1, origin="outside", enters="running")
