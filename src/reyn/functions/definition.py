@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -126,7 +126,8 @@ class Definition:
             raise FunctionInvalid(f"{self.what}: {error.message}", hint=error.own_hint) from error
         self._defaults = self._template_defaults(decoration.template_params)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
-        self._views: list[tuple[Any, Any]] = []
+        self.view = lru_cache(_MAX_VIEWS)(self._derive_own)
+        """Returns the runtime with the function's tools, model and settings; `OSRuntime` or `SyncRuntime` alike."""
 
     def _template_defaults(self, params: Any) -> dict[str, Any]:
         """Return the default values of the template parameters, `...` for those without one."""
@@ -182,14 +183,8 @@ class Definition:
 
     # -- runtimes -------------------------------------------------------------------------------------
 
-    def view(self, runtime: Any) -> Any:
-        """Return the runtime with the function's tools, model and settings; `OSRuntime` or `SyncRuntime` alike."""
-        for base, view in self._views:
-            if base is runtime:
-                return view
-        view = self.derive(runtime, self.decoration.llm_interface)
-        self._views = [*self._views, (runtime, view)][-_MAX_VIEWS:]
-        return view
+    def _derive_own(self, runtime: Any) -> Any:
+        return self.derive(runtime, self.decoration.llm_interface)
 
     def derive(self, runtime: Any, model: Model | str | None) -> Any:
         """Return a runtime with the function's tools and settings that calls a model."""
