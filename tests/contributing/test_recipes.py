@@ -122,7 +122,7 @@ def test_a_model(copy: Copy):
 
 RULE = """
 def shouting(loaded, vocabulary):
-    document = loaded.folder.front_matter("skill.md")
+    document = loaded.folder.read("skill.md")
     for name, phase in loaded.partial.phases.items() if loaded.partial and document else ():
         if phase.instructions.isupper():
             yield document.finding(codes.SHOUTING, f"the instructions of `{name}` are shouted", severity="warning")

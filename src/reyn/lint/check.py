@@ -30,7 +30,6 @@ RULES = (
     structure.unproduced_reads,
     structure.schema_typos,
     step_ops.step_arguments,
-    step_ops.ignored_arguments,
     handoffs.unproduced_handoff_fields,
     handoffs.oversized_instructions,
     requests.unknown_permissions,

@@ -50,7 +50,7 @@ def oversized_instructions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterat
             limit = context.max_prompt_tokens if isinstance(context, HandoffSettings) else None
             if limit is None:
                 continue
-            document, tokens = loaded.folder.front_matter(file), estimate_tokens(phase.instructions)
+            document, tokens = loaded.folder.read(file), estimate_tokens(phase.instructions)
             if document is not None and tokens > limit:
                 message = (
                     f"the instructions of phase `{name}` take about {tokens} tokens; `max_prompt_tokens` is {limit}"
@@ -64,7 +64,7 @@ def oversized_instructions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterat
 def _findings(
     loaded: LoadResult, file: str, context: object, skill: Skill, nodes: Iterable[str], vocabulary: Vocabulary
 ) -> Iterator[Finding]:
-    document = loaded.folder.front_matter(file)
+    document = loaded.folder.read(file)
     if document is None or not isinstance(context, HandoffSettings):
         return
     for index, field in enumerate(context.handoff_fields or ()):

@@ -19,7 +19,7 @@ def unknown_classes(loaded: LoadResult, classes: Collection[str]) -> Iterator[Fi
     """Report model classes of a skill and its phases that the configuration does not define."""
     names = [f"phases/{name}.md" for name in (loaded.partial.phases if loaded.partial else ())]
     for file in ("skill.md", *names):
-        document = loaded.folder.front_matter(file)
+        document = loaded.folder.read(file)
         if document is not None:
             yield from unknown_class(document, classes)
 

@@ -8,7 +8,6 @@ from reyn.documents import nearest
 from reyn.permissions import RuleError, parse_requests
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.skills import codes
-from reyn.skills.dialect import FILE_PERMISSIONS
 from reyn.skills.values import DEFAULT_OPS, Iterate, PythonCall, RunOp
 
 if TYPE_CHECKING:
@@ -24,21 +23,20 @@ if TYPE_CHECKING:
 
 def unknown_permissions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report permission keys that do not exist."""
-    document = loaded.folder.front_matter("skill.md")
+    document = loaded.folder.read("skill.md")
     permissions = document.value.get("permissions") if document and isinstance(document.value, dict) else None
     for key, value in permissions.items() if isinstance(permissions, dict) else ():
         if document is not None and key not in vocabulary.permission_keys:
             fix = nearest(key, vocabulary.permission_keys)
-            if key == "file" and isinstance(value, dict) and value.keys() <= {*FILE_PERMISSIONS}:
+            if key == "file" and isinstance(value, dict) and value.keys() <= {"read", "write"}:
                 fix = f"write {' and '.join(f'`file.{access}:`' for access in value)}"
             message = f"unknown permission `{key}`"
-            severity: Severity = "warning" if loaded.folder.is_older else "error"
-            yield document.finding(codes.UNKNOWN_PERMISSION, message, "permissions", key, fix=fix, severity=severity)
+            yield document.finding(codes.UNKNOWN_PERMISSION, message, "permissions", key, fix=fix)
 
 
 def malformed_requests(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report requests that are not understood."""
-    document = loaded.folder.front_matter("skill.md")
+    document = loaded.folder.read("skill.md")
     permissions = loaded.partial.permissions if loaded.partial else {}
     for key, value in permissions.items():
         try:
@@ -62,7 +60,7 @@ def missing_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Fin
     skill = loaded.partial
     if skill is None:
         return
-    document = loaded.folder.front_matter("skill.md")
+    document = loaded.folder.read("skill.md")
     for location, step in _steps(skill):
         spec = vocabulary.op(str(step.op.get("kind"))) if isinstance(step, RunOp) else None
         if document and spec and spec.permission and spec.permission not in skill.permissions:
@@ -70,7 +68,7 @@ def missing_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Fin
             fix = f"add `{spec.permission}:` under `permissions`"
             yield document.finding(codes.MISSING_REQUEST, message, "permissions", fix=fix)
     for name, phase in skill.phases.items():
-        document = loaded.folder.front_matter(f"phases/{name}.md")
+        document = loaded.folder.read(f"phases/{name}.md")
         for index, kind in enumerate(phase.allowed_ops):
             spec = vocabulary.op(kind)
             permission = spec.permission if spec else None
@@ -84,7 +82,7 @@ def missing_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Fin
 
 def unused_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report permissions that nothing in the skill uses."""
-    skill, document = loaded.partial, loaded.folder.front_matter("skill.md")
+    skill, document = loaded.partial, loaded.folder.read("skill.md")
     if skill is None or document is None:
         return
     specs = [spec for kind in _used_kinds(skill) if (spec := vocabulary.op(kind)) is not None]
@@ -99,7 +97,7 @@ def unused_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Find
 
 def python_steps(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report python steps without a matching `permissions.python` entry, and entries that nothing matches."""
-    skill, document = loaded.partial, loaded.folder.front_matter("skill.md")
+    skill, document = loaded.partial, loaded.folder.read("skill.md")
     if skill is None or document is None:
         return
     value = skill.permissions.get("python")
@@ -128,7 +126,7 @@ def python_steps(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
 
 def python_sandboxes(loaded: LoadResult, sandbox: PythonSandbox) -> Iterator[Finding]:
     """Report for each safe python step which sandbox it runs in, and why; `sandbox` is the operator's choice."""
-    skill, document = loaded.partial, loaded.folder.front_matter("skill.md")
+    skill, document = loaded.partial, loaded.folder.read("skill.md")
     if skill is None or document is None:
         return
     for location, step in _python_calls(skill):

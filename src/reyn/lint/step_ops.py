@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.documents import nearest
 from reyn.jsonschema import compile_schema
 from reyn.skills import codes
-from reyn.skills.dialect import IGNORED_ARGUMENTS, step_lists
+from reyn.skills.front_matter import step_lists
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,24 +21,11 @@ if TYPE_CHECKING:
 def step_arguments(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report ops of steps that no run can execute: an unknown, missing or invalid argument."""
     for file in ("skill.md", *loaded.folder.own_files("phases", ".md")):
-        document = loaded.folder.front_matter(file)
+        document = loaded.folder.read(file)
         for path, step in _run_ops(document.value) if document else ():
             for wrong, where in _errors(step, vocabulary):
                 if document is not None:
                     yield document.finding(codes.BAD_STEP, wrong, *path, *where)
-
-
-def ignored_arguments(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
-    """Report arguments of the older form that have no effect."""
-    for file in ("skill.md", *loaded.folder.own_files("phases", ".md")) if loaded.folder.is_older else ():
-        document = loaded.folder.front_matter(file)
-        for path, step in _run_ops(document.value) if document else ():
-            kind = step["op"].get("kind")
-            for name in IGNORED_ARGUMENTS.get(kind, ()) if isinstance(kind, str) else ():
-                if document is not None and (*path, "op", name) in document.marks:
-                    message = f"older form: `{name}` of `{kind}` has no effect"
-                    where = (*path, "op", name)
-                    yield document.finding(codes.OLDER_FORM, message, *where, fix="remove it", severity="warning")
 
 
 def _run_ops(value: Any) -> Iterator[tuple[KeyPath, dict[str, Any]]]:

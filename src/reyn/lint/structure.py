@@ -9,7 +9,6 @@ from reyn.contract import candidates_of
 from reyn.documents import nearest
 from reyn.journal import canonical
 from reyn.skills import codes, features, may_finish, successors
-from reyn.skills.dialect import data_schema, is_wrapped, step_lists
 from reyn.skills.graph import reachable
 from reyn.skills.names import nfc
 from reyn.skills.values import END, Iterate, RunOp, RunSkill, is_skill_node, skill_of
@@ -27,22 +26,11 @@ if TYPE_CHECKING:
 
 
 def older_form(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
-    """Report every step and artifact that is written in the older form."""
-    if not loaded.folder.is_older:
-        return
-    for file in loaded.folder.own_files("artifacts", ".yaml"):
-        document = loaded.folder.artifact(file)
-        if document and is_wrapped(document.value):
-            message, fix = "older form: the schema is under `schema:`", "write the schema itself"
-            yield document.finding(codes.OLDER_FORM, message, "schema", fix=fix, severity="warning")
-    for file in ["skill.md", *loaded.folder.own_files("phases", ".md")]:
-        document = loaded.folder.front_matter(file)
-        for path, steps in step_lists(document.value) if document else ():
-            for index, step in enumerate(steps):
-                if document and (*path, index, "type") in document.marks and isinstance(step, dict):
-                    kind = next(iter(step))
-                    message, fix = f"older form: the step has `type: {kind}`", f"write `- {kind}: {{…}}`"
-                    yield document.finding(codes.OLDER_FORM, message, *path, index, fix=fix, severity="warning")
+    """Report everything that is written in the older form."""
+    folder = loaded.folder
+    for file in ("skill.md", *folder.own_files("phases", ".md"), *folder.own_files("artifacts", ".yaml")):
+        folder.read(file)  # the loader reads what the graph reaches
+    yield from folder.notes
 
 
 def unavailable_features(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
@@ -57,7 +45,7 @@ def unavailable_features(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator
             file, path = _reference_to(skill, feature.skill)
             message = f"skill `{feature.skill}` cannot run: {feature.reason}"
             fix = f"fix the skill `{feature.skill}`, or do not use it"
-        document = loaded.folder.front_matter(file)
+        document = loaded.folder.read(file)
         if document is not None:
             severity: Severity = "warning" if feature.is_optional else "error"
             yield document.finding(codes.UNSUPPORTED, message, *path, fix=fix, severity=severity)
@@ -69,7 +57,7 @@ def _file_of(phase: str | None) -> str:
 
 def _existing_path(loaded: LoadResult, feature: Feature) -> KeyPath:
     """Return the path of a feature; that of the list if steps with errors are missing from it."""
-    document = loaded.folder.front_matter(_file_of(feature.phase))
+    document = loaded.folder.read(_file_of(feature.phase))
     if document is None or not isinstance(feature.path[-1], int) or loaded.partial is None:
         return feature.path
     phase, postprocessor = loaded.partial.phases.get(feature.phase or ""), loaded.partial.postprocessor
@@ -101,7 +89,7 @@ def _runs(step: AnyStep, name: str) -> bool:
 
 def folder_name(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report a skill whose name differs from its folder, by which it is found."""
-    document, folder = loaded.folder.front_matter("skill.md"), nfc(loaded.folder.path.resolve().name)
+    document, folder = loaded.folder.read("skill.md"), nfc(loaded.folder.path.resolve().name)
     if loaded.partial and document and loaded.partial.name != folder:
         message = f"`name` is `{loaded.partial.name}`, but the folder is `{folder}`"
         fix = "rename one of them; a skill is found by the name of its folder"
@@ -121,7 +109,7 @@ def unreachable_phases(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
         return
     for file in loaded.folder.own_files("phases", ".md"):
         name = file.removeprefix("phases/").removesuffix(".md")
-        document = loaded.folder.front_matter(file)
+        document = loaded.folder.read(file)
         if name not in skill.graph and document is not None:
             message = f"phase `{name}` cannot be reached from `{skill.entry}`"
             fix = "add it to `graph`, or delete the file"
@@ -132,7 +120,7 @@ def ambiguous_unions(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report union members with the same schema and description: the model cannot choose between them."""
     for name, phase in loaded.partial.phases.items() if loaded.partial else ():
         seen: dict[bytes, ArtifactType] = {}
-        document = loaded.folder.front_matter(f"phases/{name}.md")
+        document = loaded.folder.read(f"phases/{name}.md")
         for member in phase.inputs:
             key = canonical([_without_title(member.schema), member.description])
             other = seen.setdefault(key, member)
@@ -144,7 +132,7 @@ def ambiguous_unions(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
 
 def edge_texts(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report phases with several candidates whose graph does not say when to choose which."""
-    skill, document = loaded.partial, loaded.folder.front_matter("skill.md")
+    skill, document = loaded.partial, loaded.folder.read("skill.md")
     if skill is None or document is None:
         return
     for node in skill.graph:
@@ -213,7 +201,7 @@ def unproduced_reads(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
         for target in successors(skill, node):
             sources.setdefault(target, []).append(node)
     for name, phase in skill.phases.items():
-        document = loaded.folder.front_matter(f"phases/{name}.md") if phase.reads else None
+        document = loaded.folder.read(f"phases/{name}.md") if phase.reads else None
         if document is None:
             continue
         before = reachable(sources | {"": sources.get(name, [])}, "")[1:]
@@ -230,17 +218,13 @@ def unproduced_reads(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
 def schema_typos(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report keys that look like misspelt JSON Schema keywords, which a validator ignores."""
     for file in loaded.folder.own_files("artifacts", ".yaml"):
-        document = loaded.folder.artifact(file)
+        document = loaded.folder.read(file)
         if document is None or not isinstance(document.value, dict):
             continue
-        wrapped = is_wrapped(document.value)
-        if "schema" in document.value and not wrapped:
+        if "schema" in document.value:
             message, fix = "`schema` without `name`", "write the schema itself"
             yield document.finding(codes.MISSING_KEY, message, "schema", fix=fix)
-        for key in document.value.keys() - {"name", "schema", "description", "wrapped"} if wrapped else ():
-            message = f"unknown key `{key}` next to `schema`"
-            yield document.finding(codes.UNKNOWN_KEY, message, key, severity="warning")
-        yield from _keyword_typos(document.part(*data_schema(document.value)[1]), 0)
+        yield from _keyword_typos(document, 0)
 
 
 _MAX_KEYS = 200

@@ -14,7 +14,7 @@ from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES, Conve
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reyn.documents import Document
+    from reyn.documents import Document, KeyPath
     from reyn.errors import Finding
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -93,8 +93,17 @@ STEP_ARGUMENTS: dict[str, type[msgspec.Struct]] = dict(STEP_TYPES) | {"iterate":
 """The arguments of every step kind. Except for `iterate`, they are the fields of the step's value."""
 
 
+def step_lists(value: Any) -> list[tuple[KeyPath, list[Any]]]:
+    """Return every list of steps in the front matter of a file, with its path."""
+    keys = value if isinstance(value, dict) else {}
+    postprocessor = keys.get("postprocessor")
+    steps = postprocessor.get("steps") if isinstance(postprocessor, dict) else None
+    lists = ((("preprocessor",), keys.get("preprocessor")), (("postprocessor", "steps"), steps))
+    return [(path, found) for path, found in lists if isinstance(found, list)]
+
+
 def read_front_matter(
-    document: Document, shape: type[S], forbidden: Mapping[str, str], *, is_older: bool
+    document: Document, shape: type[S], forbidden: Mapping[str, str]
 ) -> tuple[S | None, list[Finding]]:
     """Check front matter against its struct.
 
@@ -102,13 +111,10 @@ def read_front_matter(
         document: The front matter.
         shape: The struct.
         forbidden: Keys that it must not have, with the fix for each.
-        is_older: Whether the skill has the older form, in which unknown keys are warnings and some keys are optional.
 
     Returns:
         The valid keys, or `None` if a required one is invalid, and every finding.
     """
-    if is_older:
-        document = _with_default_keys(document, shape)
     keys = document.value if isinstance(document.value, dict) else {}
     findings = _graph_findings(document, keys.get("graph"))
     ignore = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if findings else [])}
@@ -119,23 +125,8 @@ def read_front_matter(
     for key in forbidden.keys() & keys.keys():
         message = f"key `{key}` is not allowed in a phase"
         findings.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
-    if is_older:
-        findings = [as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
     usable = usable_keys(document, shape)
     return None if usable is None else msgspec.convert(usable, shape), findings
-
-
-def _with_default_keys(document: Document, shape: type[msgspec.Struct]) -> Document:
-    """Add the keys that the older form may omit: `type`, and `name` and `input` of a phase."""
-    if not isinstance(document.value, dict):
-        return document
-    defaults: dict[str, Any] = {}
-    if shape is SkillFrontMatter:
-        defaults = {"type": "skill"}
-    elif shape is PhaseFrontMatter:
-        name = document.file.rpartition("/")[2].removesuffix(".md")
-        defaults = {"type": "phase", "name": name, "input": ""}
-    return msgspec.structs.replace(document, value=defaults | document.value)
 
 
 def _graph_findings(document: Document, graph: Any) -> list[Finding]:
@@ -175,8 +166,3 @@ def _context_findings(part: Document) -> list[Finding]:
     return findings + check_keys(
         part, HandoffSettings, codes.FRONT_MATTER, ignore=("handoff_fields",) if findings else ()
     )
-
-
-def as_warning(finding: Finding) -> Finding:
-    """Return the finding as a warning."""
-    return msgspec.structs.replace(finding, severity="warning")
