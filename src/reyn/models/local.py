@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from reyn.config.values import LOCAL_WINDOW
+from reyn.config.models import LOCAL_WINDOW
 from reyn.errors import ModelNotInstalled, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_plain_text
