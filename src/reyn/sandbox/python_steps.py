@@ -54,26 +54,15 @@ class PythonStep(msgspec.Struct, frozen=True):
         return self.sources[self.module]
 
 
-class SandboxChoice(msgspec.Struct, frozen=True):
-    """The sandbox that a safe step runs in: `monty` or `process`, and why it is not `monty`."""
-
-    sandbox: str
-    reason: str = ""
-
-
 _failed_in_monty: dict[str, str] = {}
 """Why modules that look as if Monty could run them need CPython, by source."""
-_lock = threading.Lock()
 
 
-def choose_sandbox(source: str, sandbox: PythonSandbox = "auto") -> SandboxChoice:
-    """Return the sandbox for the source of a module; `sandbox` is the operator's choice."""
+def _not_in_monty(source: str, sandbox: PythonSandbox) -> str:
+    """Return why a module runs in the process sandbox; empty if Monty can run it."""
     if sandbox == "process":
-        return SandboxChoice("process", "`python.sandbox` is `process`")
-    if reason := needs_cpython(source) or _failed_in_monty.get(source, ""):
-        return SandboxChoice("process", reason)
-    problem = monty.problem()
-    return SandboxChoice("process", problem) if problem else SandboxChoice("monty")
+        return "`python.sandbox` is `process`"
+    return needs_cpython(source) or _failed_in_monty.get(source, "") or monty.problem()
 
 
 def run_safe(
@@ -93,12 +82,12 @@ def run_safe(
         SandboxUnavailable: It needs the process sandbox, and there is none.
         SandboxStartFailed: The machine lacks something that the process sandbox needs.
     """
-    choice = choose_sandbox(step.source, sandbox)
-    note = choice.reason
-    if sandbox == "monty" and choice.sandbox != "monty":
+    note = reason = _not_in_monty(step.source, sandbox)
+    first: monty.MontyFailed | None = None
+    if reason and sandbox == "monty":
         message = f"the step needs CPython in the process sandbox, because {note}; `python.sandbox` is `monty`"
         raise SandboxUnavailable(message)
-    if choice.sandbox == "monty":
+    if not reason:
         try:
             return monty.run_monty(step.source, step.function, step.artifact, step.clock, limits)
         except monty.MontyFailed as failure:
@@ -106,8 +95,6 @@ def run_safe(
                 raise
             note = f"it failed in Monty: {failure.message}"
             first = failure
-    else:
-        first = None
     try:
         result = _run_cpython(step, limits, backend, stop, note)
     except SandboxStartFailed:
@@ -115,12 +102,10 @@ def run_safe(
     except SandboxUnavailable as error:
         if first is not None:
             raise first from error
-        message = f"the step needs CPython in the process sandbox, because {choice.reason}; {error.message}"
+        message = f"the step needs CPython in the process sandbox, because {reason}; {error.message}"
         raise SandboxUnavailable(message) from error
-    if first is not None:
-        with _lock:
-            if len(_failed_in_monty) < 1_000:
-                _failed_in_monty[step.source] = note
+    if first is not None and len(_failed_in_monty) < 1_000:
+        _failed_in_monty[step.source] = note
     return result
 
 

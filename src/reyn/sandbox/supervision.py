@@ -132,24 +132,23 @@ class Stop:
     """Ends a supervised process from another thread."""
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe()
+        self._descriptor = os.eventfd(0)
         self._lock = threading.Lock()
         self._is_closed = False
 
     def fileno(self) -> int:
-        return self._read
+        return self._descriptor
 
     def set(self) -> None:
         with self._lock:
             if not self._is_closed:
-                os.write(self._write, b"x")
+                os.eventfd_write(self._descriptor, 1)
 
     def close(self) -> None:
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
-                os.close(self._read)
-                os.close(self._write)
+                os.close(self._descriptor)
 
 
 def supervise(process: Running, stdin: bytes, limits: ProgramLimits, stop: Stop | None = None) -> Outcome:
