@@ -22,7 +22,7 @@ from reyn.sandbox.backends import BackendName, choose_backend, run_unconfined
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.sandbox.monty import PythonFailed, PythonResult, StepOutput
 from reyn.sandbox.process import Backend, python_program
-from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, Stop, supervise
+from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, StopSignal, supervise
 
 if TYPE_CHECKING:
     from reyn.config.values import PythonSandbox
@@ -69,7 +69,7 @@ def run_safe(
     step: PythonStep,
     limits: ProgramLimits,
     backend: BackendName = "auto",
-    stop: Stop | None = None,
+    stop: StopSignal | None = None,
     *,
     sandbox: PythonSandbox = "auto",
 ) -> PythonResult:
@@ -110,7 +110,7 @@ def run_safe(
 
 
 def _run_cpython(
-    step: PythonStep, limits: ProgramLimits, backend: BackendName, stop: Stop | None, note: str
+    step: PythonStep, limits: ProgramLimits, backend: BackendName, stop: StopSignal | None, note: str
 ) -> PythonResult:
     chosen = choose_backend(backend)
     argv = (python_program(), *_OPTIONS, "-c", _harness())
@@ -120,7 +120,7 @@ def _run_cpython(
 
 
 def run_unsafe(
-    step: PythonStep, cwd: str, env: dict[str, str], limits: ProgramLimits, stop: Stop | None = None
+    step: PythonStep, cwd: str, env: dict[str, str], limits: ProgramLimits, stop: StopSignal | None = None
 ) -> PythonResult:
     """Execute an unsafe step with the user's own rights.
 
@@ -149,7 +149,7 @@ def _harness() -> str:
     return _HARNESS.read_text()
 
 
-class _Answer(msgspec.Struct):
+class _StepAnswer(msgspec.Struct):
     value: Any = None
     error: str = ""
 
@@ -161,7 +161,7 @@ def _result(outcome: Outcome, sandbox: str, limits: ProgramLimits, note: str) ->
     if outcome.status != "exited":
         raise PythonFailed(outcome.reason, sandbox, output, timed_out=outcome.status == "timeout")
     try:
-        answer = msgspec.json.decode(outcome.stdout, type=_Answer)
+        answer = msgspec.json.decode(outcome.stdout, type=_StepAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError):
         if outcome.truncated and len(outcome.stdout) >= limits.output_bytes:
             message = f"its result is larger than {limits.output_bytes} bytes"
