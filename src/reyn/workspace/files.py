@@ -358,9 +358,8 @@ def entries_of(location: Location, guard: Guard) -> list[FolderEntry]:
     """Return the regular files and folders in a folder, sorted by name; none if it cannot be listed."""
     try:
         with FolderHandle(location.zone, location.parts, guard) as folder, os.scandir(folder) as scan:
-            entries = [
-                FolderEntry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan if _is_listed(entry)
-            ]
+            listed = (entry for entry in scan if _is_listed(entry))
+            return sorted(FolderEntry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed)
     except (OSError, FileError):
         return []
 
