@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
+from reyn.config import Config, ConfigSources, ModelSettings, TrustEntry, explain_config, load_sources, user_config
 from reyn.config.load import FILES, merge_rules
 from reyn.config.models import ADAPTERS
 from reyn.config.values import SEARCH_URLS, FileZones
@@ -109,7 +109,7 @@ class LoadedProject(msgspec.Struct, frozen=True):
 
     config: Config
     trust: ProjectTrust
-    sources: Sources
+    sources: ConfigSources
 
     def settings(self) -> list[Setting]:
         """Return every setting with its origin, and whether it is ignored."""
@@ -181,7 +181,7 @@ def bound_secrets(root: Path) -> list[tuple[str, str]]:
     return sorted({grant.pair for grant in grants if grant.pair is not None and grant.is_bound(own)})
 
 
-def _project_pairs(sources: Sources) -> list[tuple[str, str]]:
+def _project_pairs(sources: ConfigSources) -> list[tuple[str, str]]:
     """Return the secrets that the project's own configuration sends somewhere: pairs of a handle and an origin."""
     return sorted(set(_pairs(sources.merged)) - set(_pairs(sources.operator)))
 
@@ -199,7 +199,7 @@ def _digest(grants: tuple[AccessGrant, ...]) -> str:
 # -- what needs trust -----------------------------------------------------------------------------------------
 
 
-def _access_grants(sources: Sources, merged: dict[str, Any]) -> Iterator[AccessGrant]:
+def _access_grants(sources: ConfigSources, merged: dict[str, Any]) -> Iterator[AccessGrant]:
     for access in _ACCESSES:
         entries = merged.get("files", {}).get(access, ())
         if _is_project(sources, "files", access):
@@ -246,7 +246,7 @@ def _server_text(settings: Any) -> str:
     return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
 
 
-def _foreign_models(sources: Sources) -> Iterator[tuple[tuple[str, ...], str]]:
+def _foreign_models(sources: ConfigSources) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the models of the project that load code or use credentials of the environment: their key, and what."""
     merged = sources.merged
     if _is_project(sources, "model") and (text := _foreign(merged.get("model"))):
@@ -280,7 +280,7 @@ def _rules(entry: Any) -> list[Any]:
     return entry if isinstance(entry, list) else [entry]
 
 
-def _is_project(sources: Sources, *path: str) -> bool:
+def _is_project(sources: ConfigSources, *path: str) -> bool:
     """Return whether the project decides about a key, alone or together with the operator."""
     return bool(_value_at(sources.merged, path) != _value_at(sources.operator, path))
 
@@ -376,7 +376,7 @@ def _removed(values: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key != name}
 
 
-def _without_rules(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
+def _without_rules(merged: dict[str, Any], sources: ConfigSources) -> dict[str, Any]:
     """Remove the grants that need trust, and return them. Rules that deny or ask stay."""
     remaining: dict[str, Any] = {}
     removed: dict[str, Any] = {}
