@@ -142,11 +142,11 @@ def config() -> Iterator[str]:
 
 
 def _keys(cls: type[msgspec.Struct]) -> Iterator[str]:
-    docs = _field_docs(cls)
+    meanings = _split_doc(cls)[1]
     rows = []
     for field in msgspec.structs.fields(cls):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        rows.append((f"`{field.name}`", f"`{msgspec.json.encode(default).decode()}`", docs[field.name]))
+        rows.append((f"`{field.name}`", f"`{msgspec.json.encode(default).decode()}`", meanings[field.name]))
     yield from table(("key", "default", "meaning"), rows)
 
 
@@ -228,20 +228,6 @@ def _type(shape: Any, shared: dict[str, type]) -> str:
         "DictType": "object",
     }
     return names[type(shape).__name__]
-
-
-def _field_docs(cls: type) -> dict[str, str]:
-    """Return the docstrings below the fields of a class."""
-    import ast
-
-    [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(tree, ast.ClassDef)
-    docs = {}
-    for field, text in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            assert isinstance(field.target, ast.Name)
-            docs[field.target.id] = " ".join(str(text.value.value).split())  # one line: it becomes a table cell
-    return docs
 
 
 ORIGINS = (

@@ -114,7 +114,7 @@ def test_a_model(copy: Copy):
     case += "        case _ if adapter in BUILT_IN_ADAPTERS:"
     copy.change("models/catalog.py", r"^        case _ if adapter in BUILT_IN_ADAPTERS:", case)
     copy.change(
-        "config/values.py", r'^BUILT_IN_ADAPTERS = .*"local",', 'BUILT_IN_ADAPTERS = frozenset(("echo", "local",'
+        "config/models.py", r'^BUILT_IN_ADAPTERS = .*"local",', 'BUILT_IN_ADAPTERS = frozenset(("echo", "local",'
     )
     write_skill(copy.project, "try", {"a": ["end"]})
     assert '"text": "echoed"' in copy.run(model="echo:1")

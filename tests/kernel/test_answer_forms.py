@@ -12,6 +12,7 @@ from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal, decode
 from reyn.journal.kinds import Usage
 from reyn.models import ModelAnswer
+from reyn.models.two_step import choice_prompt
 from reyn.testing import ScriptedModel
 from tests.support import finish, go, write_skill
 
@@ -41,7 +42,8 @@ class ChoosingModel(ShortModel):
         self.seen.append(request)
         reply = await super().complete(request)
         usage = Usage(1500, 20, 0)
-        return ModelAnswer(reply.text, usage, choice_probability=0.75, chose_first=bool(request.choice_prompt))
+        prompt = choice_prompt(request)
+        return ModelAnswer(reply.text, usage, choice_probability=0.75, asked=prompt.asked if prompt else None)
 
 
 class Broken:
@@ -100,11 +102,11 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
             chosen = [(role.removeprefix("choice:"), text) for role, text in messages if role.startswith("choice:")]
             named = [(role.removeprefix("topic:"), text) for role, text in messages if role.startswith("topic:")]
             decided = messages[len(chosen) + len(named) :]
-            prompt = request.choice_prompt
+            prompt = choice_prompt(request)
             assert chosen == as_pairs(prompt.messages)
             assert named == [("choices", "\n".join(prompt.topic_texts))]
             assert prompt.topic == request.messages[0].text
-            assert decided == as_pairs(request.decided_messages())
+            assert decided == as_pairs(prompt.answer_messages(request))
             assert answer[0] == "answer"
         assert chosen[0] == ("system", "Do what write does.")
         assert chosen[1:] == [
@@ -127,7 +129,7 @@ def test_a_model_that_answers_at_once_has_no_first_step(root: Path):
     with SyncRuntime.open(root, model=ShortModel([GO, END]), journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": "in"}).run_id
         assert not any(role.startswith("choice:") for role, _ in rt.prompt_at(run))
-        assert not any(one.chose_first for one in bodies(rt, run, "llm_responded"))
+        assert not any(one.asked for one in bodies(rt, run, "llm_responded"))
 
 
 def test_the_usage_of_two_steps_does_not_calibrate_the_tokens_of_a_prompt(tmp_path: Path):

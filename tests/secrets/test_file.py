@@ -15,13 +15,13 @@ import pytest
 
 from reyn.errors import SecretStoreUnavailable
 from reyn.secrets import FileStore
-from reyn.secrets.file import Contents, SecretsFile, secrets_path
+from reyn.secrets.stores import Contents, SecretsFile, secrets_path
 
 WRITER = """
 import sys
 from pathlib import Path
 from reyn.secrets import FileStore
-from reyn.secrets.file import SecretsFile
+from reyn.secrets.stores import SecretsFile
 
 store = FileStore(SecretsFile(Path(sys.argv[1])))
 print("ready", flush=True)

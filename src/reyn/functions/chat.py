@@ -27,7 +27,7 @@ from reyn.functions.definition import (
 )
 from reyn.functions.images import check_image
 from reyn.functions.options import check_count, check_flag
-from reyn.kernel.world.sub_runs import current_scope
+from reyn.kernel.world.run_scope import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime
 from reyn.skills import USER_MESSAGE, Skill

@@ -16,7 +16,7 @@ from reyn.functions.abort import AbortSignal
 from reyn.functions.chat_items import ChatItem, ChatReply, ChatRestart, ChatText, ChatToolCall, ChatToolResult
 from reyn.functions.definition import enclosing
 from reyn.journal import decode, kinds
-from reyn.kernel.world.sub_runs import current_scope
+from reyn.kernel.world.run_scope import current_scope
 from reyn.skills import USER_MESSAGE
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.live import Listener, OnDelta
-    from reyn.kernel.world.sub_runs import RunScope
+    from reyn.kernel.world.run_scope import RunScope
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import OSRuntime

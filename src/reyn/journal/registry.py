@@ -74,15 +74,18 @@ Status = Literal["running", "finished", "failed", "limited", "waiting", "aborted
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """The data of one event kind. Fields may be added with a default; any other change needs a new version."""
+    """The data of one event kind. Fields may be added with a default; any other change needs a new version.
+
+    Attributes:
+        enters: The status of the run after this event; `None` leaves it unchanged.
+        base: The class that fold rules are registered for: the class itself, or the shape shared by all op kinds.
+    """
 
     kind: ClassVar[str]
     version: ClassVar[int]
     origin: ClassVar[Origin]
     enters: ClassVar[Status | None]
-    """The status of the run after this event; `None` leaves it unchanged."""
     base: ClassVar[type[Body]]
-    """The class that fold rules are registered for: the class itself, or the shape shared by all op kinds."""
 
 
 B = TypeVar("B", bound=Body)

@@ -18,7 +18,7 @@ import msgspec
 
 from reyn.config import PythonSettings, SandboxSettings
 from reyn.journal import Blob
-from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest
+from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
 from reyn.ops.budget import OpBudget, OpFailed
 from reyn.permissions import Denied, Gate, NeedsApproval, Verdict
 from reyn.vocabulary import OpSpec, OpTarget
@@ -244,7 +244,7 @@ class MessageOutcome(msgspec.Struct, frozen=True):
     """
 
     run_id: str
-    state: str
+    state: TaskState
     reply: str = ""
     error: str = ""
     timed_out: bool = False

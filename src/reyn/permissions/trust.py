@@ -14,12 +14,13 @@ import msgspec
 
 from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
 from reyn.config.load import FILES, merge_rules
-from reyn.config.values import ADAPTERS, SEARCH_URLS, FileZones
+from reyn.config.models import ADAPTERS
+from reyn.config.values import SEARCH_URLS, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
 from reyn.models.plugins import is_reference
 from reyn.permissions.paths import PathPattern, must_spell
-from reyn.secrets.origins import origin_of
+from reyn.secrets.handles import origin_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

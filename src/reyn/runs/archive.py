@@ -15,9 +15,9 @@ import msgspec
 
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError
 from reyn.journal import GENESIS, Blob, Event, digest, kinds
+from reyn.journal.family import descendants, lineage, root_run
 from reyn.journal.kinds.shapes import Count
 from reyn.journal.registry import content_hashes, decode, link
-from reyn.runs.family import descendants, lineage, root_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,23 +17,31 @@ from reyn.context.budget_log import BudgetLog
 from reyn.errors import RunBlocked, RunBusy, RunIdInvalid, RunIdTaken, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical
 from reyn.journal.commits import SharedCommits
+from reyn.journal.family import descendants
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import budgeted_run, runs_above
+from reyn.kernel.world.children import Children, ChildServices
 from reyn.kernel.world.inbox import InboxPolling, inbox_events
 from reyn.kernel.world.live import LiveWorld
-from reyn.kernel.world.loading import Resumption, check_ops, keep_fold, load_head, load_run, new_tape, pin_ops
+from reyn.kernel.world.loading import (
+    Resumption,
+    check_ops,
+    keep_fold,
+    load_head,
+    load_run,
+    new_tape,
+    pin_model,
+    pin_ops,
+)
 from reyn.kernel.world.op_performer import OpPerformer, requests_above
-from reyn.kernel.world.sub_runs import SubRuns
 from reyn.permissions.explain import explain_requests, ungranted
-from reyn.runs.family import descendants
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
-from reyn.runtime.agent_host import AgentHost
 from reyn.runtime.background import conversation_of, find_intent, report_of
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import missing_class_warnings, to_artifact, unknown_field_warnings
@@ -50,9 +57,9 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import People, RunResult
     from reyn.kernel.world.budgets import Above, BudgetedRun
-    from reyn.kernel.world.live import AgentMessenger, Listener, OnDelta, OutputCheck
+    from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.world.loading import LoadedRun
-    from reyn.kernel.world.sub_runs import RunScope
+    from reyn.kernel.world.run_scope import RunScope
     from reyn.runtime.project import Project
     from reyn.skills import Skill
 
@@ -290,12 +297,9 @@ class RunExecutor:
             max_phase_retries=project.config.max_phase_retries,
         )
         artifact = to_artifact(value, skill, strict=settings.strict)
-        model = project.roster.ready(project.config.model, parent.models.name)
-        form = project.roster.answer_form(model)
+        model = pin_model(project.roster, project.roster.ready(project.config.model, parent.models.name))
         earlier = project.store_history(history)
-        state = await self._sub_runs(model, observers, scope.above).call(
-            scope, skill, artifact, settings, model, form, earlier
-        )
+        state = await self._children(observers, scope.above).call(scope, skill, artifact, settings, model, earlier)
         return project.reader.to_result(state)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
@@ -304,8 +308,8 @@ class RunExecutor:
         intent = find_intent(journal, conversation, run_id)
 
         async def attempt() -> RunResult:
-            state, tape = load_head(journal, conversation)
-            self._sub_runs(state.models.name, observers, tuple).begin_background(intent, tape)
+            _, tape = load_head(journal, conversation)
+            self._children(observers, tuple).begin_background(intent, tape)
             return await self.resume(run_id, observers)
 
         return await self.claim_and_execute(run_id, attempt, observers)
@@ -340,7 +344,7 @@ class RunExecutor:
         project's.
         """
         # The check is for the output of this run, not for that of the skills that it runs.
-        project, sub_runs = self._project, self._sub_runs(model, observers._replace(check=None), above)
+        project, children = self._project, self._children(observers._replace(check=None), above)
         project.learn_secrets()
         return LiveWorld(
             project.journal,
@@ -349,14 +353,13 @@ class RunExecutor:
             project.roster,
             project.clock,
             self.op_performer,
-            sub_runs,
+            children,
             people or project.people,
             self.polling,
             BudgetLog(project.root),
             project.budgets,
             self._settings_of,
             above,
-            lambda: self._messenger(observers._replace(check=None), above),
             resumption=resumption,
             listener=observers.listener,
             on_delta=observers.on_delta,
@@ -368,21 +371,35 @@ class RunExecutor:
     def _settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes]) -> RunSettings:
         return self._project.reader.compile_skill(started, content).settings
 
-    def _sub_runs(self, model: str, observers: Observers, above: Above) -> SubRuns:
-        async def execute_run(tape: Tape, resumption: Resumption | None, parent: Tape) -> RunState:
-            return await self._execute_below(tape, resumption, parent, model, observers, above)
-
+    @cached_property
+    def _child_services(self) -> ChildServices:
         project = self._project
-        return SubRuns(
+        return ChildServices(
             project.journal,
             project.clock,
             project.ids,
             project.ops,
+            project.roster,
+            project.people,
+            self.polling,
+            project.agents,
             project.load,
+            project.agent_skill,
             project.reader.compile_skill,
-            execute_run,
+            project.store_history,
             project.hook_names,
+            project.config.agents,
         )
+
+    def _children(self, observers: Observers, above: Above) -> Children:
+        """Return the children of a run. `above` returns the runs above it, on whose budgets they draw as well."""
+
+        async def execute(
+            tape: Tape, resumption: Resumption | None, parent: Tape, model: str, people: People | None
+        ) -> RunState:
+            return await self._execute_below(tape, resumption, parent, model, observers, above, people)
+
+        return Children(self._child_services, execute)
 
     async def _execute_below(
         self,
@@ -392,7 +409,7 @@ class RunExecutor:
         model: str,
         observers: Observers,
         above: Above,
-        people: People | None = None,
+        people: People | None,
     ) -> RunState:
         """Execute a sub-run until it ends or stops. `above` returns the runs above its parent."""
 
@@ -407,20 +424,6 @@ class RunExecutor:
             self.polling.notify(tape.run_id)
             if (started := tape.state.started) is not None and started.parent is not None:
                 self.polling.notify(started.parent.run)  # the message may be for the parent as well
-
-    def _messenger(self, observers: Observers, above: Above) -> AgentMessenger:
-        """Return what carries messages of a run to other agents. `above` returns the runs above it."""
-
-        async def execute(
-            tape: Tape, resumption: Resumption | None, parent: Tape, model: str, people: People
-        ) -> RunState:
-            return await self._execute_below(tape, resumption, parent, model, observers, above, people)
-
-        # `reyn.chat` is built on this package.
-        handler: AgentMessenger = import_module("reyn.chat.services.a2a_handler").A2AHandler(
-            AgentHost(self._project, self.polling, execute)
-        )
-        return handler
 
     async def execute(self, tape: Tape, world: LiveWorld) -> RunResult:
         """Execute a run whose claim is held, until it ends or stops."""

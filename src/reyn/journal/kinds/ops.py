@@ -67,8 +67,11 @@ class ApprovalRequired(Body, frozen=True):
 
 @event("approval_decided", v=1, origin="derived")
 class ApprovalDecided(Body, frozen=True):
-    """A person decided, or the approval expired. `result` is the result of a rejected op that the model sees;
-    `args` are edited arguments, which need an approval of their own."""
+    """A person decided, or the approval expired.
+
+    `result` is the result of a rejected op that the model sees; `args` are edited arguments, which need an approval of
+    their own. If `always` is true, the same version of the skill needs no approval for this op and rule from now on.
+    """
 
     call: str
     decision: Literal["approve", "reject", "edit", "defer", "expired"]
@@ -76,7 +79,6 @@ class ApprovalDecided(Body, frozen=True):
     by: str = ""
     remark: str = ""
     always: bool = False
-    """Whether the same version of the skill needs no approval for this op and rule from now on."""
     op: str = ""
     args: ContentName | None = None
     result: ContentName | None = None

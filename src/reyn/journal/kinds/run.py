@@ -173,14 +173,13 @@ class WaitOpened(Body, frozen=True):
 class WaitAnswered(Body, frozen=True):
     """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox.
 
-    `images` come with what the user says in a conversation.
+    `images` come with what the user says in a conversation. `by` is the user who replied, if known.
     """
 
     wait: str
     value: ContentName
     message: Count
     by: str = ""
-    """The user who replied, if known."""
     images: tuple[ImageRef, ...] = ()
 
 

@@ -6,7 +6,7 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -39,11 +39,13 @@ from reyn.kernel.core.effects import (
     StartSubRuns,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople
+from reyn.kernel.world.agent_messages import AgentMessages
 from reyn.kernel.world.budgets import CallBudget
+from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.hooks import HookCaller
 from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
-from reyn.kernel.world.sub_runs import run_scope
+from reyn.kernel.world.run_scope import run_scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -56,11 +58,11 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import Clock, People
     from reyn.kernel.world.budgets import Above, Budgets, SettingsOf
+    from reyn.kernel.world.children import Children
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.inbox import InboxPolling
     from reyn.kernel.world.loading import Resumption
     from reyn.kernel.world.op_performer import OpPerformer
-    from reyn.kernel.world.sub_runs import SubRuns
     from reyn.models import Delta, ModelRequest
     from reyn.models.roster import Roster
 
@@ -78,18 +80,6 @@ _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 
 
-class AgentMessenger(Protocol):
-    """Carries messages between agents: plans a message, then delivers it and awaits the reply."""
-
-    def plan(self, effect: PlanMessage, tape: Tape) -> EventWithBlobs:
-        """Return the `agent_asked` event of a message."""
-        ...
-
-    async def deliver(self, effect: DeliverMessage, tape: Tape) -> EventWithBlobs:
-        """Deliver a message once, whatever happened before, and return its `agent_replied` event."""
-        ...
-
-
 class LiveWorld:
     """The world of one run. `warnings` collects messages for the caller that no event records."""
 
@@ -101,14 +91,13 @@ class LiveWorld:
         roster: Roster,
         clock: Clock,
         ops: OpPerformer,
-        sub_runs: SubRuns,
+        children: Children,
         people: People,
         polling: InboxPolling,
         budget_log: BudgetLog,
         budgets: Budgets,
         settings_of: SettingsOf,
         above: Above,
-        messenger: Callable[[], AgentMessenger],
         *,
         resumption: Resumption | None = None,
         listener: Listener | None = None,
@@ -128,14 +117,14 @@ class LiveWorld:
         self._counting = TokenCounting(roster)
         self._clock = clock
         self._ops = ops
-        self._sub_runs = sub_runs
+        self._children = children
+        self._tasks = ChildTasks(children, commits, self.flush)
         self._people = people
         self._polling = polling
         self._budget_log = budget_log
         self._budgets = budgets
         self._settings_of = settings_of
         self._above = above
-        self._messenger = messenger
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
@@ -144,14 +133,9 @@ class LiveWorld:
         self._invalid_answers = 0
         self._call: tuple[ModelRequest, CallBudget] | None = None
         """The model call whose intent is durable."""
-        self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
-        self._executing: set[str] = set()
-        self._tokens: dict[str, int] = {}
-        """Tokens of sub-runs whose outcomes are not recorded yet, by call: their shares, then what they have used."""
-        self._slots: tuple[int, asyncio.Semaphore] | None = None
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
-        if self._ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
+        if self._tasks.is_ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
             await self.settle()  # the iteration that started them has ended
         match effect:
             case CallModel():
@@ -179,13 +163,18 @@ class LiveWorld:
             case ReadOverviews():
                 return self._ops.read_overviews(effect, tape)
             case PlanSubRun():
-                return self._sub_runs.plan(effect, tape)
+                return self._children.plan(effect, tape)
+            case ExecuteSubRun() if effect.needs_intent:
+                return await self._children.execute(effect, tape)
+            case ExecuteSubRun() if self._may_overlap(tape):
+                return await self._tasks.execute(effect, tape)
             case ExecuteSubRun():
-                return await self._execute_sub_run(effect, tape)
+                await self.flush(tape)
+                return await self._children.execute(effect, tape)
             case PlanMessage():
-                return self._messenger().plan(effect, tape)
+                return AgentMessages(self._children).plan(effect, tape)
             case DeliverMessage():
-                return await self._messenger().deliver(effect, tape)
+                return await AgentMessages(self._children).deliver(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
@@ -194,27 +183,9 @@ class LiveWorld:
         path, error = self._check(effect.data)
         return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
 
-    async def _execute_sub_run(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
-        """Execute a sub-run, and meanwhile those that are awaited next.
-
-        Each has a journal of its own, so one that is interrupted continues when it is awaited again.
-        """
-        if effect.needs_intent:
-            return await self._sub_runs.execute(effect, tape)
-        if not self._may_overlap(tape):
-            await self.flush(tape)
-            return await self._sub_runs.execute(effect, tape)
-        await self._start((effect.started, *effect.ahead), effect.concurrency, tape)
-        if not self._ahead[effect.key].done():
-            await self.flush(tape)  # what is known before a wait
-        outcome = await self._ahead[effect.key]
-        del self._ahead[effect.key]
-        self._tokens.pop(effect.key, None)
-        if isinstance(outcome[0], kinds.SubRunStopped) and outcome[0].limit == "tokens":
-            # It has used its share. Once it is known what the others need, it may use all that is left.
-            await self._finish_executing()
-            outcome = await self._sub_runs.execute(effect, tape, self._tokens_left(tape))
-        return outcome
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        if self._may_overlap(tape):
+            await self._tasks.start(effect.started, effect.concurrency, tape)
 
     def _may_overlap(self, tape: Tape) -> bool:
         """Return whether sub-runs execute at the same time.
@@ -224,66 +195,8 @@ class LiveWorld:
         """
         return self._roster.takes_time(tape.state.models.name)
 
-    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
-        if self._may_overlap(tape):
-            await self._start(effect.started, effect.concurrency, tape)
-
-    async def _start(self, sub_runs: tuple[kinds.SubRunStarted, ...], concurrency: int, tape: Tape) -> None:
-        """Start the sub-runs that were not started before, once their intents are durable."""
-        new = [started for started in sub_runs if started.call not in self._ahead]
-        if not new:
-            return
-        await self.flush(tape)
-        for started in new:
-            work = self._execute_one(ExecuteSubRun(started.call, started), concurrency, tape)
-            self._ahead[started.call] = asyncio.ensure_future(work)
-        await asyncio.sleep(0)  # they reach their first commit, or the model
-
-    async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
-        if self._slots is None or self._slots[0] != concurrency:
-            self._slots = (concurrency, asyncio.Semaphore(concurrency))
-        async with self._slots[1]:
-            left = self._tokens_left(tape)
-            share = left and max(1, left // (concurrency - len(self._executing)))
-            self._tokens[effect.key] = share or 0
-            self._executing.add(effect.key)
-            try:
-                with self._commits.active_sub_run():  # shares its commits with those that execute beside it
-                    outcome = await self._sub_runs.execute(effect, tape, share)
-                self._tokens[effect.key] = self._sub_runs.tokens_of(outcome[0])
-                return outcome
-            finally:
-                self._executing.discard(effect.key)
-
-    def _tokens_left(self, tape: Tape) -> int | None:
-        """Return the tokens that no sub-run has used or may use; `None` if they are not limited."""
-        left = self._sub_runs.tokens_left(tape)
-        return None if left is None else max(0, left - sum(self._tokens.values()))
-
-    async def _finish_executing(self) -> None:
-        """Let the sub-runs in progress end or stop, and start no others."""
-        for call, task in self._ahead.items():
-            if call not in self._executing:
-                task.cancel()
-        await asyncio.gather(*self._ahead.values(), return_exceptions=True)
-        self._ahead = {call: task for call, task in self._ahead.items() if not task.cancelled()}
-
     async def settle(self, *, is_finishing: bool = False) -> None:
-        """End the sub-runs that nothing awaits any more: interrupt them, or let those in progress end or stop.
-
-        A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
-        """
-        if not self._ahead:
-            self._tokens.clear()
-            return
-        if is_finishing:
-            await self._finish_executing()
-        tasks = [*self._ahead.values()]
-        self._ahead.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tokens.clear()
+        await self._tasks.settle(is_finishing=is_finishing)
 
     async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
         """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
