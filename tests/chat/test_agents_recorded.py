@@ -33,7 +33,7 @@ ASKS = {
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.project.journal, 3).links(name)
+    return ChainManager(rt.project.journal).links(name)
 
 
 def test_a_fork_continues_with_a_copy_of_the_conversation_and_leaves_the_origin_alone(tmp_path: Path):
@@ -236,11 +236,7 @@ class Talk:
         async with runtime as rt, rt.chat("editor", run_id="c") as chat:
             await reach(lambda: not chat.is_busy)
             await chat.ready()
-            said = (
-                {one.text for one in read_messages(rt.runs.events("c"), rt.runs.content)}
-                if rt.runs.is_recorded("c")
-                else set()
-            )
+            said = {one.text for one in read_messages(rt.runs.events("c"), rt.runs.content)} if rt.runs.is_recorded("c") else set()
             said |= {one.payload.text for one in rt.project.journal.drain("c", 0) if hasattr(one.payload, "text")}
             for text in MESSAGES:
                 if text not in said:

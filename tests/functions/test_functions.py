@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pydantic
 import pytest
 
-from reyn import OSRuntime, SyncRuntime, llm_chat, llm_function, tool
+from reyn import SyncRuntime, llm_chat, llm_function, tool
 from reyn.errors import (
     CallImpossible,
     CallStopped,
@@ -25,7 +25,7 @@ from reyn.errors import (
 )
 from reyn.functions import ambient, use_runtime
 from reyn.journal.sqlite import SqliteJournal
-from reyn.runtime import OSRuntime as BaseRuntime
+from reyn.runtime import OSRuntime
 from tests.functions.support import Answers, async_runtime, finish, kinds, sync_runtime, value
 
 
@@ -489,13 +489,13 @@ def test_a_plain_function_works_where_an_event_loop_is_running(tmp_path: Path, m
 
 def test_the_runtime_of_an_event_loop_is_closed_with_the_loop(tmp_path: Path, monkeypatch):
     closed = []
-    original = BaseRuntime.aclose
+    original = OSRuntime.aclose
 
     async def aclose(self):
         closed.append(self.project.root)
         await original(self)
 
-    monkeypatch.setattr(BaseRuntime, "aclose", aclose)
+    monkeypatch.setattr(OSRuntime, "aclose", aclose)
     (tmp_path / "reyn.yaml").write_text("model: scripted:answers.jsonl\n")
     (tmp_path / "answers.jsonl").write_text(json.dumps(value(6)) + "\n")
     monkeypatch.chdir(tmp_path)

@@ -12,16 +12,23 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
-from reyn.context import NormalizedMessage, NormalizedMessageList, normalize
-from reyn.context.transcript import check_message
+from reyn.context import NormalizedMessageList
+from reyn.context.transcript import NormalizedMessage, check_message, normalize
 from reyn.errors import CallImpossible, FunctionInvalid
 from reyn.functions.abort import AbortSignal
 from reyn.functions.chat_stream import ChatCall, ChatStream, RenderedHistories
-from reyn.functions.definition import DEFAULT_ACT_TURNS, CallOptions, Decorated, Decoration, Definition
+from reyn.functions.definition import (
+    DEFAULT_ACT_TURNS,
+    CallOptions,
+    Decorated,
+    Decoration,
+    Definition,
+    check_count,
+    check_flag,
+    permission_requests,
+)
 from reyn.functions.images import check_image
-from reyn.functions.options import check_count, check_flag
-from reyn.functions.skill import permission_requests
-from reyn.kernel.world.sub_runs import current_scope
+from reyn.kernel.world.run_scope import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime
 from reyn.skills import USER_MESSAGE, Skill
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener
+    from reyn.kernel.world.services import Listener
     from reyn.models import Model
     from reyn.ops import Op
 

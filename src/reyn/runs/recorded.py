@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.context import rendered_message
-from reyn.context.histories import HISTORIES
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.journal import ENDED
+from reyn.journal.family import descendants, root_run
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.core.run_state import fold
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
@@ -26,11 +25,10 @@ from reyn.kernel.world.loading import load_state, unpin_ops
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import compare, side_of
-from reyn.runs.family import descendants, root_run
 from reyn.runs.frames import prompt_at, prompt_sections, visit_contexts
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
-from reyn.runs.next_turn import next_prompt
+from reyn.runs.preview import next_prompt
 from reyn.runs.prune import PruneReport, delete_runs, prune
 from reyn.runs.questions import open_question, question_text
 from reyn.runs.replayer import Replayer, verify
@@ -42,7 +40,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
-    from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
+    from reyn.context import NormalizedMessageList
+    from reyn.context.budget import FrameSection
+    from reyn.context.frame import ContextFrame
+    from reyn.context.transcript import MemoryEntry
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, Journal, RunRow, Status, kinds
     from reyn.kernel.core.snapshot import RunState
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from reyn.runs.run_files import RunFiles
     from reyn.runs.undo import UndoReport
     from reyn.runs.usage import Grouping, UsageReport
-    from reyn.vocabulary import Vocabulary
 
 
 _MAX_LISTED = 5
@@ -210,10 +210,7 @@ class Runs:
         conversation = state.conversations.get(name)
         if conversation is None or conversation.visit:
             raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
-        before = HISTORIES.load(conversation.history, self._journal.blob)
-        own = conversation.messages.tail(conversation.messages.length)
-        rendered = (rendered_message(message, self._journal.blob, with_images=True) for message in own)
-        return before.append(*rendered)
+        return conversation.rendered(self._journal.blob)
 
     # -- prompts --------------------------------------------------------------------------------------
 
@@ -414,10 +411,16 @@ class Runs:
         """
         key = (started.skill_hash, started.settings, started.ops)
         if key not in self._skills:
-            compiled = compile_copies(started, content or self._journal.blob, lambda: self._project.ops.vocabulary)
+            content = content or self._journal.blob
+            try:
+                skill, settings = content(started.skill_hash), content(started.settings)
+                specs = content(started.ops) if started.ops else None
+            except BlobMissing as error:
+                raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
+            vocabulary = unpin_ops(specs) if specs is not None else self._project.ops.vocabulary
             while len(self._skills) >= _CACHED_SKILLS:
                 self._skills.pop(next(iter(self._skills)))
-            self._skills[key] = compiled
+            self._skills[key] = CompiledSkill(unpin(skill), _to_settings(settings), vocabulary)
         return self._skills[key]
 
     def to_result(
@@ -453,26 +456,8 @@ class Runs:
         )
 
 
-def compile_copies(
-    started: kinds.RunStarted, content: Callable[[str], bytes], vocabulary: Callable[[], Vocabulary]
-) -> CompiledSkill:
-    """Compile the copy of a skill that a run has.
-
-    Args:
-        started: The first event of the run, which names the copies.
-        content: Returns content by its hash.
-        vocabulary: Returns the op specifications of a run without a copy of them.
-
-    Raises:
-        RunBlocked: A copy is missing or cannot be read.
-    """
+def _to_settings(content: bytes) -> RunSettings:
     try:
-        skill, settings = content(started.skill_hash), content(started.settings)
-        specs = content(started.ops) if started.ops else None
-    except BlobMissing as error:
-        raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
-    try:
-        decoded = msgspec.json.decode(settings, type=RunSettings)
+        return msgspec.json.decode(content, type=RunSettings)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error
-    return CompiledSkill(unpin(skill), decoded, unpin_ops(specs) if specs is not None else vocabulary())

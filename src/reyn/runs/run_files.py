@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from reyn.errors import RunBlocked
 from reyn.journal import kinds
+from reyn.journal.family import descendants
 from reyn.kernel.core.run_state import fold
 from reyn.kernel.world.loading import load_head, load_state
 from reyn.kernel.world.op_performer import decide_restore, roots_of
 from reyn.permissions import Gate, Policy
-from reyn.runs.family import descendants
 from reyn.runs.fork import workspace_files, write_files
 from reyn.runs.undo import (
     UndoReport,
@@ -27,8 +27,7 @@ from reyn.runs.undo import (
     reverted_changes,
     untracked_ops,
 )
-from reyn.workspace.recorded_changes import timestamped_changes
-from reyn.workspace.restore import Files, Restored, preview_restore, restore
+from reyn.workspace.restore import Files, Restored, preview_restore, restore, timestamped_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from reyn.config import RunSettings
 from reyn.config.values import PromptLimit
-from reyn.context.bpe import check_installed
+from reyn.context.handoff import read_summaries
 from reyn.context.histories import HISTORIES
-from reyn.context.summaries import read_summaries
+from reyn.context.token_counting import check_installed
 from reyn.documents import nearest
 from reyn.errors import BlobMissing, McpServerFailed, McpServerUnknown
 from reyn.kernel.visit.compiled_phase import uses_handoffs
@@ -31,7 +31,8 @@ from reyn.skills.resolve import is_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.context import ContextFrame, NormalizedMessageList
+    from reyn.context import NormalizedMessageList
+    from reyn.context.frame import ContextFrame
     from reyn.journal import Blob, kinds
     from reyn.models.listing import ModelStatus
     from reyn.ops import Overview

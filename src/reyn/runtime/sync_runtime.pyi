@@ -7,7 +7,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from reyn.config import Config, RunSettings
-from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
+from reyn.context import NormalizedMessageList
+from reyn.context.budget import FrameSection
+from reyn.context.frame import ContextFrame
+from reyn.context.transcript import MemoryEntry
 from reyn.errors import NextAction
 from reyn.journal import Blob, Event, InboxMessage, Journal, RunRow, Status, kinds
 from reyn.kernel.core.conversations import ConversationSize
@@ -16,15 +19,14 @@ from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResul
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import Budgets
 from reyn.kernel.world.hooks import Hook
-from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
 from reyn.kernel.world.op_performer import OpPerformer
-from reyn.kernel.world.sub_runs import RunScope
+from reyn.kernel.world.run_scope import RunScope
+from reyn.kernel.world.services import Listener, OnDelta, OutputCheck
 from reyn.models import Image, Message, Model
 from reyn.models.listing import ModelStatus
 from reyn.models.roster import Roster
 from reyn.ops import Op, OpTable, Overview
 from reyn.ops.mcp import Connections, ToolDefinitions
-from reyn.ops.trial import TrialReport
 from reyn.permissions import Policy
 from reyn.permissions.trust import ProjectTrust
 from reyn.runs.archive import ImportLimits
@@ -46,6 +48,7 @@ from reyn.runtime.sync_form import Runner, Synchronous
 from reyn.secrets import Scrubber, Secrets
 from reyn.skills import Library, Skill
 from reyn.skills.agents import Agents
+from reyn.skills.cases import TrialReport
 
 class SyncRuntime(Synchronous):
     async_form: OSRuntime

@@ -18,13 +18,12 @@ from reyn.context import (
     DataFromSelfRef,
     ExperienceForget,
     ExperienceRemember,
-    Memory,
     NormalizedMessageList,
     compile_context,
-    recorded_mutation,
 )
 from reyn.context.histories import HISTORIES
 from reyn.context.records import mutation_of
+from reyn.context.render import recorded_mutation, rendered_message
 from reyn.context.selfref import forget, memory_text, remember
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import MutationInvalid
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reyn.context import ContextMutation
+    from reyn.context.transcript import Memory
 
 SUMMARY_HEADING = "# Summary of the conversation so far\n"
 
@@ -89,6 +89,12 @@ class Conversation(msgspec.Struct, frozen=True):
             return self.messages
         before = HISTORIES.load(self.history, content).with_system(self.messages.system)
         return before.append(*self.messages.tail(self.messages.length))
+
+    def rendered(self, content: Callable[[str], bytes]) -> NormalizedMessageList:
+        """Return the history and the messages, with their texts and images."""
+        own = self.messages.tail(self.messages.length)
+        rendered = (rendered_message(message, content, with_images=True) for message in own)
+        return HISTORIES.load(self.history, content).append(*rendered)
 
 
 class ConversationSize(msgspec.Struct, frozen=True):
