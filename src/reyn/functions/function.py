@@ -154,7 +154,7 @@ class FunctionDefinition(Definition):
             ReturnInvalid: Its result cannot be converted.
         """
         if result.artifact is None:
-            action = runtime.next_action(runtime.find(result.run_id))
+            action = runtime.runs.next_action(runtime.runs.find(result.run_id))
             message = f"{self.what}: run `{result.run_id}` is {result.status}: {result.reason}"
             raise CallStopped(
                 message, run_id=result.run_id, status=result.status, hint=result.hint or None, action=action
