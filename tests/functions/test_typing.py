@@ -83,7 +83,7 @@ async def main() -> None:
     reveal_type((await keyed.options(key="k")("a")).text)  # str
     reveal_type(keyed.options(key="k").conversation)  # str | None
     async for item in keyed("a"):
-        reveal_type(item)  # ChatText | ChatToolCall | ChatToolResult | ChatRestart | ChatReply
+        reveal_type(item)  # MessageReceived | ReplyDelta | Restarted | OpRequested | OpFinished | SkillStarted | SkillProgressed | SkillEnded | QuestionAsked | Redirected | Reply | Stopped
     reveal_type(keyed.resume())  # ChatStream
 
 

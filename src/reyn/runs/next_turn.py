@@ -93,7 +93,14 @@ class _Preview:
         if reason := answer_error(state.wait, state.wait.id, self._answer):
             raise RunNotResumable(f"run `{self._run_id}` waits for another answer: {reason}")
         content, self._answer = Blob.of(canonical(self._answer)), None
-        return [(kinds.WaitAnswered(state.wait.id, content.hash, state.messages_taken + 1), (content,))]
+        return [
+            (
+                kinds.WaitAnswered(
+                    state.wait.id, content.hash, state.messages_taken + 1, is_message=state.wait.is_message
+                ),
+                (content,),
+            )
+        ]
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         return False

@@ -173,7 +173,7 @@ class WaitOpened(Body, frozen=True):
 class WaitAnswered(Body, frozen=True):
     """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox.
 
-    `images` come with what the user says in a conversation.
+    If `is_message` is true, the question waits for the next message of a conversation, and `images` come with it.
     """
 
     wait: str
@@ -182,6 +182,7 @@ class WaitAnswered(Body, frozen=True):
     by: str = ""
     """The user who replied, if known."""
     images: tuple[ImageRef, ...] = ()
+    is_message: bool = False
 
 
 @event("message_refused", v=2, origin="outside")
