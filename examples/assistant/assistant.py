@@ -15,8 +15,8 @@ import sys
 from pathlib import Path
 
 from reyn import OSRuntime
-from reyn.errors import ReynError
 from reyn.chat import OpFinished, OpRequested, Reply, ReplyDelta
+from reyn.errors import ReynError
 from reyn.functions import LLMChat, llm_chat, tool
 
 ROOT = Path(__file__).parent

@@ -103,7 +103,7 @@ ERRORS = [number for number, line in enumerate(PROGRAM.splitlines(), start=1) if
 
 def normal(text: str) -> str:
     """A type as both checkers and the program write it."""
-    text = re.sub(r"\b(builtins|program|reyn\.functions\.\w+)\.", "", text)
+    text = re.sub(r"\b(builtins|program|reyn\.(functions|chat)\.\w+)\.", "", text)
     union = re.fullmatch(r"Union\[(.*)\]", text)
     return union[1].replace(", ", " | ") if union else text
 

@@ -247,35 +247,26 @@ class Conversation:
     def begin(self, text: str, *, history: NormalizedMessageList | None = None, within: RunScope | None = None) -> None:
         """Start the run with its first message; see `OSRuntime.run` about `history` and `within`."""
         assert self._skill is not None
-        self._execute(
-            partial(
-                self._runtime.run,
-                self._skill,
-                {"type": USER_MESSAGE.name, "data": {"text": text}},
-                run_id=self.run_id or None,
-                listener=self._on_event,
-                on_delta=self._on_delta,
-                within=within,
-                history=history or (),
-            )
-        )
+        message = {"type": USER_MESSAGE.name, "data": {"text": text}}
+        run_id, before = self.run_id or None, history or ()
+        run = partial(self._runtime.run, listener=self._on_event, on_delta=self._on_delta)
+        self._execute(partial(run, self._skill, message, run_id=run_id, within=within, history=before))
 
-    def resume(self) -> None:
-        """Continue the run with what is in its inbox, and retry what failed."""
-        state = self._runtime.state(self.run_id)  # another process may have taken messages
-        self._reader = ItemReader(self._runtime.content, self.run_id, self._by, state.inbox.queued, state.models.usage)
+    def resume(self, *, is_waiting: bool = False) -> None:
+        """Continue the run with what is in its inbox, and retry what failed.
+
+        Args:
+            is_waiting: Whether it is known to wait for a message, so that its state need not be read.
+        """
+        is_failed = is_turn_open = False
+        if not is_waiting:
+            state = self._runtime.state(self.run_id)  # another process may have taken messages
+            is_failed, is_turn_open = state.status == "failed", state.is_turn_open
+            queued, usage = state.inbox.queued, state.models.usage
+            self._reader = ItemReader(self._runtime.content, self.run_id, self._by, queued, usage)
         model, self._model = self._model, None
-        self._execute(
-            partial(
-                self._runtime.resume,
-                self.run_id,
-                retry=state.status == "failed",
-                model=model,
-                listener=self._on_event,
-                on_delta=self._on_delta,
-            ),
-            is_turn_open=state.is_turn_open,
-        )
+        resume = partial(self._runtime.resume, listener=self._on_event, on_delta=self._on_delta)
+        self._execute(partial(resume, self.run_id, retry=is_failed, model=model), is_turn_open=is_turn_open)
 
     async def ready(self) -> None:
         """Wait until the conversation waits for a message or for the reply to a question, or has stopped."""
@@ -288,8 +279,12 @@ class Conversation:
 
     async def items(self) -> AsyncIterator[ChatItem]:
         """Yield what happens in the conversation until it is closed. There is one reader."""
-        while (item := await self._items.get()) is not None:
+        while (item := await self.next_item()) is not None:
             yield item
+
+    async def next_item(self) -> ChatItem | None:
+        """Return the next item; `None` if the conversation was closed or interrupted."""
+        return await self._items.get()
 
     def abort(self, reason: str = "") -> None:
         """Stop the reply in progress, or the next one if it is about to begin; the conversation continues.

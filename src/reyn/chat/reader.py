@@ -56,25 +56,42 @@ class Said(NamedTuple):
     message: int = 0
 
 
+_SAID = frozenset(
+    body.kind
+    for body in (
+        kinds.RunStarted,
+        kinds.RunForked,
+        kinds.MessageQueued,
+        kinds.MessageTaken,
+        kinds.WaitAnswered,
+        kinds.ArtifactStored,
+        kinds.PhaseAborted,
+    )
+)
+_READ = _SAID | {
+    body.kind
+    for body in (
+        kinds.SubRunStarted,
+        kinds.SubRunCompleted,
+        kinds.PhaseStarted,
+        kinds.FrameBuilt,
+        kinds.LlmResponded,
+        kinds.ModelRetried,
+        kinds.ModelSwitched,
+        kinds.ValidationError,
+        kinds.OpStarted,
+        kinds.OpCompleted,
+        kinds.PermissionDenied,
+    )
+}
+
+
 class Messages:
     """The messages and replies of a conversation, found in its events in order.
 
     Args:
         queued: The messages that the conversation has received and not taken.
     """
-
-    event_kinds = frozenset(
-        body.kind
-        for body in (
-            kinds.RunStarted,
-            kinds.RunForked,
-            kinds.MessageQueued,
-            kinds.MessageTaken,
-            kinds.WaitAnswered,
-            kinds.ArtifactStored,
-            kinds.PhaseAborted,
-        )
-    )
 
     def __init__(self, queued: Iterable[kinds.MessageQueued] = ()) -> None:
         self._queued = deque(queued)
@@ -109,7 +126,7 @@ def read_turns(events: Iterable[Event], *also: type[Body]) -> Iterator[tuple[Sai
     """Yield the messages and replies of a conversation, each with its event and data; `None` with events of `also`."""
     messages, others = Messages(), {body.kind for body in also}
     for event in events:
-        if event.kind in Messages.event_kinds or event.kind in others:
+        if event.kind in _SAID or event.kind in others:
             body = decode(event)
             said = messages.read(body)
             if said is not None or event.kind in others:
@@ -186,6 +203,8 @@ class ItemReader:
     def read(self, event: Event) -> Iterator[ChatItem]:
         """Yield the items of an event of the run, or of a run that it started."""
         self.run_id = self.run_id or event.run_id
+        if event.kind not in _READ:
+            return
         body = decode(event)
         match body:
             case kinds.SubRunStarted(background=background) if not (background and body.problem):

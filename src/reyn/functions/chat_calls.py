@@ -231,15 +231,13 @@ class ChatStream:
         found: Reply | None = None
         text = ""
         try:
-            async for item in conversation.items():
+            while (item := await conversation.next_item()) is not None and not isinstance(item, Stopped):
                 match item:
                     case MessageReceived():
                         continue
                     case Reply():
                         found = item
                         continue
-                    case Stopped():
-                        break
                     case ReplyDelta():
                         text += item.text
                     case Restarted() | OpRequested() | OpFinished():
@@ -270,7 +268,7 @@ class ChatStream:
             return self._resumed(run_id)
         if options.key is not None and run_id is not None and self._runtime.is_recorded(run_id):
             await self._post(message, run_id)
-            return self._resumed(run_id)
+            return self._resumed(run_id, is_waiting=True)
         history = self._history
         if message.images:  # a run's input is text; the images come right before it
             history = history.append(NormalizedMessage("user", "", message.images))
@@ -282,9 +280,9 @@ class ChatStream:
     def _conversation(self, run_id: str | None, skill: Skill | None = None) -> Conversation:
         return Conversation(lambda _: self._runtime, skill, run_id or "", listener=self._options.listener)
 
-    def _resumed(self, run_id: str) -> Conversation:
+    def _resumed(self, run_id: str, *, is_waiting: bool = False) -> Conversation:
         conversation = self._conversation(run_id)
-        conversation.resume()
+        conversation.resume(is_waiting=is_waiting)
         return conversation
 
     async def _post(self, message: Message, run_id: str) -> None:
@@ -310,14 +308,13 @@ class ChatStream:
         """Return the reply of a turn. A run that has ended before has a result, and no items."""
         run_id, state = result.run_id, self._runtime.state(result.run_id)
         history = self._history_after(state)
-        if found is not None and found.status != "replied":
-            return ChatReply(found.text, found.status, result.usage, history=history, run_id=run_id)
         goes_on = self._options.key is not None and result.question is not None and result.question.is_message
-        if not goes_on and result.status != "finished":
+        if (found is None or found.status == "replied") and not goes_on and result.status != "finished":
             raise self._stopped(run_id, str(result.status), result.reason, result.hint, history)
-        assert state.output.artifact is not None
-        text: str = msgspec.json.decode(self._runtime.content(state.output.artifact.hash))["data"]["text"]
-        return ChatReply(text, "replied", result.usage, history=history, run_id=run_id)
+        if found is None:
+            assert state.output.artifact is not None
+            found = Reply(msgspec.json.decode(self._runtime.content(state.output.artifact.hash))["data"]["text"])
+        return ChatReply(found.text, found.status, result.usage, history=history, run_id=run_id)
 
     def _history_after(self, state: RunState) -> NormalizedMessageList:
         """Return the history of the caller with what the run has added, or the whole conversation with a key."""
