@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from reyn.sandbox import Limits, PythonStep, run_program, run_safe
+from reyn.sandbox import ProgramLimits, PythonStep, run_program, run_safe
 from reyn.sandbox.backends import BACKENDS
-from reyn.sandbox.values import Access
+from reyn.sandbox.supervision import Access
 
 MONTY = "import math\n\n\ndef f(artifact):\n    return {'root': math.sqrt(sum(artifact['data']['numbers']))}\n"
 CPYTHON = "import string\n\n\ndef f(artifact):\n    return string.capwords(str(sum(artifact['data']['numbers'])))\n"
@@ -39,12 +39,12 @@ def _median(call: Callable[[], Any], count: int, pause: float = 0.0) -> float:
 
 def measure_calls(count: int) -> dict[str, float]:
     """Return the milliseconds of a Monty step, and of a CPython step and a program in each usable backend."""
-    found = {"monty_step_ms": _median(partial(run_safe, _step(MONTY), Limits()), count * 5)}
+    found = {"monty_step_ms": _median(partial(run_safe, _step(MONTY), ProgramLimits()), count * 5)}
     for backend in BACKENDS:
         if not backend.problem:
             name: Any = backend.name
-            step = partial(run_safe, _step(CPYTHON), Limits(), name)
-            program = partial(run_program, backend, ("/bin/true",), Access(), Limits())
+            step = partial(run_safe, _step(CPYTHON), ProgramLimits(), name)
+            program = partial(run_program, backend, ("/bin/true",), Access(), ProgramLimits())
             found[f"{name}_step_ms"] = _median(step, count, pause=_PAUSE)
             found[f"{name}_program_ms"] = _median(program, count)
     return found

@@ -18,8 +18,8 @@ from reyn.journal.kinds import Usage
 from reyn.lint import lint_skill
 from reyn.models import ModelRequest
 from reyn.models.local import LocalModel
-from reyn.models.local_engine import Choice
 from reyn.models.scripted import ScriptedModel
+from reyn.models.two_step import Choice, choice_prompt
 from tests.models.small_model import real
 from tests.test_programs import call
 
@@ -69,7 +69,7 @@ def test_the_first_step_can_be_measured_alone(project: Path, monkeypatch: pytest
     """The examples choose wrongly, the topics rightly, and both together rightly."""
 
     async def choose(request: ModelRequest) -> Choice:
-        assert request.choice_prompt is not None
+        assert choice_prompt(request) is not None
         labels = tuple(candidate.label for candidate in request.candidates)
         right = labels.index("billing")
         others = [float(number != right) / 2 for number in range(len(labels))]

@@ -22,7 +22,7 @@ from reyn.cli.hints import full_hint
 from reyn.config import Config, UserConfig
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds
-from reyn.kernel.versions import RULES_HISTORY, WORDING_HISTORY
+from reyn.kernel.versions import RULES, WORDING
 from reyn.ops import OpTable
 from reyn.ops.docs import op_page, table
 from reyn.ops.table import BUILT_IN
@@ -77,11 +77,9 @@ def events() -> Iterator[str]:
     )
     yield (
         "\n`run_started` records the rules of a run, which decide what events follow, and its wording, the version of "
-        "the derived texts. `run_resumed` names a new wording.\n\n"
+        "the derived texts. `run_resumed` names a new wording. This release writes rules "
+        f"{RULES} and wording {WORDING}.\n"
     )
-    yield from table(("rules", "what changed"), _rows_of(RULES_HISTORY))
-    yield "\n"
-    yield from table(("wording", "what changed"), _rows_of(WORDING_HISTORY))
     shapes = {(cls.kind, cls.version): cls for cls in families()}
     shared: dict[str, type] = {}
     for (kind, version), cls in {**shapes, **kinds()}.items():
@@ -95,10 +93,6 @@ def events() -> Iterator[str]:
         documented |= {rest[0]}
         yield f"\n### {rest[0]}\n\n{_split_doc(shared[rest[0]])[0]}\n\n"
         yield from _fields(shared[rest[0]], shared)
-
-
-def _rows_of(history: dict[int, str]) -> list[tuple[str, str]]:
-    return [(str(version), change) for version, change in history.items()]
 
 
 def _fields(cls: type, shared: dict[str, type]) -> Iterator[str]:
@@ -148,11 +142,11 @@ def config() -> Iterator[str]:
 
 
 def _keys(cls: type[msgspec.Struct]) -> Iterator[str]:
-    docs = _field_docs(cls)
+    meanings = _split_doc(cls)[1]
     rows = []
     for field in msgspec.structs.fields(cls):
         default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-        rows.append((f"`{field.name}`", f"`{msgspec.json.encode(default).decode()}`", docs[field.name]))
+        rows.append((f"`{field.name}`", f"`{msgspec.json.encode(default).decode()}`", meanings[field.name]))
     yield from table(("key", "default", "meaning"), rows)
 
 
@@ -234,20 +228,6 @@ def _type(shape: Any, shared: dict[str, type]) -> str:
         "DictType": "object",
     }
     return names[type(shape).__name__]
-
-
-def _field_docs(cls: type) -> dict[str, str]:
-    """Return the docstrings below the fields of a class."""
-    import ast
-
-    [tree] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
-    assert isinstance(tree, ast.ClassDef)
-    docs = {}
-    for field, text in zip(tree.body, tree.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-            assert isinstance(field.target, ast.Name)
-            docs[field.target.id] = " ".join(str(text.value.value).split())  # one line: it becomes a table cell
-    return docs
 
 
 ORIGINS = (

@@ -24,7 +24,7 @@ from reyn.errors import ModelBroken
 from reyn.journal import MemoryJournal
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.models.local import LocalModel
-from reyn.models.local_engine import Choice
+from reyn.models.two_step import Choice, choice_prompt
 
 
 class _Catcher:
@@ -61,7 +61,7 @@ def request_of(project: Path, item: Item) -> ModelRequest:
 
 def score(model: LocalModel, item: Item, request: ModelRequest) -> Score | None:
     """Ask for the choice; `None` if the phase decides in one step."""
-    if request.choice_prompt is None:
+    if choice_prompt(request) is None:
         return None
     cpu = time.process_time()
     choice: Choice = asyncio.run(model.choose(request))

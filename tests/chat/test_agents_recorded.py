@@ -33,7 +33,7 @@ ASKS = {
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.journal, 3).links(name)
+    return ChainManager(rt.journal).links(name)
 
 
 def test_a_fork_continues_with_a_copy_of_the_conversation_and_leaves_the_origin_alone(tmp_path: Path):

@@ -23,7 +23,7 @@ def failing(request):
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.journal, 3).links(name)
+    return ChainManager(rt.journal).links(name)
 
 
 def test_a_failed_conversation_is_reported_and_the_next_message_opens_another(tmp_path: Path):

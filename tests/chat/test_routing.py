@@ -11,6 +11,8 @@ import pytest
 from reyn import SyncRuntime
 from reyn.models import ModelAnswer
 from reyn.models.decoding import decoding_schema
+from reyn.models.narrowing import DecodingLimits
+from reyn.models.two_step import choice_prompt, decided_contract
 from tests.chat.support import Agent, reply, run_skill, skills, start_skill
 from tests.chat.test_conversations import agent
 from tests.support import act, finish
@@ -199,13 +201,13 @@ def test_a_model_that_chooses_first_chooses_between_a_reply_and_each_skill(tmp_p
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat("designer") as chat:
         chat.say("hello")
         assert rt.replay(chat.run_id).status == "waiting"
-    prompt = asked.requests[0].choice_prompt
+    prompt = choice_prompt(asked.requests[0])
     assert [op.label for op in prompt.ops] == ["run_skill:converse", "poster"]
-    assert [op.target for op in prompt.ops] == ["converse", "poster"]
+    assert [op.offered.name for op in prompt.ops] == ["converse", "poster"]
     assert prompt.topic_texts == ("run_skill:converse: Make a converse", "poster: Make a poster")
     assert len(prompt.replies) == 1
     assert prompt.text == "hello"
-    reply_prompt, act_prompt = asked.requests[0].decided_messages(), asked.requests[0].decided_messages(prompt.ops[1])
+    reply_prompt, act_prompt = (prompt.answer_messages(asked.requests[0], op) for op in (None, prompt.ops[1]))
     assert "run_skill" not in reply_prompt[0].text
     assert reply_prompt[1:] == asked.requests[0].messages[1:]
     assert [message.text for message in act_prompt] == [prompt.ops[1].prompt, "hello"]
@@ -226,7 +228,7 @@ def test_a_model_that_chooses_first_replies_after_an_op(tmp_path: Path):
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         assert chat.say("make a poster").text == "Hi"
         assert rt.replay(chat.run_id).status == "waiting"
-    first, second = (request.choice_prompt for request in asked.requests)
+    first, second = (choice_prompt(request) for request in asked.requests)
     assert first.ops
     assert (second.ops, second.examples) == ((), ())
 
@@ -236,7 +238,7 @@ def test_a_model_chooses_among_the_skills_that_match_the_message_best(tmp_path: 
     asked = Short(poster=SHORT_REPLY)
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         chat.say("make a poster")
-    labels = [op.label for op in asked.requests[0].choice_prompt.ops]
+    labels = [op.label for op in choice_prompt(asked.requests[0]).ops]
     assert "poster" in labels
     assert len(labels) == 12
 
@@ -247,8 +249,8 @@ def test_a_choice_that_stands_for_an_op_allows_this_op_alone(tmp_path: Path):
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         chat.say("hello")
     request = asked.requests[0]
-    op = next(op for op in request.choice_prompt.ops if op.target == "flyer")
-    schema = decoding_schema(request.contract, is_small=True, choice=op.label, op=op)
+    op = next(op for op in choice_prompt(request).ops if op.offered.name == "flyer")
+    schema = decoding_schema(decided_contract(request, op.label, op), DecodingLimits(is_small=True))
     [branch] = schema["anyOf"]
     ops = branch["properties"]["ops"]
     assert (ops["minItems"], ops["maxItems"]) == (1, 1)
@@ -259,10 +261,9 @@ def test_a_choice_that_stands_for_an_op_allows_this_op_alone(tmp_path: Path):
 
 def test_a_conversation_that_was_asked_in_one_form_continues_in_another(tmp_path: Path):
     skills(tmp_path, "poster")
-    with SyncRuntime.open(tmp_path, model=Short(hello=SHORT_REPLY)) as rt, rt.chat(run_id="c") as chat:
+    asked = Short(hello=SHORT_REPLY)
+    with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat(run_id="c") as chat:
         chat.say("hello")
-        frame = next(event for event in rt.events("c") if event.kind == "frame_built")
-        static = json.loads(rt.content(frame.data["choice"]["static"]))
-        assert {op["kind"] for op in static["ops"]} == {"run_skill"}
+        assert {op.offered.kind for op in choice_prompt(asked.requests[0]).ops} == {"run_skill"}
     with SyncRuntime.open(tmp_path, model=Agent()) as rt, rt.chat(run_id="c") as chat:
         assert chat.say("hello").text == "You said: hello"

@@ -5,10 +5,9 @@ import msgspec
 import pytest
 
 from reyn.config import Config, ModelSettings, load_config
-from reyn.config.load import SECRET_PREFIX
 from reyn.errors import ConfigInvalid
 from reyn.secrets import is_handle
-from reyn.secrets.stores import variable_of
+from reyn.secrets.stores import SECRET_PREFIX, variable_of
 
 
 def errors_in(root: Path, flags: dict[str, Any] | None = None, environ: dict[str, str] | None = None) -> str:

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from reyn.config import Config, Setting, explain_config, load_sources
-from reyn.config.origins import select_settings
+from reyn.config.load import select_settings
 from reyn.errors import ConfigInvalid, SettingUnknown
 
 

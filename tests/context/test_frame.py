@@ -19,7 +19,6 @@ from reyn.context import (
     TurnFrame,
     closing_text,
     message_text,
-    static_choice,
     static_text,
     turn_message,
 )
@@ -156,32 +155,6 @@ def test_the_choices_are_repeated_in_short_at_the_end(tmp_path: Path):
     assert repeated.endswith(" …")
     assert len(repeated) < 100
     assert last == f"{second.label}: when it is done"
-
-
-def test_the_choice_alone_is_asked_by_examples(tmp_path: Path):
-    frame = stable(tmp_path)
-    first, second = frame.candidate_outputs
-    static = static_choice(frame)
-    assert static is not None
-    system, *examples = static.examples
-    assert (system.role, system.text) == ("system", "Your role: editor\nDo what check does.")
-    assert [(message.role, message.text) for message in examples] == [
-        ("user", first.description),
-        ("assistant", f'{{"choice": "{first.label}"}}'),
-        ("user", second.description),
-        ("assistant", f'{{"choice": "{second.label}"}}'),
-    ]
-    assert static.topic == ""
-    assert static.texts == tuple(f"{one.label}: {one.description}" for one in (first, second))
-
-
-def test_there_are_no_examples_without_a_choice_between_different_texts(tmp_path: Path):
-    frame = stable(tmp_path)
-    first, second = frame.candidate_outputs
-    same = msgspec.structs.replace(second, description=first.description.upper())
-    assert static_choice(stable(tmp_path, "write")) is None
-    assert static_choice(msgspec.structs.replace(frame, candidate_outputs=(first, same))) is None
-    assert static_choice(msgspec.structs.replace(frame, available_control_ops=({"kind": "file"},))) is None
 
 
 def test_what_else_the_model_sees_has_headings_and_ends_with_what_to_answer():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.contract import Accepted, Acting, Candidate, Contract, Rejected, offered_ops
-from reyn.contract.candidates import UnionCandidate
+from reyn.models.protocol import UnionCandidate
 from tests.contract.test_judge import LIST, NOTE
 from tests.support import VOCABULARY, file, finish, go
 

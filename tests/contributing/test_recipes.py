@@ -114,7 +114,7 @@ def test_a_model(copy: Copy):
     case += "        case _ if adapter in BUILT_IN_ADAPTERS:"
     copy.change("models/catalog.py", r"^        case _ if adapter in BUILT_IN_ADAPTERS:", case)
     copy.change(
-        "config/values.py", r'^BUILT_IN_ADAPTERS = .*"local",', 'BUILT_IN_ADAPTERS = frozenset(("echo", "local",'
+        "config/models.py", r'^BUILT_IN_ADAPTERS = .*"local",', 'BUILT_IN_ADAPTERS = frozenset(("echo", "local",'
     )
     write_skill(copy.project, "try", {"a": ["end"]})
     assert '"text": "echoed"' in copy.run(model="echo:1")
@@ -122,7 +122,7 @@ def test_a_model(copy: Copy):
 
 RULE = """
 def shouting(loaded, vocabulary):
-    document = loaded.folder.front_matter("skill.md")
+    document = loaded.folder.read("skill.md")
     for name, phase in loaded.partial.phases.items() if loaded.partial and document else ():
         if phase.instructions.isupper():
             yield document.finding(codes.SHOUTING, f"the instructions of `{name}` are shouted", severity="warning")
@@ -155,7 +155,7 @@ def test_a_step(copy: Copy):
     spec = (
         '    StepSpec("count", "Count the items of a list.", ("over",), ("into", "on_error")),\n    StepSpec("run_op"'
     )
-    copy.change("vocabulary/tables.py", r'^    StepSpec\("run_op"', spec)
+    copy.change("vocabulary/specs.py", r'^    StepSpec\("run_op"', spec)
     copy.change("skills/values.py", r"^AnyStep = RunSkill \|", STEP)
     case = "        case Count(over=over):\n            return len(look_up(artifact, over))\n        case RunOp():"
     copy.change("kernel/visit/steps.py", r"^        case RunOp\(\):", case)

@@ -29,8 +29,9 @@ OMITTED = {
     "reyn.kernel.core.tape.Tape.content": "looks up content",
     "reyn.kernel.core.tape.Tape.drop_content": "frees content of the last visit",
     "reyn.kernel.core.tape.Tape.pending": "looks for standing approvals to store",
+    "reyn.kernel.visit.phase_executor.Progress.draft": "builds the next prompt",
+    "reyn.kernel.visit.phase_executor.Progress.count_calls": "counts the next call",
     "reyn.kernel.visit.model_call.ask": "is part of the visit",
-    "reyn.kernel.world.live.LiveWorld.perform": "prepares the next call, whose intent is in the same commit",
     "reyn.kernel.world.llm_call_recorder.LlmCallRecorder.request": "prepares the next call",
     "reyn.kernel.world.llm_call_recorder.LlmCallRecorder.begin": "prepares the next call",
 }

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pydantic
 import pytest
 
-from reyn import OSRuntime, SyncRuntime, llm_chat, llm_function, tool
+from reyn import SyncRuntime, llm_chat, llm_function, tool
 from reyn.errors import (
     CallImpossible,
     CallStopped,
@@ -25,6 +25,7 @@ from reyn.errors import (
 )
 from reyn.functions import ambient, use_runtime
 from reyn.journal.sqlite import SqliteJournal
+from reyn.runtime import OSRuntime
 from tests.functions.support import Answers, async_runtime, finish, kinds, sync_runtime, value
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import reveal_type
 
 from reyn import llm_chat, llm_function, tool
+from reyn.chat import Reply
 from reyn.functions import CallResult, ChatReply, LLMChat
 
 
@@ -83,7 +84,9 @@ async def main() -> None:
     reveal_type((await keyed.options(key="k")("a")).text)  # str
     reveal_type(keyed.options(key="k").conversation)  # str | None
     async for item in keyed("a"):
-        reveal_type(item)  # MessageReceived | ReplyDelta | Restarted | OpRequested | OpFinished | SkillStarted | SkillProgressed | SkillEnded | QuestionAsked | Redirected | Reply | Stopped
+        match item:
+            case Reply():
+                reveal_type(item)  # Reply
     reveal_type(keyed.resume())  # ChatStream
 
 

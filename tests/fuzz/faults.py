@@ -18,7 +18,6 @@ from typing import Any
 
 import reyn.workspace.changes
 import reyn.workspace.files
-import reyn.workspace.tree
 from reyn import SyncRuntime
 from reyn.permissions import gate
 from tests.fuzz.harness import Case
@@ -102,7 +101,7 @@ def failing_calls(case: Case, root: Path) -> None:
         [
             (CHANGING, (reyn.workspace.changes,)),
             (CHANGING, (reyn.workspace.changes,)),
-            (LOOKING, (reyn.workspace.files, reyn.workspace.tree)),
+            (LOOKING, (reyn.workspace.files,)),
         ]
     )
     system = FaultySystem(names, _failures(chance, 60))

@@ -15,7 +15,7 @@ TARGETS: dict[str, Target] = {
     "faults": faults.target,
 }
 _COMMANDS = ("events", "export", "frame", "graph", "import_", "lint", "runs", "show", "skills")
-_LAZY = ("anyio._backends._asyncio", "httpcore", "httpx", "openai", "regex", "ruamel.yaml", "sqlite3")
+_LAZY = ("anyio._backends._asyncio", "httpcore", "httpx", "openai", "regex", "sqlite3")
 
 
 def preload() -> None:

@@ -1,4 +1,4 @@
-"""Journals of every rules version: always readable and verifiable, replayed where the rules are supported."""
+"""Stored journals of the current rules: readable, verifiable, and replayed. Later rules keep them readable."""
 
 from __future__ import annotations
 
@@ -13,17 +13,13 @@ import reyn.kernel.visit.turn as turn
 from reyn import SyncRuntime
 from reyn.errors import ReplayMismatch, RunBlocked
 from reyn.journal import MemoryJournal
-from reyn.kernel.versions import RULES, SUPPORTED_RULES
+from reyn.kernel import versions
+from reyn.kernel.versions import RULES
 from reyn.testing import ScriptedModel
-from tests.goldens.__main__ import RUNS, make_all
+from tests.goldens.__main__ import FOLDER, RUNS, make_all
 from tests.support import finish, go
 
-HERE = Path(__file__).parent
-FILES = sorted(HERE.glob("rules-*/*.jsonl"))
-
-
-def rules_of(path: Path) -> int:
-    return int(path.parent.name.removeprefix("rules-"))
+FILES = sorted(FOLDER.glob("*.jsonl"))
 
 
 def imported(path: Path, root: Path) -> tuple[SyncRuntime, tuple[str, ...]]:
@@ -31,26 +27,21 @@ def imported(path: Path, root: Path) -> tuple[SyncRuntime, tuple[str, ...]]:
     return rt, rt.import_(path.read_bytes().splitlines(keepends=True)).imported
 
 
-def test_every_rules_version_has_golden_journals():
-    assert {rules_of(path) for path in FILES} == set(range(1, RULES + 1))
-    assert {path.stem for path in FILES if rules_of(path) == RULES} == RUNS.keys()
+def test_every_run_has_a_golden_journal():
+    assert {path.stem for path in FILES} == RUNS.keys()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_golden_journal_verifies_and_replays(path: Path, tmp_path: Path):
     rt, runs = imported(path, tmp_path)
     with rt:
         for run in runs:
             assert rt.verify(run).events > 3
             assert rt.result(run).run_id == run
-            if rules_of(path) in SUPPORTED_RULES:
-                assert rt.replay(run).events == rt.verify(run).events
-            else:
-                with pytest.raises(RunBlocked, match=f"rules {rules_of(path)}"):
-                    rt.replay(run)
+            assert rt.replay(run).events == rt.verify(run).events
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_every_frame_of_a_golden_journal_is_available_as_a_value(path: Path, tmp_path: Path):
     rt, runs = imported(path, tmp_path)
     with rt:
@@ -58,15 +49,34 @@ def test_every_frame_of_a_golden_journal_is_available_as_a_value(path: Path, tmp
             for seq in [event.seq for event in rt.events(run) if event.kind == "frame_built"]:
                 frame = rt.context_frame(run, seq)
                 assert list(frame.messages) == [one for one in rt.prompt_at(run, seq) if one[0] != "answer"]
-                assert bool(frame.warnings) == (rules_of(path) not in SUPPORTED_RULES)
+                assert not frame.warnings
 
 
-def test_a_fork_continues_a_run_of_rules_that_are_not_supported(tmp_path: Path):
+# -- an older version, made up ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The archive of a run under rules 0, which this release does not support."""
+    with monkeypatch.context() as release:
+        release.setattr(versions, "RULES", 0)
+        return make_all(tmp_path, ["plain"])["plain"]
+
+
+def test_a_run_of_rules_that_are_not_supported_can_be_read_and_not_replayed(older: list[bytes], tmp_path: Path):
+    with SyncRuntime.open(tmp_path, journal=MemoryJournal()) as rt:
+        rt.import_(older)
+        assert rt.verify("plain").events == len(list(rt.events("plain")))
+        assert rt.result("plain").ok
+        with pytest.raises(RunBlocked, match="rules 0"):
+            rt.replay("plain")
+
+
+def test_a_fork_continues_a_run_of_rules_that_are_not_supported(older: list[bytes], tmp_path: Path):
     """The fork starts between two visits under the current rules; its replay derives the events after the fork."""
-    path = HERE / "rules-4" / "plain.jsonl"
     model = ScriptedModel([go("check"), finish("forked")] * 9)
     with SyncRuntime.open(tmp_path, journal=MemoryJournal(), model=model) as rt:
-        rt.import_(path.read_bytes().splitlines(keepends=True))
+        rt.import_(older)
         at = next(event.seq for event in rt.events("plain") if event.kind == "phase_completed")
         result = rt.fork("plain", at=at + 3, run_id="fork")
         assert result.artifact == {"type": "note", "data": {"text": "forked"}}
@@ -76,9 +86,19 @@ def test_a_fork_continues_a_run_of_rules_that_are_not_supported(tmp_path: Path):
         assert (report.inherited, report.events) == (at, rt.verify("fork").events)
 
 
+def test_a_frame_of_another_wording_has_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    rt, _ = imported(FOLDER / "plain.jsonl", tmp_path)
+    monkeypatch.setattr(prompt, "OPENING", "Be nice.\n")
+    with rt:
+        seq = next(event.seq for event in rt.events("plain") if event.kind == "frame_built")
+        frame = rt.context_frame("plain", seq)
+        assert frame.warnings == ("another version of Reyn phrased this prompt; its exact text is in the messages",)
+        assert list(frame.messages) == [one for one in rt.prompt_at("plain", seq) if one[0] != "answer"]
+
+
 def test_golden_runs_are_reproduced_byte_for_byte(tmp_path: Path):
     for name, lines in make_all(tmp_path).items():
-        assert b"".join(lines) == (HERE / f"rules-{RULES}" / f"{name}.jsonl").read_bytes(), name
+        assert b"".join(lines) == (FOLDER / f"{name}.jsonl").read_bytes(), name
 
 
 def loud_correction(answer: str, path: str, message: str) -> tuple:
@@ -100,12 +120,11 @@ def test_a_changed_rule_is_detected(tmp_path: Path, monkeypatch, module, name: s
     monkeypatch.setattr(module, name, changed)
     failed = []
     for path in FILES:
-        if rules_of(path) in SUPPORTED_RULES:
-            rt, runs = imported(path, tmp_path)
-            with rt:
-                for run in runs:
-                    try:
-                        rt.replay(run)
-                    except ReplayMismatch:
-                        failed.append(run)
+        rt, runs = imported(path, tmp_path)
+        with rt:
+            for run in runs:
+                try:
+                    rt.replay(run)
+                except ReplayMismatch:
+                    failed.append(run)
     assert failed

@@ -1,18 +1,22 @@
-"""Databases of earlier formats are upgraded when opened for writing, and stay readable in read-only mode."""
+"""The next version of events, tables and rules, with made-up versions: this release is the earlier one."""
 
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from reyn import OSRuntime, RunResult, SyncRuntime
-from reyn.errors import NextAction, RunBlocked
-from reyn.journal.formats import FORMAT
+from reyn import SyncRuntime
+from reyn.errors import EventInvalid, NextAction, RunBlocked, StoreUnavailable
+from reyn.journal import Event, MemoryJournal, canonical, database, decode, kinds, link, registry
+from reyn.journal.kinds import LimitRaised
+from reyn.journal.registry import Body, older_event
 from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel import versions
 from reyn.testing import ScriptedModel
+from reyn.testing.journal_conformance import chain_events, run_started
 from tests.support import act, finish, go, question, write_skill
 
 ANSWERS = [act(question("Which one?")), go("b"), finish()]
@@ -29,38 +33,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def downgrade(root: Path, to: int) -> None:
-    """Convert the `runs` table to the format of an earlier release."""
-    with closing(sqlite3.connect(root / ".reyn" / "journal.db", isolation_level=None)) as db:
-        db.execute("ALTER TABLE runs DROP COLUMN spent")
-        if to == 6:
-            db.execute("PRAGMA user_version = 6")
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return
-        for column in ("charge", "reserved"):
-            db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-        for table in ("budget_accounts", "spending"):
-            db.execute(f"DROP TABLE {table}")
-        if to == 5:
-            db.execute("PRAGMA user_version = 5")
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return
-        db.execute("ALTER TABLE runs DROP COLUMN imported")
-        if to == 3:
-            db.execute("PRAGMA user_version = 3")
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return
-        db.execute("DROP TABLE approvals")
-        db.execute("ALTER TABLE runs RENAME COLUMN messages_taken TO heard")
-        db.execute("ALTER TABLE runs ADD COLUMN rejoins INTEGER NOT NULL DEFAULT 0")
-        db.execute("UPDATE runs SET wait = coalesce(json_extract(nullif(wait, ''), '$.id'), '')")
-        if to == 1:
-            for column in ("parent", "fork_of", "fork_seq", "wait", "rejoins", "heard"):
-                db.execute(f"ALTER TABLE runs DROP COLUMN {column}")
-        db.execute(f"PRAGMA user_version = {to}")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
 def rows(root: Path, *, is_read_only: bool = False) -> dict:
     journal = SqliteJournal(root / ".reyn", is_read_only=is_read_only)
     try:
@@ -69,80 +41,131 @@ def rows(root: Path, *, is_read_only: bool = False) -> dict:
         journal.close()
 
 
-@pytest.mark.parametrize("version", [2, 3, 5, 6])
-def test_an_earlier_format_is_upgraded_with_its_open_questions(root: Path, version: int):
-    before = rows(root)
-    downgrade(root, version)
-    assert rows(root, is_read_only=True) == before
-    assert rows(root) == before
-    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
-        assert db.execute("PRAGMA user_version").fetchone() == (FORMAT,)
-    assert continued(root).ok
-
-
-def test_format_1_is_upgraded(root: Path):
-    before = rows(root)["done"]
-    downgrade(root, 1)
-    assert rows(root, is_read_only=True)["done"] == before
-    assert rows(root)["done"] == before
-
-
-# -- a database that an earlier release wrote -----------------------------------------------------------------
+# -- tables ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def older(tmp_path: Path) -> Path:
-    """Runs of format 2 that wait, reached a limit, rolled back, failed, finished, and a fork."""
-    folder = tmp_path / ".reyn"
-    folder.mkdir()
-    with closing(sqlite3.connect(folder / "journal.db", isolation_level=None)) as db:
-        db.executescript((Path(__file__).parent / "format-2.sql").read_text())
-    return tmp_path
+def next_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "FORMAT", 3)
+    monkeypatch.setattr(
+        database,
+        "MIGRATIONS",
+        {
+            1: "ALTER TABLE inbox ADD COLUMN sender TEXT NOT NULL DEFAULT ''; CREATE TABLE labels (name TEXT);",
+            2: "INSERT INTO labels VALUES ('migrated');",
+        },
+    )
 
 
-def test_every_run_of_an_earlier_release_is_verified(older: Path):
-    read_only = rows(older, is_read_only=True)
-    with SyncRuntime.open(older) as rt:
-        assert {row.run_id: row.status for row in rt.runs()} == {
-            "done": "finished",
-            "limited": "limited",
-            "waits": "waiting",
-            "below": "waiting",
-            "below.1.1.1": "waiting",
-            "rolled": "finished",
-            "failed": "failed",
-            "forked": "finished",
-        }
-        for row in rt.runs():
-            assert rt.verify(row.run_id).events == row.seq
-            assert read_only[row.run_id] == row
-            assert rt.state(row.run_id).phase == row.phase
-
-
-def test_a_run_of_an_earlier_release_is_blocked_and_can_be_forked_cancelled_and_undone(older: Path):
-    with SyncRuntime.open(older, model=ScriptedModel([finish("on")] * 9), trust=True) as rt:
-        with pytest.raises(RunBlocked):
-            rt.resume("waits")
-        with pytest.raises(RunBlocked):
-            rt.answer("waits", "1.1.1", "x")
-        assert rt.next_action(rt.find("waits")) == NextAction("fork", "waits")
-        assert rt.undo("rolled", dry_run=True).restored == ()
-        rt.cancel("waits")
-        assert rt.find("waits").status == "cancelled"
-        rt.verify("waits")
-
-
-def continued(root: Path) -> RunResult:
+def test_a_database_of_an_earlier_format_is_migrated_with_its_open_questions(root: Path, next_format: None):
+    before = rows_of_format_1(root)
+    assert rows(root) == before
+    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (3,)
+        assert db.execute("SELECT name FROM labels").fetchall() == [("migrated",)]
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
         wait = rt.result("waits").question
         assert wait is not None
         rt.answer("waits", wait.id, "this one")
-        result = rt.resume("waits")
+        assert rt.resume("waits").ok
         rt.verify("waits")
-        return result
+
+
+def rows_of_format_1(root: Path) -> dict:
+    with pytest.MonkeyPatch.context() as earlier:
+        earlier.setattr(database, "FORMAT", 1)
+        earlier.setattr(database, "MIGRATIONS", {})
+        return rows(root)
+
+
+def test_a_database_of_an_earlier_format_is_not_modified_in_read_only_mode(root: Path, next_format: None):
+    with pytest.raises(StoreUnavailable, match="has format 1; this release reads formats up to 3"):
+        rows(root, is_read_only=True)
+    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (1,)
+
+
+def test_a_migration_that_fails_changes_nothing(root: Path, monkeypatch: pytest.MonkeyPatch):
+    before = rows(root)
+    with monkeypatch.context() as release:
+        release.setattr(database, "FORMAT", 2)
+        release.setattr(database, "MIGRATIONS", {1: "CREATE TABLE labels (name TEXT); DROP TABLE nothing;"})
+        with pytest.raises(StoreUnavailable, match="nothing"):
+            rows(root)
+    assert rows(root) == before
+    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+        assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'labels'").fetchone()
+
+
+# -- events ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def older() -> Iterator[None]:
+    """Version 0 of `limit_raised`, which had other names and no null."""
+
+    @older_event("limit_raised", v=0)
+    class LimitRaised0(Body, frozen=True):
+        name: str
+        to: int
+        message: int
+
+        def upgrade(self) -> Body:
+            return LimitRaised(self.name, self.to, self.message)
+
+    yield
+    for known in (registry._TYPES, registry._DECODERS):
+        known.pop(("limit_raised", 0))
+    registry._OLDER.clear()
+
+
+def older_events() -> list[Event]:
+    [first] = chain_events("r", [run_started("r")])
+    raw = canonical({"name": "max_phase_visits", "to": 9, "message": 1})
+    hashed = link(2, 1, "limit_raised", 0, raw, first.hash)
+    return [first, Event(2, "r", 1, "limit_raised", 0, raw, first.hash, hashed)]
+
+
+def test_an_event_of_an_older_version_is_read_as_the_current_one(older: None):
+    journal = MemoryJournal()
+    journal.append("r", 0, older_events())
+    event = list(journal.read("r"))[-1]
+    assert (event.v, event.data) == (0, {"name": "max_phase_visits", "to": 9, "message": 1})
+    assert decode(event) == kinds.LimitRaised("max_phase_visits", 9, 1)
+    assert journal.find("r").messages_taken == 1
+    assert ("limit_raised", 0) not in registry.kinds()
+
+
+def test_an_event_of_an_unknown_version_is_rejected():
+    with pytest.raises(EventInvalid, match="does not know `limit_raised` version 0"):
+        MemoryJournal().append("r", 0, older_events())
+
+
+# -- rules -----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_under_earlier_rules_is_blocked_and_can_be_forked_cancelled_and_undone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(versions, "RULES", 0)
+        with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
+            assert rt.run("s", {"text": "in"}, run_id="older").status == "waiting"
+    with SyncRuntime.open(root, model=ScriptedModel([finish("on")] * 9)) as rt:
+        assert rt.verify("older").events == rt.find("older").seq
+        with pytest.raises(RunBlocked):
+            rt.resume("older")
+        with pytest.raises(RunBlocked):
+            rt.answer("older", "1.1.1", "x")
+        assert rt.next_action(rt.find("older")) == NextAction("fork", "older")
+        assert rt.undo("older", dry_run=True).restored == ()
+        rt.cancel("older")
+        assert rt.find("older").status == "cancelled"
+        rt.verify("older")
 
 
 def test_the_question_of_a_waiting_run_is_in_the_list(root: Path):
-    [row] = [row for row in OSRuntime.open(root).runs() if row.run_id == "waits"]
+    with SyncRuntime.open(root) as rt:
+        [row] = [row for row in rt.runs() if row.run_id == "waits"]
     assert row.wait is not None
     assert (row.wait.message, row.status, row.phase) == ("Which one?", "waiting", "a")

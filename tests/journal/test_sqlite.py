@@ -220,9 +220,9 @@ def test_the_sub_runs_of_a_run_are_found_without_reading_all_runs(tmp_path: Path
         steps += 1
         return 0
 
-    journal._reader.set_progress_handler(count, 10)
+    journal._db.reader.set_progress_handler(count, 10)
     assert {row.run_id for row in journal.runs("a.")} == {"a.1", "a.1.1", "a.z"}
-    journal._reader.set_progress_handler(None, 10)
+    journal._db.reader.set_progress_handler(None, 10)
     assert steps < 100, "it reads every run"
     journal.close()
 

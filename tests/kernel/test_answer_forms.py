@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from reyn import SyncRuntime
 from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal, decode
 from reyn.journal.kinds import Usage
-from reyn.kernel.versions import WORDING
 from reyn.models import ModelAnswer
+from reyn.models.two_step import choice_prompt
 from reyn.testing import ScriptedModel
-from tests.support import NOTE, finish, go, write_skill
+from tests.support import finish, go, write_skill
 
 GO = {"reason": "it is ready", "choice": "check", "confidence": 0.5, "data": {"text": "on"}}
 END = {"reason": "it is good", "choice": "end", "confidence": 1, "data": {"text": "done"}}
@@ -43,7 +42,8 @@ class ChoosingModel(ShortModel):
         self.seen.append(request)
         reply = await super().complete(request)
         usage = Usage(1500, 20, 0)
-        return ModelAnswer(reply.text, usage, choice_probability=0.75, chose_first=bool(request.choice_prompt))
+        prompt = choice_prompt(request)
+        return ModelAnswer(reply.text, usage, choice_probability=0.75, asked=prompt.asked if prompt else None)
 
 
 class Broken:
@@ -102,11 +102,11 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
             chosen = [(role.removeprefix("choice:"), text) for role, text in messages if role.startswith("choice:")]
             named = [(role.removeprefix("topic:"), text) for role, text in messages if role.startswith("topic:")]
             decided = messages[len(chosen) + len(named) :]
-            prompt = request.choice_prompt
+            prompt = choice_prompt(request)
             assert chosen == as_pairs(prompt.messages)
             assert named == [("choices", "\n".join(prompt.topic_texts))]
             assert prompt.topic == request.messages[0].text
-            assert decided == as_pairs(request.decided_messages())
+            assert decided == as_pairs(prompt.answer_messages(request))
             assert answer[0] == "answer"
         assert chosen[0] == ("system", "Do what write does.")
         assert chosen[1:] == [
@@ -129,7 +129,7 @@ def test_a_model_that_answers_at_once_has_no_first_step(root: Path):
     with SyncRuntime.open(root, model=ShortModel([GO, END]), journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": "in"}).run_id
         assert not any(role.startswith("choice:") for role, _ in rt.prompt_at(run))
-        assert not any(one.chose_first for one in bodies(rt, run, "llm_responded"))
+        assert not any(one.asked for one in bodies(rt, run, "llm_responded"))
 
 
 def test_the_usage_of_two_steps_does_not_calibrate_the_tokens_of_a_prompt(tmp_path: Path):
@@ -191,28 +191,3 @@ def test_the_form_can_be_configured_per_model(root: Path, setting: str, form: st
     with SyncRuntime.open(root, model="mine", models=models, journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": "in"}).run_id
         assert [frame.form for frame in bodies(rt, run, "frame_built")] == [form]
-
-
-def test_a_run_that_waited_under_the_first_wording_continues_under_the_new_one(tmp_path: Path):
-    """The database was written by the version with wording 1, whose prompt had other texts and no answer forms."""
-    write_skill(
-        tmp_path,
-        "s",
-        {"write": ["check"], "check": ["write", "end"]},
-        ops={"check": "ask_user"},
-        artifacts={"note": NOTE},
-    )
-    (tmp_path / ".reyn").mkdir()
-    with sqlite3.connect(tmp_path / ".reyn" / "journal.db") as db:
-        db.executescript((Path(__file__).parent / "wording-1.sql").read_text())
-    db.close()
-    answers = [go("check"), go("check"), finish()]
-    with SyncRuntime.open(tmp_path, model=ScriptedModel(answers), trust=True) as rt:
-        assert rt.state("waits").status == "waiting"
-        rt.answer("waits", "2.1.1", "red")
-        assert rt.resume("waits").ok
-        [resumed] = bodies(rt, "waits", "run_resumed")
-        assert resumed.wording == WORDING
-        report = rt.replay("waits")
-        assert report.events == rt.verify("waits").events
-        assert report.reworded

@@ -21,6 +21,7 @@ from reyn.journal import Journal, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
 from reyn.kernel.world import llm_call_recorder
 from reyn.models import ModelAnswer, ModelRequest
+from reyn.models.two_step import choice_prompt
 from reyn.models.usage_bound import prompt_bound
 from reyn.testing import ScriptedModel
 from tests.chat.support import Agent, run_skill, skills
@@ -347,12 +348,14 @@ class TwoSteps(ScriptedModel):
         super().__init__([go_on, go_on | {"choice": "end"}])
 
     def usage_bound(self, request: ModelRequest) -> Usage:
-        first = prompt_bound(request.choice_prompt.messages) if request.choice_prompt else 0
+        prompt = choice_prompt(request)
+        first = prompt_bound(prompt.messages) if prompt else 0
         return Usage(first + prompt_bound(request.messages), request.max_tokens)
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         reply = await super().complete(request)
-        return ModelAnswer(reply.text, choice_probability=0.75, chose_first=bool(request.choice_prompt))
+        prompt = choice_prompt(request)
+        return ModelAnswer(reply.text, choice_probability=0.75, asked=prompt.asked if prompt else None)
 
 
 def write_two_steps(root: Path) -> None:

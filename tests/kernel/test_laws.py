@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from reyn import OSRuntime
 from reyn.context import message_text
 from reyn.journal import GENESIS, decode, link
-from reyn.journal.projections import rebuild
+from reyn.journal.lifecycle import rebuild
 from reyn.kernel.core.run_state import EMPTY, apply, fold
 from reyn.kernel.core.snapshot import RunState
 from reyn.testing import CountingIds, MemoryJournal, ScriptedModel, SteppingClock

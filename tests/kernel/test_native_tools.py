@@ -11,7 +11,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.journal import MemoryJournal, decode
 from reyn.models import ModelAnswer, ToolCall
-from reyn.models.native_reply import decode_reply
+from reyn.models.protocol import decode_reply
 from reyn.testing import ScriptedModel
 from tests.support import act, file, finish, go, write_skill
 

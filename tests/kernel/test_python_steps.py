@@ -11,7 +11,7 @@ import pytest
 from reyn.errors import SandboxUnavailable
 from reyn.journal import decode, kinds
 from reyn.lint import lint_skill
-from reyn.sandbox import Limits, PythonFailed, PythonStep, monty, python_steps, run_safe
+from reyn.sandbox import ProgramLimits, PythonFailed, PythonStep, monty, python_steps, run_safe
 from reyn.sandbox.backends import BACKENDS
 from tests.kernel.support import Project
 from tests.support import finish, go, write_skill
@@ -232,7 +232,7 @@ def test_with_monty_alone_its_error_is_the_reason(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setitem(vars(backend), "problem", "not here")
     step = PythonStep({"./m.py": "def f(a):\n    raise ValueError('x')\n"}, "./m.py", "f", {}, 0)
     with pytest.raises(PythonFailed, match="ValueError: x") as failed:
-        run_safe(step, Limits())
+        run_safe(step, ProgramLimits())
     assert isinstance(failed.value.__cause__, SandboxUnavailable)
 
 

@@ -10,7 +10,7 @@ from reyn.cli.app import run_app
 from reyn.contract import candidates_of
 from reyn.errors import FixImpossible
 from reyn.lint import fix_skill, lint_skill
-from reyn.lint.fix import _comments
+from reyn.lint.yaml_writer import comments_of as _comments
 from reyn.skills import Library
 from tests.skills.test_dialects import MODULE, PAIRS, WRAPPED, phase, skill, write
 from tests.support import load_skill

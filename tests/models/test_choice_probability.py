@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from reyn.models.choice_probability import Token, choice_probability, label_probabilities
+from reyn.models.two_step import Token, choice_probability, label_probabilities
 
 LABELS = ("billing_desk", "billing_info", "shipping", "abort")
 

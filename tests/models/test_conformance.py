@@ -19,7 +19,6 @@ from reyn.contract import Candidate, Contract, Rejected, offered_ops
 from reyn.errors import ModelTimeout
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import Usage
-from reyn.models import Candidate as ModelCandidate
 from reyn.models import Message, Model, ModelAnswer, ModelRequest, TokenizingModel
 from reyn.models.local import LocalModel
 from reyn.models.openai import OpenAIModel
@@ -195,12 +194,8 @@ BRANCHES = Contract(
 def check_constrained(model: Model) -> None:
     """Check that the answer of a real model satisfies a contract with branches and ops."""
     messages = (Message("system", "Write a note of one word."), Message("user", "Finish. The word is blue."))
-    candidates = tuple(
-        ModelCandidate(one.next_phase, one.control_type, one.schema_name, "", NOTE, one.label)
-        for one in BRANCHES.candidates
-    )
     request = ModelRequest(
-        messages, BRANCHES.schema, "k", "1.1", "0" * 64, candidates=candidates, answer_form=BRANCHES.form
+        messages, BRANCHES.schema, "k", "1.1", "0" * 64, candidates=BRANCHES.candidates, answer_form=BRANCHES.form
     )
     with asyncio.Runner() as runner:
         reply = runner.run(model.complete(request))

@@ -10,6 +10,7 @@ import pytest
 from reyn.contract import Candidate, Contract, candidates_of, offered_ops
 from reyn.jsonschema import compile_schema
 from reyn.models.decoding import decoding_schema
+from reyn.models.narrowing import DecodingLimits
 from reyn.skills import Library
 from tests.support import VOCABULARY, load_skill, write_skill
 
@@ -43,7 +44,8 @@ def test_every_string_is_bounded(contract: dict):
     assert found
     assert all("maxLength" in text for text in found)
     assert all(
-        "maxLength" in text or "{" in text["pattern"] for text in strings_in(decoding_schema(contract, is_small=True))
+        "maxLength" in text or "{" in text["pattern"]
+        for text in strings_in(decoding_schema(contract, DecodingLimits(is_small=True)))
     )
 
 
@@ -69,7 +71,7 @@ ANSWERS = {
 def test_a_decodable_answer_satisfies_the_contract(contract: dict):
     for schema in (
         decoding_schema(contract),
-        decoding_schema(contract, is_small=True),
+        decoding_schema(contract, DecodingLimits(is_small=True)),
         decoding_schema(contract, is_one_object=True),
     ):
         assert compile_schema(schema).is_valid(ANSWERS)
@@ -77,7 +79,7 @@ def test_a_decodable_answer_satisfies_the_contract(contract: dict):
 
 
 def test_op_names_exclude_escapes_and_op_contents_do_not(contract: dict):
-    schema = compile_schema(decoding_schema(contract, is_small=True))
+    schema = compile_schema(decoding_schema(contract, DecodingLimits(is_small=True)))
     read, write = ({"kind": "file", "op": op, "path": "a.txt"} for op in ("read", "write"))
     assert schema.is_valid({"control_ir": [read]})
     assert not schema.is_valid({"control_ir": [read | {"path": "a\nb"}]})
@@ -90,7 +92,7 @@ def test_length_limits_of_the_contract_are_preserved(tmp_path: Path):
     assert {"type": "string", "minLength": 300, "maxLength": 900} in strings_in(
         decoding_schema(contract_of(folder, "a"))
     )
-    small = strings_in(decoding_schema(contract_of(folder, "a"), is_small=True))
+    small = strings_in(decoding_schema(contract_of(folder, "a"), DecodingLimits(is_small=True)))
     assert any(text.get("pattern", "").endswith("{300,300}$") for text in small)
 
 
@@ -99,7 +101,9 @@ def field(schema: dict, **options: bool) -> dict:
     contract = Contract(
         (Candidate("end", "finish", "note", {"type": "object", "properties": {"f": schema}}, ""),)
     ).schema
-    branch = decoding_schema(contract, **options)["anyOf"][0]["properties"]["artifact"]["properties"]["data"]
+    branch = decoding_schema(contract, DecodingLimits(**options))["anyOf"][0]["properties"]["artifact"]["properties"][
+        "data"
+    ]
     return branch["properties"]["f"]
 
 
@@ -173,7 +177,9 @@ def test_artifact_fields_named_like_answer_fields_are_not_special():
 
 def test_ops_of_small_models_have_required_fields_only(contract: dict):
     [act] = [
-        branch for branch in decoding_schema(contract, is_small=True)["anyOf"] if "control" not in branch["properties"]
+        branch
+        for branch in decoding_schema(contract, DecodingLimits(is_small=True))["anyOf"]
+        if "control" not in branch["properties"]
     ]
     read = act["properties"]["control_ir"]["items"]["anyOf"][0]
     assert list(read["properties"]) == ["kind", "op", "path"]
@@ -299,7 +305,7 @@ def test_a_large_contract_is_converted_completely():
     branch = {"type": "object", "properties": {"artifact": home | {"type": "object"}}, "required": ["artifact"]}
     contract = {"anyOf": [branch | {"description": str(number)} for number in range(100)]}
     for is_small in (False, True):
-        for branch in decoding_schema(contract, is_small=is_small)["anyOf"]:
+        for branch in decoding_schema(contract, DecodingLimits(is_small=is_small))["anyOf"]:
             assert list(branch["properties"]["artifact"]["properties"]) == list(fields)
 
 
@@ -310,7 +316,7 @@ def test_recursive_schemas_stay_small():
     tree = {"$id": "reyn:t", "$defs": dict.fromkeys(kinds, node), "type": "object", "properties": {"root": union}}
     contract = {"anyOf": [{"type": "object", "properties": {"artifact": tree}, "required": ["artifact"]}]}
     for is_small in (False, True):
-        assert len(json.dumps(decoding_schema(contract, is_small=is_small))) < 200_000
+        assert len(json.dumps(decoding_schema(contract, DecodingLimits(is_small=is_small)))) < 200_000
     twice = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2, "minLength": n} for n in range(30)}
     doubled = {"$id": "reyn:d", "$ref": "#/$defs/d0", "$defs": twice | {"d30": {"type": "string"}}}
     assert len(json.dumps(field(doubled))) < 200_000

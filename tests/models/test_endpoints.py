@@ -13,7 +13,7 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.config import ModelSettings, load_config
-from reyn.config.values import EndpointSettings
+from reyn.config.models import EndpointSettings
 from reyn.errors import CircuitOpen, ConfigInvalid, KeyRejected, ModelUnavailable, RateLimited
 from reyn.journal.kinds import Usage
 from reyn.models.endpoints import Endpoint, Endpoints, Slot, Wait, endpoint_name, endpoint_settings

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.flattening import flatten
 from reyn.models.decoding import decoding_schema
+from reyn.models.narrowing import DecodingLimits
 
 TREE = {
     "$id": "reyn:tree",
@@ -207,7 +208,7 @@ def test_any_schema_can_be_converted(schema: Any, definition: Any):
     artifact = {"$id": "reyn:x", "type": "object", "properties": {"x": schema}, "$defs": {"d": definition}}
     contract = {"anyOf": [{"type": "object", "properties": {"artifact": artifact}, "required": ["artifact"]}]}
     for is_small in (False, True):
-        decoded = decoding_schema(contract, is_small=is_small)
+        decoded = decoding_schema(contract, DecodingLimits(is_small=is_small))
         compile_schema(decoded)
         assert "allOf" not in keywords_in(decoded)
         assert decoding_schema(contract, is_one_object=True)["type"] == "object"

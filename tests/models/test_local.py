@@ -16,7 +16,7 @@ import pytest
 from reyn.config import ModelSettings
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
-from reyn.models import Candidate, ChoicePrompt, Message, ModelRequest, local
+from reyn.models import Candidate, Message, ModelRequest, PromptSource, local
 from reyn.models.local import LocalModel
 
 REQUEST = ModelRequest((Message("system", "be brief"), Message("user", "hello")), {"type": "object"}, "r", "1.1", "h")
@@ -143,7 +143,7 @@ def answer(*content: dict[str, Any], usage: tuple[int, int, int] = (0, 0, 0)) ->
     return {"choices": [choice], "usage": counts | {"prompt_tokens_details": {"cached_tokens": cached}}}
 
 
-CANDIDATES = (Candidate("end", "finish", "n", "", {}, "end"), Candidate("go", "transition", "n", "", {}, "go"))
+CANDIDATES = (Candidate("end", "finish", "n", {}, "when done"), Candidate("go", "transition", "n", {}, "when not"))
 SHORT = msgspec.structs.replace(REQUEST, candidates=CANDIDATES, answer_form="short")
 
 
@@ -156,14 +156,8 @@ def test_a_short_answer_has_the_measured_probability_of_its_choice(model: LocalM
     assert "logprobs" not in engine.requests[1]
 
 
-EXAMPLES = (
-    Message("system", "be brief"),
-    Message("user", "when done"),
-    Message("assistant", '{"choice": "end"}'),
-    Message("user", "when not"),
-    Message("assistant", '{"choice": "go"}'),
-)
-CHOICE = ChoicePrompt(EXAMPLES, REQUEST.messages[0].text, ("end: when done", "go: when not"), "hello")
+EXAMPLES = ("be brief", "when done", '{"choice": "end"}', "when not", '{"choice": "go"}')
+TOPIC_TEXTS = ("end: when done", "go: when not")
 TOPICS = tuple(answer(piece("word", word=0.5, other=0.1), usage=(10, 1, 8)) for _ in range(3))
 """The topics of both choices and of the input: all the same, so that they weigh nothing."""
 
@@ -173,9 +167,16 @@ def branch(label: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
+SOURCE = PromptSource("be brief", "\n\n# Answer\n")
 TWO_STEP = msgspec.structs.replace(
-    SHORT, choice_prompt=CHOICE, contract={"anyOf": [branch("end"), branch("go"), branch("abort")]}
+    SHORT, source=SOURCE, contract={"anyOf": [branch("end"), branch("go"), branch("abort")]}
 )
+
+
+def with_source(**changes: Any) -> ModelRequest:
+    return msgspec.structs.replace(TWO_STEP, source=msgspec.structs.replace(SOURCE, **changes))
+
+
 CHOSEN = answer(piece("go", end=0.1, go=0.4, rest=1e-5), piece('"}'), usage=(30, 2, 20))
 DECIDED = '{"reason": "This is about r.", "choice": "go", "data": {}}'
 CONTINUED = answer(piece(' r.", "choice": "go", '), piece('"data": {}}'), usage=(50, 12, 40))
@@ -191,12 +192,12 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
     reply = asyncio.run(model.complete(msgspec.structs.replace(TWO_STEP, on_delta=streamed.append)))
     choosing, *naming, writing = engine.requests
     assert [message["content"] for message in choosing["messages"]] == [
-        *(message.text for message in EXAMPLES),
+        *EXAMPLES,
         "hello",
         '{"choice": "',
     ]
     assert [[message["content"] for message in request["messages"]] for request in naming] == [
-        [REQUEST.messages[0].text, text, '{"reason": "This is about'] for text in (*CHOICE.topic_texts, "hello")
+        [REQUEST.messages[0].text, text, '{"reason": "This is about'] for text in (*TOPIC_TEXTS, "hello")
     ]
     assert choosing["grammar"] == 'root ::= ("end" | "go") "\\"}"'
     assert (choosing["temperature"], choosing["max_tokens"]) == (0, 1)
@@ -207,7 +208,7 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
         "hello",
         '{"reason": "This is about',
     ]
-    assert (reply.text, reply.chose_first) == (DECIDED, True)
+    assert (reply.text, bool(reply.asked)) == (DECIDED, True)
     assert "".join(streamed) == DECIDED
     assert reply.choice_probability == pytest.approx(0.8, abs=1e-3)
     assert reply.usage == Usage(100, 17, 74)  # the prompt of the answer is that of the input's topic, and counts once
@@ -216,11 +217,11 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
 def test_topics_have_a_prompt_of_their_own_in_a_conversation(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
     engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    prompt = msgspec.structs.replace(CHOICE, topic="in one word?", is_conversation=True, system="be brief")
-    reply = asyncio.run(model.complete(msgspec.structs.replace(TWO_STEP, choice_prompt=prompt)))
+    reply = asyncio.run(model.complete(with_source(is_conversation=True, input="hello", system="be brief")))
     _, *naming, _ = engine.requests
     assert [[message["content"] for message in request["messages"]] for request in naming] == [
-        ["in one word?", text, 'One word: "'] for text in (*CHOICE.topic_texts, "hello")
+        ["be brief\n\nFirst say in one word what the message is about.", text, 'One word: "']
+        for text in (*TOPIC_TEXTS, "hello")
     ]
     assert reply.usage == Usage(110, 17, 84)
 
@@ -231,7 +232,7 @@ def test_the_bound_of_a_decision_in_two_steps_covers_every_prompt_that_is_sent(
 ):
     engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    request = msgspec.structs.replace(TWO_STEP, choice_prompt=msgspec.structs.replace(CHOICE, text=text))
+    request = msgspec.structs.replace(TWO_STEP, messages=(REQUEST.messages[0], Message("user", text)))
     bound = model.usage_bound(request)
     asyncio.run(model.complete(request))
     assert len(engine.requests) == 5
@@ -273,7 +274,7 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     local._engine(model.path, settings).parameters = parameters
     reply = asyncio.run(model.complete(TWO_STEP))
-    assert (reply.text, reply.chose_first) == (DECIDED, calls == 2)
+    assert (reply.text, reply.asked is not None) == (DECIDED, calls == 2)
     assert len(engine.requests) == (5 if calls == 2 else 1)
     assert engine.requests[-1]["messages"][-1]["content"] == '{"reason": "This is about'
 
@@ -303,7 +304,7 @@ def test_a_large_model_can_choose_to_abort_in_the_first_step(tmp_path: Path, mon
 def test_a_model_with_few_parameters_is_not_offered_to_abort(
     model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    one_step = msgspec.structs.replace(TWO_STEP, choice_prompt=None)
+    one_step = msgspec.structs.replace(TWO_STEP, source=None)
     engine = load(model, monkeypatch, CONTINUED, CHOSEN, *TOPICS, CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     for request in (one_step, TWO_STEP):
@@ -337,7 +338,9 @@ def test_labels_that_begin_alike_are_generated_to_the_end(model: LocalModel, mon
     labels = ("end", "ends", "abort")
     request = msgspec.structs.replace(
         TWO_STEP,
-        candidates=tuple(msgspec.structs.replace(CANDIDATES[0], label=label) for label in labels[:2]),
+        candidates=tuple(
+            msgspec.structs.replace(one, next_phase=label) for one, label in zip(CANDIDATES, labels, strict=False)
+        ),
         contract={"anyOf": [branch(label) for label in labels]},
     )
     chosen = answer(piece("end", end=0.9, rest=1e-5), piece("s", s=0.7, **{'"}': 0.2}), piece('"}'))
@@ -385,7 +388,9 @@ def test_a_tokenizer_counts_text_without_tokens_of_the_chat_template(
 
 # -- replies in conversations -------------------------------------------------------------------------
 
-SPOKEN = ChoicePrompt((), "", (), "and now?", is_conversation=True, system="Reply in text.", field="text")
+SPOKEN = PromptSource(
+    "be brief", "", is_conversation=True, reply_field="text", input="and now?", system="Reply in text."
+)
 TALK = msgspec.structs.replace(
     SHORT,
     messages=(
@@ -396,7 +401,7 @@ TALK = msgspec.structs.replace(
         Message("user", "and now?"),
     ),
     candidates=CANDIDATES[1:],
-    choice_prompt=SPOKEN,
+    source=SPOKEN,
     contract=branch("go"),
 )
 
@@ -417,7 +422,7 @@ def test_a_small_model_replies_in_plain_text(
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     found = asyncio.run(model.complete(TALK))
     assert json.loads(found.text) == {"reason": "a reply", "choice": "go", "data": {"text": text}}
-    assert (found.is_truncated, found.chose_first) == (False, True)
+    assert (found.is_truncated, found.asked) == (False, ())
     [sent] = engine.requests
     assert "grammar" not in sent
     # Earlier answers are shown as text; those that called ops are left out.

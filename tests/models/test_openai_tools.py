@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reyn import SyncRuntime
-from reyn.models.native_reply import decode_reply
+from reyn.models.protocol import decode_reply
 from tests.models.calling import KEY, Caller
 from tests.models.fake_server import Behavior, FakeServer, Request, chunk, event, good, status, stream, whole
 from tests.support import write_skill

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reyn.models.native_reply import decode_reply
+from reyn.models.protocol import decode_reply
 from tests.models.calling import IN, KEY, ONE, until
 from tests.models.dialects import DIALECTS, Dialect, ProviderCaller, require
 from tests.models.fake_server import FakeServer, hang_up, silence, stream

@@ -64,7 +64,7 @@ def test_a_request_contains_phase_input_and_candidates_as_values(tmp_path: Path)
     [candidate] = first.candidates
     assert isinstance(candidate, Candidate)
     assert (candidate.next_phase, candidate.control_type, candidate.schema_name) == ("second", "transition", "note")
-    assert candidate.schema["properties"]["text"] == {"type": "string"}
+    assert candidate.artifact_schema["properties"]["text"] == {"type": "string"}
     assert candidate.description
     assert [(c.next_phase, c.control_type) for c in second.candidates] == [("end", "finish")]
 

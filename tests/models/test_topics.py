@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from reyn.models.topics import similarity, topic, weighed
+from reyn.models.two_step import similarity, topic, weighed
 
 INVOICE = topic({"invoice": math.log(0.5), "money": math.log(0.3), "rest": math.log(0.001)})
 ROUTER = topic({"router": math.log(0.6), "internet": math.log(0.2), "rest": math.log(0.001)})

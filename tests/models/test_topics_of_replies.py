@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reyn.models.topics import REPLY_MARGIN, weighed_acts
+from reyn.models.two_step import REPLY_MARGIN, weighed_acts
 
 
 @pytest.mark.parametrize(

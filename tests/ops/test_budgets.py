@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from reyn import ModelAnswer, SyncRuntime
 from reyn.ops import budget
-from reyn.ops.budget import Budget, Budgets
-from reyn.ops.file.lines import count_lines, iterate_lines, lines_after, lines_before, select_lines
+from reyn.ops.budget import OpBudget, OpBudgets
+from reyn.ops.file.reading import count_lines, iterate_lines, lines_after, lines_before, select_lines
 from tests.cost import count_calls
 from tests.ops.support import Desk
 from tests.support import act, file, finish, go, write_skill
 
 
 def limited(desk: Desk, **most: int) -> Desk:
-    desk.env = replace(desk.env, budget=Budget(Budgets(**most)))
+    desk.env = replace(desk.env, budget=OpBudget(OpBudgets(**most)))
     return desk
 
 
@@ -50,10 +50,10 @@ def test_searches_of_a_visit_end_at_its_time_limit(desk, monkeypatch):
 def test_content_that_is_recorded_already_does_not_count_again():
     from reyn.journal import Blob
 
-    used = Budget(Budgets(recorded=10))
+    used = OpBudget(OpBudgets(recorded=10))
     used.add_recorded([Blob.of(b"12345678")])
     used.add_recorded([Blob.of(b"12345678"), Blob.of(b"9")])
-    with pytest.raises(budget.BudgetExceeded, match="visit_recorded_bytes"):
+    with pytest.raises(budget.OpBudgetExceeded, match="visit_recorded_bytes"):
         used.add_recorded([Blob.of(b"ab")])
     used.add_recorded([Blob.of(b"a")])
 

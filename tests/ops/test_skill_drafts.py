@@ -13,7 +13,7 @@ import pytest
 from reyn import LATER, OSRuntime
 from reyn.journal import MemoryJournal
 from reyn.ops import Call, standard_ops
-from reyn.ops.op import DerivableChanges
+from reyn.ops.op import DerivableChanges, RecordedChanges
 from reyn.runtime.trials import Trials
 from reyn.testing import ScriptedModel
 from reyn.workspace import Change
@@ -204,17 +204,16 @@ def test_replay_rejects_changes_that_an_op_cannot_make():
         op = standard_ops().get(kind)
         assert isinstance(op, DerivableChanges)
         call = Call("k/1", {"kind": kind})
-        assert op.changes_error(call, elsewhere, bytes, str)
+        assert op.changes_error(call, RecordedChanges(elsewhere, bytes, str))
     install = standard_ops().get("skill_install")
     assert isinstance(install, DerivableChanges)
     paths = {"reyn/local/a/skill.md": "", "reyn/local/a/.git/config": "x", "reyn/local/skill.md": "x"}
     for path, wrong in paths.items():
-        found = install.changes_error(
-            Call("k/1", {"kind": "skill_install"}), (Change(path, None, "0" * 64),), bytes, str
-        )
+        changes = RecordedChanges((Change(path, None, "0" * 64),), bytes, str)
+        found = install.changes_error(Call("k/1", {"kind": "skill_install"}), changes)
         assert bool(found) == bool(wrong), path
     two = (Change("reyn/local/a/skill.md", None, "0" * 64), Change("reyn/local/b/skill.md", None, "0" * 64))
-    assert install.changes_error(Call("k/1", {"kind": "skill_install"}), two, bytes, str)
+    assert install.changes_error(Call("k/1", {"kind": "skill_install"}), RecordedChanges(two, bytes, str))
 
 
 def test_a_case_cannot_escape_through_the_draft(tmp_path: Path):

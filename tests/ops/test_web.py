@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from reyn.models import ModelAnswer, ModelRequest
-from reyn.ops.web.addresses import is_public, parse_url
-from reyn.ops.web.client import Response
+from reyn.ops.web.client import Response, is_public, parse_url
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.models.fake_server import Connection, FakeServer, Request, drip, hang_up, silence, whole

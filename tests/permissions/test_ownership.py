@@ -115,19 +115,6 @@ def test_a_database_that_was_prepared_is_not_a_new_one(shipped: Path):
             rt.run("s", IN)
 
 
-def test_a_journal_of_an_earlier_format_has_no_owner(shipped: Path):
-    with sqlite3.connect(shipped / ".reyn" / "journal.db") as db:
-        db.execute("DROP TABLE owners")
-        db.execute("ALTER TABLE runs DROP COLUMN charge")
-        db.execute("ALTER TABLE runs DROP COLUMN reserved")
-        db.execute("ALTER TABLE runs DROP COLUMN spent")
-        db.execute("PRAGMA user_version = 4")
-    with open_project(shipped) as rt:
-        assert len(rt.runs()) == 3
-        with pytest.raises(StoreUnavailable, match=REFUSED):
-            rt.resume("approved")
-
-
 def test_the_journal_of_a_project_that_was_moved_stays_the_users(tmp_path: Path):
     write_skill(tmp_path / "a", "s", {"a": ["end"]}, ops={"a": "file"})
     with open_project(tmp_path / "a") as rt:

@@ -20,7 +20,7 @@ from reyn.errors import (
     RunImported,
 )
 from reyn.journal import Approval, Event, MemoryJournal, kinds
-from reyn.journal.projections import rebuild
+from reyn.journal.lifecycle import rebuild
 from reyn.kernel.core.run_state import EMPTY, apply, fold
 from reyn.runs.archive import ImportLimits, read_archive
 from tests.fuzz.archives import Archive

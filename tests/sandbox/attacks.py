@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from reyn.sandbox import Access, Limits
+from reyn.sandbox import Access, ProgramLimits
 
-FAST = Limits(seconds=60, memory_bytes=256_000_000)
-ENDLESS = Limits(seconds=1.0, memory_bytes=256_000_000, output_bytes=10_000, processes=12)
+FAST = ProgramLimits(seconds=60, memory_bytes=256_000_000)
+ENDLESS = ProgramLimits(seconds=1.0, memory_bytes=256_000_000, output_bytes=10_000, processes=12)
 CHILDREN = Access(subprocesses=True)
 
 
@@ -20,7 +20,7 @@ class Attack(NamedTuple):
 
     name: str
     code: str
-    limits: Limits = FAST
+    limits: ProgramLimits = FAST
     access: Access = Access()
     is_endless: bool = False
 
@@ -68,7 +68,7 @@ PROGRAMS = (
         "for _ in range(10):\n  if os.fork() == 0: break\n"
         "x = bytearray(200 << 20)\nfor i in range(0, len(x), 4096): x[i] = 1\n"
         "while True: pass",
-        Limits(seconds=10, memory_bytes=400_000_000, processes=64),
+        ProgramLimits(seconds=10, memory_bytes=400_000_000, processes=64),
         CHILDREN,
         True,
     ),
@@ -76,7 +76,7 @@ PROGRAMS = (
         "2 GB of temporary files",
         "import os\nfor n in range(300):\n  with open(f\"{os.environ['TMPDIR']}/{n}\", 'wb') as f:\n"
         "    f.write(b'x' * 100_000_000)\nprint('ESCAPED')",
-        Limits(seconds=60, file_bytes=20_000_000),
+        ProgramLimits(seconds=60, file_bytes=20_000_000),
     ),
     Attack("endless loop", "while True: pass", ENDLESS, is_endless=True),
     Attack("endless output", "while True: print('x' * 1000)", ENDLESS, is_endless=True),

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from reyn.sandbox import Outcome, PythonFailed, run_program, run_unconfined
-from reyn.sandbox.backends import BACKENDS, Backend
+from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.monty import run_monty
-from reyn.sandbox.system import python_program
+from reyn.sandbox.process import Backend, python_program
 from tests.sandbox.attacks import HARMLESS, PROGRAMS, STEPS, Attack
 
 pytestmark = pytest.mark.sockets

@@ -7,10 +7,9 @@ import importlib
 
 import pytest
 
-from reyn.sandbox.interpreter_choice import needs_cpython
+from reyn.sandbox.interpreter_choice import BUILTINS, MODULES, needs_cpython
 from reyn.sandbox.monty import run_monty
-from reyn.sandbox.monty_names import BUILTINS, MODULES
-from reyn.sandbox.values import Limits
+from reyn.sandbox.supervision import ProgramLimits
 
 
 @pytest.mark.parametrize(
@@ -27,7 +26,7 @@ from reyn.sandbox.values import Limits
 )
 def test_monty_is_enough_for(source: str):
     assert needs_cpython(source) == ""
-    assert run_monty(source, "f", {}, 0, Limits()).sandbox == "monty"
+    assert run_monty(source, "f", {}, 0, ProgramLimits()).sandbox == "monty"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_the_table_lists_what_monty_has_of(module: str):
         "f",
         {"names": names},
         0,
-        Limits(),
+        ProgramLimits(),
     ).value
     assert set(found) & MODULES[module] == MODULES[module] & set(names)
     assert MODULES[module] - set(names) == set()
@@ -72,4 +71,4 @@ def test_the_table_lists_what_monty_has_of(module: str):
 
 def test_the_table_lists_builtins_that_monty_has():
     for name in sorted(BUILTINS & set(dir(builtins))):
-        assert run_monty(f"def f(a):\n    {name}\n    return True\n", "f", {}, 0, Limits()).value is True
+        assert run_monty(f"def f(a):\n    {name}\n    return True\n", "f", {}, 0, ProgramLimits()).value is True

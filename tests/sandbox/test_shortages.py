@@ -13,21 +13,19 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reyn.errors import SandboxStartFailed
-from reyn.sandbox import Access, Limits, PythonStep, Stop, in_thread, landlock, run_safe
-from reyn.sandbox.backends import BACKENDS, Backend
-from reyn.sandbox.bubblewrap import Bubblewrap
+from reyn.sandbox import Access, ProgramLimits, PythonStep, Stop, in_thread, landlock, run_safe
+from reyn.sandbox.backends import BACKENDS, Backend, _Reaped
+from reyn.sandbox.bubblewrap import Bubblewrap, is_supported
 from reyn.sandbox.landlock import Landlock
-from reyn.sandbox.seccomp import is_supported
-from reyn.sandbox.spares import SPARES
+from reyn.sandbox.python_steps import SPARES
 from reyn.sandbox.supervision import supervise
-from reyn.sandbox.unconfined import _Reaped
 from reyn.testing.crash import in_child
 from tests.sandbox.test_escapes import usable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-LIMITS = Limits(seconds=60)
+LIMITS = ProgramLimits(seconds=60)
 NO_TASKS = "no further processes or threads can be started"
 
 
@@ -108,7 +106,7 @@ def test_a_process_that_cannot_be_supervised_is_ended(monkeypatch: pytest.Monkey
     monkeypatch.setattr(selectors, "DefaultSelector", no_selector)
     with pytest.raises(SandboxStartFailed, match="too many open files"):
         supervise(process, b"", LIMITS)
-    assert process._process.returncode is not None
+    assert process.process.returncode is not None
     for descriptor in process.streams:
         with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
             os.fstat(descriptor)

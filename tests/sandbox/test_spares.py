@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-from reyn.sandbox import Access, Limits, PythonFailed, PythonStep, run_safe
-from reyn.sandbox.backends import BACKENDS, Backend
+from reyn.sandbox import Access, ProgramLimits, PythonFailed, PythonStep, run_safe
+from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.landlock import Landlock
-from reyn.sandbox.spares import SPARES, _discard, _has_ended
+from reyn.sandbox.process import Backend
+from reyn.sandbox.python_steps import SPARES, _has_ended
 from reyn.testing.crash import in_child
 from tests.sandbox.test_escapes import usable
 
-LIMITS = Limits(seconds=60)
+LIMITS = ProgramLimits(seconds=60)
 STATE = (
     "import builtins, string\ndef f(a):\n"
     "    seen = getattr(builtins, 'left', None)\n    builtins.left = a\n    return seen\n"
 )
 
 
-def run(backend: Backend, source: str, artifact: Any = None, limits: Limits = LIMITS) -> Any:
+def run(backend: Backend, source: str, artifact: Any = None, limits: ProgramLimits = LIMITS) -> Any:
     step = PythonStep({"./m.py": source}, "./m.py", "f", {"value": artifact}, 0)
     return run_safe(step, limits, backend.name).value  # type: ignore[arg-type]  # a backend's name
 
@@ -51,7 +52,9 @@ def test_a_spare_that_has_ended_is_replaced(backend: Backend):
 
 def test_other_limits_get_another_process(backend: Backend):
     source = "import resource\ndef f(a):\n    return resource.getrlimit(resource.RLIMIT_AS)[0]\n"
-    sizes = [run(backend, source, limits=Limits(seconds=60, memory_bytes=size)) for size in (300_000_000, 200_000_000)]
+    sizes = [
+        run(backend, source, limits=ProgramLimits(seconds=60, memory_bytes=size)) for size in (300_000_000, 200_000_000)
+    ]
     assert [size // 1024 * 1024 for size in sizes] == [299_999_232, 199_999_488]
 
 
@@ -79,7 +82,7 @@ def test_a_start_changes_no_filters_of_warnings(monkeypatch: pytest.MonkeyPatch)
         return popen(*args, **options)
 
     monkeypatch.setattr(Sandbox, "popen", recorded)
-    _discard(Landlock().start(("/bin/true",), Access(), LIMITS))  # a warning would be an error
+    Landlock().start(("/bin/true",), Access(), LIMITS).discard()  # a warning would be an error
     assert during == [before]
 
 

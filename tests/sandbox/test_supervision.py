@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from reyn.sandbox import Access, Limits, in_thread, run_program, run_unconfined, supervision
-from reyn.sandbox.backends import BACKENDS, Backend
+from reyn.sandbox import Access, ProgramLimits, in_thread, run_program, run_unconfined, supervision
+from reyn.sandbox.backends import BACKENDS
+from reyn.sandbox.process import Backend, python_program
 from reyn.sandbox.supervision import supervise
-from reyn.sandbox.system import python_program
 from tests.sandbox.test_escapes import survivors, usable
 
-LIMITS = Limits(seconds=60)
+LIMITS = ProgramLimits(seconds=60)
 IGNORE = (
     "import signal\nfor n in range(1, 64):\n  try: signal.signal(n, signal.SIG_IGN)\n  except Exception: pass\n"
     "while True: pass"
@@ -37,7 +37,7 @@ def python(code: str, *arguments: str) -> tuple[str, ...]:
     return (sys.executable, "-I", "-S", "-c", code, *arguments)
 
 
-def unconfined(code: str, *arguments: str, limits: Limits = LIMITS, stdin: bytes = b""):
+def unconfined(code: str, *arguments: str, limits: ProgramLimits = LIMITS, stdin: bytes = b""):
     return run_unconfined(python(code, *arguments), "/", limits, stdin=stdin)
 
 
@@ -49,7 +49,7 @@ def test_output_input_and_exit_code_are_returned():
 def test_large_input_and_output_do_not_block_each_other():
     data = b"x" * 3_000_000
     code = "import sys\nwhile chunk := sys.stdin.buffer.read(1000): sys.stdout.buffer.write(chunk)"
-    outcome = unconfined(code, stdin=data, limits=Limits(seconds=60, output_bytes=4_000_000))
+    outcome = unconfined(code, stdin=data, limits=ProgramLimits(seconds=60, output_bytes=4_000_000))
     assert (outcome.stdout, outcome.truncated) == (data, False)
 
 
@@ -58,7 +58,7 @@ def test_a_program_that_reads_no_input_is_no_problem():
 
 
 def test_output_is_cut_at_its_limit():
-    outcome = unconfined("print('x' * 100_000)", limits=Limits(seconds=60, output_bytes=1_000))
+    outcome = unconfined("print('x' * 100_000)", limits=ProgramLimits(seconds=60, output_bytes=1_000))
     assert (len(outcome.stdout), outcome.truncated, outcome.status) == (1_000, True, "exited")
 
 
@@ -83,7 +83,7 @@ def test_a_missing_program_is_an_error_of_the_program():
 )
 def test_everything_ends_when_the_time_is_up(code: str):
     mark = f"loop-{os.getpid()}-{time.monotonic_ns()}"
-    assert unconfined(code, mark, limits=Limits(seconds=1)).status == "timeout"
+    assert unconfined(code, mark, limits=ProgramLimits(seconds=1)).status == "timeout"
     assert survivors(mark) == []
 
 

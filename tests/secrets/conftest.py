@@ -9,7 +9,7 @@ from keyring.backend import KeyringBackend
 from keyring.backends import fail
 
 from reyn.cli.app import run_app
-from reyn.secrets.file import SecretsFile
+from reyn.secrets.stores import SecretsFile
 from tests.cli.support import Output
 
 

@@ -23,7 +23,7 @@ from reyn.secrets import (
     Secrets,
     open_secrets,
 )
-from reyn.secrets.file import SecretsFile
+from reyn.secrets.stores import SecretsFile
 from tests.secrets.conftest import FakeKeyring
 
 VALUE = "sk-test-0123456789"
@@ -99,10 +99,6 @@ def test_a_secret_from_a_variable_cannot_be_removed():
 
 
 def test_configuration_ignores_the_variables_of_secrets(tmp_path: Path):
-    from reyn.config.load import SECRET_PREFIX
-    from reyn.secrets.stores import PREFIX
-
-    assert SECRET_PREFIX == PREFIX
     assert load_config(tmp_path, environ={"REYN_SECRET_TOKEN": "{"}) == Config()
 
 

@@ -13,6 +13,7 @@ from reyn.context.field_order import field_order
 from reyn.contract import Contract, candidates_of
 from reyn.journal import MemoryJournal
 from reyn.models.decoding import decoding_schema
+from reyn.models.narrowing import DecodingLimits
 from reyn.skills import pin, unpin
 from reyn.testing import ScriptedModel
 from tests.kernel.support import Project
@@ -47,7 +48,7 @@ def test_the_copy_of_a_run_keeps_the_order(tmp_path: Path):
 def test_the_contract_and_the_decoding_schema_keep_the_order(tmp_path: Path):
     skill = load_skill(make(tmp_path, NAMES))
     contract = Contract(candidates_of(skill, "a")).schema
-    for schema in (contract, *(decoding_schema(contract, is_small=small) for small in (True, False))):
+    for schema in (contract, *(decoding_schema(contract, DecodingLimits(is_small=small)) for small in (True, False))):
         [data] = [
             branch["properties"]["artifact"]["properties"]["data"]
             for branch in schema["anyOf"]

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reyn.journal import digest
-from reyn.workspace import Change, ChangeUncertain, FileError, apply_change, changes, locks, revert
+from reyn.workspace import Change, ChangeUncertain, FileError, apply_change, changes, revert
 from reyn.workspace.files import stat_stamp
 
 OLD, NEW = b"old\n", b"new\n"
@@ -660,7 +660,7 @@ def locked(path):
 
 
 def test_a_change_waits_for_the_lock_of_the_folder_and_then_gives_up(roots, file, monkeypatch):
-    monkeypatch.setattr(locks, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(changes, "LOCK_SECONDS", 0.01)
     with locked(file.parent), pytest.raises(FileError, match="locked by another process"):
         apply(REPLACED, roots)
     assert file.read_bytes() == OLD
@@ -669,7 +669,7 @@ def test_a_change_waits_for_the_lock_of_the_folder_and_then_gives_up(roots, file
 
 @pytest.mark.parametrize("content", [OLD, NEW, b"theirs\n"])
 def test_a_change_that_was_not_attempted_is_neither_made_nor_uncertain(roots, file, monkeypatch, content):
-    monkeypatch.setattr(locks, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(changes, "LOCK_SECONDS", 0.01)
     file.write_bytes(content)
     with locked(file.parent), pytest.raises(FileError, match="locked by another process") as caught:
         apply(REPLACED, roots)
@@ -677,7 +677,7 @@ def test_a_change_that_was_not_attempted_is_neither_made_nor_uncertain(roots, fi
 
 
 def test_folders_of_an_earlier_attempt_are_removed_if_the_change_fails(roots, monkeypatch):
-    monkeypatch.setattr(locks, "LOCK_SECONDS", 0.01)
+    monkeypatch.setattr(changes, "LOCK_SECONDS", 0.01)
     folder = roots.project / "reyn/x/y"
     folder.mkdir(parents=True)
     with locked(folder), pytest.raises(FileError, match="locked by another process"):
@@ -698,7 +698,7 @@ def test_a_change_is_made_once_the_lock_is_released(roots, file, monkeypatch):
 
     handle = os.open(file.parent, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
-    monkeypatch.setattr(locks.time, "sleep", sleep)
+    monkeypatch.setattr(changes.time, "sleep", sleep)
     assert apply(REPLACED, roots) == "done"
     assert len(pauses) == 1
 
@@ -712,6 +712,6 @@ def test_where_folders_cannot_be_locked_a_file_in_the_state_directory_is(roots, 
             raise OSError(errno.ENOLCK, "no locks")
         real(handle, how)
 
-    monkeypatch.setattr(locks.fcntl, "flock", flock)
+    monkeypatch.setattr(changes.fcntl, "flock", flock)
     assert apply(REPLACED, roots) == "done"
     assert asked[-1] == str(roots.state / "files.lock")

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event
     from reyn.kernel.runtime_types import People, RunResult
-    from reyn.kernel.world.live import Listener
-    from reyn.kernel.world.sub_runs import RunScope
+    from reyn.kernel.world.run_scope import RunScope
+    from reyn.kernel.world.services import Listener
     from reyn.models import Delta
     from reyn.runtime import OSRuntime
     from reyn.skills import Skill

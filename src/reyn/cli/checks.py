@@ -23,8 +23,8 @@ from reyn.errors import (
     StoreUnavailable,
     UserConfigUnavailable,
 )
-from reyn.journal.formats import FORMAT
-from reyn.journal.reservations import open_reservations
+from reyn.journal.database import FORMAT
+from reyn.journal.port import open_reservations
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
 from reyn.runtime.os_runtime import OSRuntime
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.errors import Finding
-    from reyn.sandbox.backends import Backend
+    from reyn.sandbox.process import Backend
 
 Health = Literal["ok", "warning", "broken"]
 

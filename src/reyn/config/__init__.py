@@ -3,14 +3,14 @@
 Values of secrets are never part of it; it holds references such as `secret://NAME`, which `reyn.secrets` resolves.
 """
 
-from reyn.config.load import Sources, load_config, load_sources
-from reyn.config.origins import Setting, explain_config
-from reyn.config.owner import journal_key
-from reyn.config.user import TrustEntry, UserConfig, UserConfigFile, user_config
-from reyn.config.values import Config, Limits, ModelSettings, PythonSettings, RunSettings, SandboxSettings, Sizes
+from reyn.config.load import ConfigSources, Setting, explain_config, load_config, load_sources
+from reyn.config.models import ModelSettings
+from reyn.config.user import TrustEntry, UserConfig, UserConfigFile, journal_key, user_config
+from reyn.config.values import Config, Limits, PythonSettings, RunSettings, SandboxSettings, Sizes
 
 __all__ = [
     "Config",
+    "ConfigSources",
     "Limits",
     "ModelSettings",
     "PythonSettings",
@@ -18,7 +18,6 @@ __all__ = [
     "SandboxSettings",
     "Setting",
     "Sizes",
-    "Sources",
     "TrustEntry",
     "UserConfig",
     "UserConfigFile",

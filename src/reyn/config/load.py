@@ -1,7 +1,7 @@
 """Load the user's models, `reyn.yaml`, `reyn.local.yaml`, `REYN_*` variables and flags, in this order.
 
-Later sources override earlier ones key by key. All errors are collected and raised as one `ConfigInvalid`; `checks`
-finds those within a source, this module those that only the merged configuration shows. Whether the project may set
+Later sources override earlier ones key by key, and `explain_config` shows which one decides a key. All errors are
+collected and raised as one `ConfigInvalid`. Whether the project may set
 what its files set is decided by `reyn.permissions.trust`.
 """
 
@@ -12,28 +12,37 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config.checks import CODE, check_document
-from reyn.config.user import user_config
-from reyn.config.values import ADAPTERS_OF_SETTING, MODES, Config
-from reyn.documents import Codes, Document, DocumentError, check_keys, fields_of, nearest, parse_yaml, read_text
-from reyn.errors import ConfigInvalid, Finding
+from reyn.config.models import ADAPTERS_OF_SETTING, MODES
+from reyn.config.user import CODE, check_document, user_config
+from reyn.config.values import Config
+from reyn.documents import (
+    Codes,
+    Document,
+    DocumentError,
+    check_keys,
+    fields_of,
+    nearest,
+    nearest_hint,
+    parse_yaml,
+    read_text,
+)
+from reyn.errors import ConfigInvalid, Finding, SettingUnknown
+from reyn.secrets.stores import SECRET_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from reyn.documents import Severity
 
 FILES = ("reyn.yaml", "reyn.local.yaml")
 PREFIX = "REYN_"
-SECRET_PREFIX = "REYN_SECRET_"  # noqa: S105 - a prefix of variable names
-"""Variables with this prefix belong to `reyn.secrets`."""
 FLAGS = "flags"
 _PLAIN_TEXT_KEYS = ("model", "output_language")
 """Keys whose variables hold plain text; other variables hold YAML."""
 
 
-class Sources(msgspec.Struct, frozen=True):
+class ConfigSources(msgspec.Struct, frozen=True):
     """The sources of a configuration, lowest precedence first. Each source is valid, and so is the merged
     configuration."""
 
@@ -78,7 +87,7 @@ def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Map
 
 def load_sources(
     root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
-) -> Sources:
+) -> ConfigSources:
     """Read and check all sources of a project's configuration; see `load_config`."""
     findings: list[Finding] = []
     documents = _read_documents(root, environ, findings)
@@ -90,7 +99,7 @@ def load_sources(
         findings = _check_merged(merged, documents) or _check_complete(merged, documents)
     if findings:
         raise ConfigInvalid("the configuration has errors:", findings)
-    return Sources(tuple(documents))
+    return ConfigSources(tuple(documents))
 
 
 def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: list[Finding]) -> list[Document]:
@@ -281,3 +290,72 @@ def merge_rules(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[capability] = rules
     return merged
+
+
+# -- origins of settings ---------------------------------------------------------------------------------------
+
+
+class Setting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A setting with its origin. The key of a nested setting is its path, such as `limits.tokens`.
+
+    Attributes:
+        key: The key.
+        value: The value that is in effect.
+        origin: The source that decides it.
+        ignored: What that source sets and what has no effect, because the project is not trusted.
+    """
+
+    key: str
+    value: Any
+    origin: str
+    ignored: tuple[str, ...] = ()
+
+
+def explain_config(
+    sources: ConfigSources, config: Config | None = None, ignored: Mapping[str, Sequence[str]] | None = None
+) -> list[Setting]:
+    """Return every setting with the source that decides it.
+
+    Args:
+        sources: The sources of the configuration.
+        config: The configuration in effect; by default the settings of the sources.
+        ignored: The settings without effect, by key.
+    """
+    effective = msgspec.to_builtins(config or msgspec.convert(sources.merged, Config))
+    rest = {key: tuple(texts) for key, texts in (ignored or {}).items()}
+    settings = [
+        Setting(".".join(path), value, _origin(path, sources), rest.pop(".".join(path), ()))
+        for path, value in _leaves(effective)
+    ]
+    # What is ignored as a whole has no value. The keys of `permissions` contain dots themselves.
+    settings += [Setting(key, None, _origin(tuple(key.split(".", 1)), sources), texts) for key, texts in rest.items()]
+    return settings
+
+
+def select_settings(settings: list[Setting], key: str) -> list[Setting]:
+    """Return the setting with a key, or all settings below it.
+
+    Raises:
+        SettingUnknown: If there is no such key.
+    """
+    selected = [setting for setting in settings if setting.key == key or setting.key.startswith(f"{key}.")]
+    if not selected:
+        known = {setting.key for setting in settings} | {setting.key.partition(".")[0] for setting in settings}
+        raise SettingUnknown(f"no setting `{key}`", hint=nearest_hint(key, known) or None)
+    return selected
+
+
+def _leaves(value: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict) and inner:
+            yield from _leaves(inner, (*path, key))
+        else:
+            yield (*path, key), inner
+
+
+def _origin(path: tuple[str, ...], sources: ConfigSources) -> str:
+    """Return the last source that sets a key: it takes precedence."""
+    source = sources.last(*path)
+    if source is None:
+        return "default"
+    return "flag" if source.file == FLAGS else sources.place(*path)

@@ -1,30 +1,47 @@
-"""The user configuration outside of all projects: `~/.config/reyn/config.yaml`.
+"""The user's own files outside of all projects: `~/.config/reyn/config.yaml` and `~/.config/reyn/journal.key`.
 
-It holds models for every project, the origins that secrets may be sent to, and the projects that the user trusts. Reyn
-rewrites only the sections `secrets` and `projects`; the rest of the file stays as it is, with its comments.
+Reyn rewrites only the sections `secrets` and `projects` of the configuration; the rest of the file stays as it is, with
+its comments. A journal that Reyn creates holds a mark that only the key can make. A journal without one came with a
+project, or from another user or machine: its runs and standing approvals are not the user's own.
 """
 
 from __future__ import annotations
 
+import hmac
 import os
+import secrets
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import yaml
 
-from reyn.config.checks import CODE, check_document
-from reyn.config.values import ModelEntry
-from reyn.documents import Document, DocumentError, parse_yaml
+from reyn.config.models import ModelEntry
+from reyn.documents import Codes, Document, DocumentError, check_keys, parse_yaml
 from reyn.errors import ConfigInvalid, Finding, OriginInvalid, UserConfigUnavailable
 from reyn.private_files import PrivateFile, user_folder
-from reyn.secrets.handles import is_handle
-from reyn.secrets.origins import validate_origin
+from reyn.secrets.handles import is_handle, validate_origin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-NAME = "config.yaml"
+
+CODE = "RYN701"
+_CODES = Codes(unknown=CODE, wrong=CODE)
+_KEY_BYTES = 32
+_NONCE_BYTES = 16
+_PURPOSE = b"reyn journal\0"
+
+
+def check_document(document: Document, shape: type[msgspec.Struct]) -> list[Finding]:
+    """Return every error in one configuration source. A required key may come from another source."""
+    if not isinstance(document.value, dict):
+        return [document.finding(CODE, f"the file must be a mapping of keys to values, not {_name(document.value)}")]
+    return check_keys(document, shape, _CODES)
+
+
+def _name(value: object) -> str:
+    return "a list" if isinstance(value, list) else repr(value)
 
 
 class TrustEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,15 +54,18 @@ class TrustEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The contents of the user configuration."""
+    """The contents of the user configuration.
+
+    Attributes:
+        models: Models for every project, as in `reyn.yaml`. A project's entry of the same name is merged over it.
+        secrets: The origins that a secret may be sent to, by handle: `secret://OPENAI_API_KEY:
+            [https://api.openai.com]`. Written by `reyn secret allow` and by the first use of a secret.
+        projects: The projects that you trust or declined to trust, by path. Written by `reyn trust`.
+    """
 
     models: dict[str, ModelEntry] = {}
-    """Models for every project, as in `reyn.yaml`. A project's entry of the same name is merged over it."""
     secrets: dict[str, tuple[str, ...]] = {}
-    """The origins that a secret may be sent to, by handle: `secret://OPENAI_API_KEY: [https://api.openai.com]`. Written
-    by `reyn secret allow` and by the first use of a secret."""
     projects: dict[str, TrustEntry] = {}
-    """The projects that you trust or declined to trust, by path. Written by `reyn trust`."""
 
 
 class UserConfigFile:
@@ -167,7 +187,7 @@ class UserConfigFile:
 def user_config(environ: Mapping[str, str] | None = None) -> UserConfigFile:
     """Return the configuration of the user who runs this process. Without a home directory there is none."""
     try:
-        return UserConfigFile(user_folder(os.environ if environ is None else environ) / NAME)
+        return UserConfigFile(user_folder(os.environ if environ is None else environ) / "config.yaml")
     except RuntimeError:
         return UserConfigFile(None)
 
@@ -177,11 +197,11 @@ def _invalid(*findings: Finding) -> ConfigInvalid:
 
 
 def _check_secrets(document: Document) -> list[Finding]:
-    secrets = document.value.get("secrets") if isinstance(document.value, dict) else None
-    if not isinstance(secrets, dict):
+    bindings = document.value.get("secrets") if isinstance(document.value, dict) else None
+    if not isinstance(bindings, dict):
         return []
     findings = []
-    for handle, origins in secrets.items():
+    for handle, origins in bindings.items():
         if not is_handle(handle):
             message = "a key of `secrets` must be a handle: `secret://NAME` or `env://VARIABLE`"
             findings.append(document.finding(CODE, message, "secrets", handle))
@@ -209,3 +229,66 @@ def _replace_section(text: str, key: str, value: dict[str, Any], file: str) -> s
     while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
         end -= 1  # blank lines and comments before the next key belong to that key
     return "\n".join([*lines[:start], *section, *lines[end:]]).rstrip("\n") + "\n"
+
+
+class JournalKey:
+    """Makes and recognizes the marks of the user's journals.
+
+    Without a writable home directory there is no key. Then there are no marks, and every journal counts as the
+    user's own, because Reyn cannot check who created it.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._file = PrivateFile(path, UserConfigUnavailable, is_confidential=True) if path else None
+        self._loaded: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"JournalKey({str(self.path)!r})"
+
+    def new_mark(self) -> bytes | None:
+        """Return a mark for a journal; `None` if no key can be stored."""
+        key, nonce = self._key(), secrets.token_bytes(_NONCE_BYTES)
+        return None if key is None else nonce + _mac(key, nonce)
+
+    def recognizes(self, marks: list[bytes]) -> bool:
+        """Return whether the user's key made one of the marks."""
+        key = self._key()
+        return key is None or any(
+            hmac.compare_digest(mark[_NONCE_BYTES:], _mac(key, mark[:_NONCE_BYTES])) for mark in marks
+        )
+
+    def _key(self) -> bytes | None:
+        """Return the key, which is created on first use; `None` if that is impossible.
+
+        Raises:
+            UserConfigUnavailable: Other users have access to the key, or it is damaged.
+        """
+        if self._loaded is None and self._file is not None:
+            content = self._file.read() or self._created(self._file)
+            if content is not None and len(content) != _KEY_BYTES:
+                raise self._file.refusal(self._file.path, "is not a key", "Restore it from a backup, or delete it.")
+            self._loaded = content
+        return self._loaded
+
+    @staticmethod
+    def _created(file: PrivateFile) -> bytes | None:
+        try:
+            file.update(lambda content: None if content else secrets.token_bytes(_KEY_BYTES))
+        except UserConfigUnavailable as error:
+            if isinstance(error.__cause__, OSError):
+                return None
+            raise
+        return file.read()
+
+
+def journal_key(environ: Mapping[str, str] | None = None) -> JournalKey:
+    """Return the key of the user who runs this process. Without a home directory there is none."""
+    try:
+        return JournalKey(user_folder(os.environ if environ is None else environ) / "journal.key")
+    except RuntimeError:
+        return JournalKey(None)
+
+
+def _mac(key: bytes, nonce: bytes) -> bytes:
+    return hmac.digest(key, _PURPOSE + nonce, "sha256")

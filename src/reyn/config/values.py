@@ -1,6 +1,6 @@
 """Configuration as frozen values. Field names are the keys of `reyn.yaml`.
 
-`docs/reference/config.md` is generated from the docstrings below the fields of `Config`. Every key has a reader; a
+`docs/reference/config.md` is generated from the docstring of `Config`. Every key has a reader; a
 feature that is not built yet has no key here.
 """
 
@@ -10,65 +10,18 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from reyn.config.budgets import BudgetsSettings, Caps, PriceSettings, skill_caps
+from reyn.config.budgets import BudgetsSettings, Caps, skill_caps
+from reyn.config.models import (
+    EndpointName,
+    EndpointSettings,
+    ModelEntry,
+    NotNegative,
+    Positive,
+    SecretHandle,
+    Url,
+)
 
-Positive = Annotated[int, msgspec.Meta(gt=0)]
-NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
-SecretHandle = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^(secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127})\Z",
-        description="`secret://NAME`, `env://VARIABLE` or `null`; do not put the key itself here",
-        extra={"may_be_secret": True},
-    ),
-]
-_PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-Url = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=rf"^https?://(\[[0-9a-fA-F:.]+\]|[^\s/?#@:\[\]]+)(:{_PORT})?(/[^\s?#@]*)?\Z",
-        description="the URL of a server without credentials or a query, such as `http://127.0.0.1:8000/v1`",
-        extra={"may_be_secret": True},
-    ),
-]
-
-
-class Adapter(msgspec.Struct, frozen=True):
-    """Facts about an adapter for model servers.
-
-    Attributes:
-        url: The server of models without a `base_url`; empty if there is no such server.
-        variable: The environment variable that usually has the key.
-        packages: The packages that it uses, as text.
-        url_hint: What the URL usually looks like, as the continuation of a sentence.
-    """
-
-    url: str
-    variable: str
-    packages: str
-    url_hint: str = ""
-
-
-ADAPTERS = {
-    "openai": Adapter(
-        "https://api.openai.com/v1", "OPENAI_API_KEY", "`openai` and `httpx`", ", which usually ends in `/v1`"
-    ),
-    "anthropic": Adapter("https://api.anthropic.com", "ANTHROPIC_API_KEY", "`anthropic` and `httpx2`"),
-    "gemini": Adapter("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "`google-genai` and `httpx2`"),
-    "litellm": Adapter("", "", "`litellm`"),
-}
-"""The adapters for model servers."""
-ADAPTER_PACKAGES = {
-    "local": "xllamacpp",
-    "openai": "openai",
-    "anthropic": "anthropic",
-    "gemini": "google-genai",
-    "litellm": "litellm",
-}
-"""The package that an adapter needs; its extra has the name of the adapter."""
-BUILT_IN_ADAPTERS = frozenset(("local", "scripted", "recorded", *ADAPTERS))
-"""The adapters that are part of the package."""
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,82 +56,6 @@ class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reply_seconds: Positive = 600
 
 
-MODES = {
-    "local": ("auto", "grammar", "free"),
-    "openai": ("auto", "json_schema", "json_object", "free"),
-    "anthropic": ("auto", "json_schema", "free"),
-    "gemini": ("auto", "json_schema", "json_object", "free"),
-    "litellm": ("auto", "json_schema", "json_object", "free"),
-}
-"""The output modes of each adapter."""
-ADAPTERS_OF_SETTING = {
-    "threads": ("local",),
-    "two_step": ("local",),
-    "base_url": tuple(ADAPTERS),
-    "key": tuple(ADAPTERS),
-    "images": tuple(ADAPTERS),
-}
-"""Settings that only some adapters read."""
-
-
-LOCAL_WINDOW = 8192
-"""The context window of `local` models without `context_tokens`."""
-
-
-class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of one model."""
-
-    model: str
-    base_url: Url | None = None
-    key: SecretHandle | None = None
-    mode: Literal["auto", "grammar", "json_schema", "json_object", "free"] = "auto"
-    timeout: Positive | None = None
-    retries: NotNegative = 3
-    fallback: tuple[str, ...] = ()
-    answer_form: Literal["auto", "full", "short", "tools"] = "auto"
-    two_step: Literal["auto", "always", "never"] = "auto"
-    images: bool = False
-    max_tokens: Positive = 1024
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
-    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
-    context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] | None = None
-    price: PriceSettings | None = None
-
-    @property
-    def window(self) -> int | None:
-        """The context window in tokens, for prompt and answer together; `None` if it is unknown."""
-        return self.context_tokens or (LOCAL_WINDOW if self.model.partition(":")[0] == "local" else None)
-
-    @property
-    def max_prompt_tokens(self) -> int | None:
-        """The window less the tokens reserved for the answer, which are at most half of it."""
-        return None if self.window is None else self.window - min(self.max_tokens, self.window // 2)
-
-    @property
-    def timeout_seconds(self) -> int:
-        """Maximum time for one answer. A local model may read its prompt for minutes, and its calls run in turn."""
-        return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
-
-
-class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits of a model endpoint that all runs of a process share."""
-
-    concurrency: Positive | None = None
-    requests_per_minute: Positive | None = None
-    tokens_per_minute: Positive | None = None
-    failures: Positive | None = 10
-    cooldown: Positive = 30
-
-
-EndpointName = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^(default|[a-z][a-z0-9_.:-]{0,79}|https?://[^\s/?#@]+)\Z",
-        description="the origin of a server, the name of an adapter, or `default`",
-    ),
-]
-
-
 class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The backend that isolates programs, and the most that a program or a python step may use."""
 
@@ -205,11 +82,6 @@ class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     read: tuple[str, ...] = ("./",)
     write: tuple[str, ...] = ("output/",)
-
-
-ModelEntry = Annotated[
-    str | ModelSettings, msgspec.Meta(description="the name of a model or a mapping of its settings")
-]
 
 
 ManifestName = Literal["all", "default", "none"]
@@ -347,90 +219,98 @@ class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The configuration of a project."""
+    """The configuration of a project.
+
+    Attributes:
+        model: The default model: a name from `models`, `local`, `local:FILE.gguf`, `openai:NAME`, `anthropic:NAME`,
+            `gemini:NAME`, `litellm:PROVIDER/NAME`, `scripted:FILE`, `recorded:RUN`, `ADAPTER:NAME` for an adapter of an
+            installed package, or `package.module:Class`, which needs trust.
+        models: Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias
+            of a model or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`),
+            `mode` (`auto`, `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short`
+            or `tools`), `two_step` (`auto`, `always` or `never`), `images` (whether it reads the images that tools
+            return), `timeout` in seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`,
+            `temperature` (`null` uses the server's default), `threads`, `context_tokens` (the window of the model; 8192
+            for `local` models, unknown for others), `price` of a million tokens: `{input: 2.5, output: 10}`, and where
+            they differ `cached_input`, `cache_write` and `currency`.
+        endpoints: Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency:
+            8}}`. A key is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is
+            the number of calls at the same time; `requests_per_minute` and `tokens_per_minute` limit any 60 seconds;
+            calls wait in order. After `failures` failed calls in a row (10; `null` switches it off), the endpoint is
+            not called for `cooldown` seconds (30), then tested with one call.
+        max_phase_visits: Maximum number of visits of one phase in a run; `null` means no limit.
+        max_phase_retries: Maximum number of retries after a rejected answer, per visit.
+        max_act_turns: Maximum number of act turns per visit, if the phase allows more; `null` uses the phase's own
+            limit.
+        limits: Limits that stop a run: `phase_seconds`, `run_seconds` (execution time, without waits) and `tokens`.
+            They do not interrupt a model call in progress; its `timeout` does. `no_progress` is how often a phase may
+            give the same artifact for the same input, or call a failing op with the same arguments, before the run
+            stops; `null` means no limit. `on_limit` applies when a visit has used its act turns: `decide` stops
+            offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open.
+        agents: Messages between agents: `max_depth` is how many agents may ask one another in a chain, `reply_seconds`
+            is how long an agent may take to reply before the agent that asks continues without it.
+        budgets: What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all
+            processes of the project. `skill: {NAME: {run: …, day: …}}` limits one skill. A call that could exceed a
+            budget is not made; the run stops. `currency` is the currency of `cost`. `currencies` has the value of other
+            currencies in it, such as `{EUR: 1.1}`. Days begin at midnight in `timezone`.
+        permissions: Rules for the requests of skills, by permission key: `allow`, `ask` or `deny`, or a list of rules
+            with patterns: `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. If several match,
+            `deny` wins, then `ask`. A request without a rule is denied. Rules of several sources are added to each
+            other.
+        files: Path patterns that every skill may `read` and `write` without a request. By default reading covers the
+            project without hidden names, and writing `output/`; a run's own `workspace:` can always be used.
+        tools: Python tools to register as ops: `[mypackage.tools:search]`. Modules are found in the project's folder
+            and among the installed packages. Loading code needs trust.
+        sandbox: How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the
+            most that one of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each
+            output stream, `processes` at the same time (1: it may not start any), `file_bytes` of a file that it
+            writes.
+        python: Python steps. `sandbox` is where safe ones run: `auto` is Monty for modules that it can run, and CPython
+            in the process sandbox for all others; `process` is always CPython; `monty` is always Monty, and steps that
+            need more fail. `seconds` is the time of a step without a `timeout` of its own, within `sandbox.seconds`.
+        context: The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`,
+            `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, `max_tokens` and
+            `ask_handoff`. `null` means none. `max_prompt_tokens` limits the whole prompt of a phase, at most to the
+            model's `context_tokens` less its `max_tokens`. `counter` is how the tokens of prompts are counted. `chars`
+            and `bytes` estimate four characters or bytes a token, calibrated by the usage that a provider reports;
+            until then, a prompt takes at most four fifths of the model's window. `exact` is the tokenizer of a `local`
+            model, and `o200k_base` for others (needs the extra `tokens`); it also counts handoffs. `auto` is the
+            tokenizer of a `local` model, and `bytes` for others.
+        mcp: MCP servers, whose tools are ops: `servers: {NAME: {command: [PROGRAM, ARGUMENT]}}` or `{url: URL}`. More
+            keys: `env` of a program and `headers` of a URL (texts or `secret://NAME`), `timeout` of a call in seconds,
+            and `trusted`: whether the server's hints about the effects of its tools count. Starting a program needs
+            trust in the project.
+        web: The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`,
+            `tavily` and `searxng`, which needs the `url` of its server.
+        output_language: Language of natural-language output; `null` lets the model choose.
+        strict: Enforce required fields at every depth of an artifact instead of at the top level only.
+        sizes: Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a
+            prompt; a larger one is truncated: `input_bytes`, `result_bytes`. A file that an op reads or writes:
+            `file_bytes`. All ops of one visit together: bytes to read (`visit_read_bytes`), to search
+            (`visit_matched_bytes`), and to record as results and contents of files (`visit_recorded_bytes`). An op that
+            exceeds a limit fails.
+    """
 
     model: str = ""
-    """The default model: a name from `models`, `local`, `local:FILE.gguf`, `openai:NAME`, `anthropic:NAME`,
-    `gemini:NAME`, `litellm:PROVIDER/NAME`, `scripted:FILE`, `recorded:RUN`, `ADAPTER:NAME` for an adapter of an
-    installed package, or `package.module:Class`, which needs trust."""
     models: dict[str, ModelEntry] = {}
-    """Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias of a model
-    or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`), `mode` (`auto`,
-    `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short` or `tools`), `two_step`
-    (`auto`, `always` or `never`), `images` (whether it reads the images that tools return), `timeout` in seconds,
-    `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the server's
-    default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown for others),
-    `price` of a million tokens: `{input: 2.5, output: 10}`, and where they differ `cached_input`, `cache_write` and
-    `currency`."""
     endpoints: dict[EndpointName, EndpointSettings] = {}
-    """Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency: 8}}`. A key
-    is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is the number of calls
-    at the same time; `requests_per_minute` and `tokens_per_minute` limit any 60 seconds; calls wait in order. After
-    `failures` failed calls in a row (10; `null` switches it off), the endpoint is not called for `cooldown` seconds
-    (30), then tested with one call."""
     max_phase_visits: Positive | None = 25
-    """Maximum number of visits of one phase in a run; `null` means no limit."""
     max_phase_retries: NotNegative = 2
-    """Maximum number of retries after a rejected answer, per visit."""
     max_act_turns: NotNegative | None = None
-    """Maximum number of act turns per visit, if the phase allows more; `null` uses the phase's own limit."""
     limits: LimitKeys = LimitKeys()
-    """Limits that stop a run: `phase_seconds`, `run_seconds` (execution time, without waits) and `tokens`. They do not
-    interrupt a model call in progress; its `timeout` does. `no_progress` is how often a phase may give the same
-    artifact for the same input, or call a failing op with the same arguments, before the run stops; `null` means no
-    limit. `on_limit` applies when a visit has used its act turns:
-    `decide` stops offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open."""
     agents: AgentsSettings = AgentsSettings()
-    """Messages between agents: `max_depth` is how many agents may ask one another in a chain, `reply_seconds` is how
-    long an agent may take to reply before the agent that asks continues without it."""
     budgets: BudgetsSettings = BudgetsSettings()
-    """What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all processes
-    of the project. `skill: {NAME: {run: …, day: …}}` limits one skill. A call that could exceed a budget is not made;
-    the run stops. `currency` is the currency of `cost`. `currencies` has the value of other currencies in it, such as
-    `{EUR: 1.1}`. Days begin at midnight in `timezone`."""
     permissions: dict[str, Any] = {}
-    """Rules for the requests of skills, by permission key: `allow`, `ask` or `deny`, or a list of rules with patterns:
-    `file.write: [{allow: tickets/}, {ask: reports/*.md, skill: weekly}]`. If several match, `deny` wins,
-    then `ask`. A request without a rule is denied. Rules of several sources are added to each other."""
     files: FileZones = FileZones()
-    """Path patterns that every skill may `read` and `write` without a request. By default reading covers the project
-    without hidden names, and writing `output/`; a run's own `workspace:` can always be used."""
     tools: tuple[ToolName, ...] = ()
-    """Python tools to register as ops: `[mypackage.tools:search]`. Modules are found in the project's folder and among
-    the installed packages. Loading code needs trust."""
     sandbox: SandboxSettings = SandboxSettings()
-    """How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the most that one
-    of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each output stream,
-    `processes` at the same time (1: it may not start any), `file_bytes` of a file that it writes."""
     python: PythonSettings = PythonSettings()
-    """Python steps. `sandbox` is where safe ones run: `auto` is Monty for modules that it can run, and CPython in the
-    process sandbox for all others; `process` is always CPython; `monty` is always Monty, and steps that need more fail.
-    `seconds` is the time of a step without a `timeout` of its own, within `sandbox.seconds`."""
     context: ProjectContextChoice | None = None
-    """The handoffs that phases receive, unless a skill or a phase has a `context` of its own: `all`, `default`,
-    `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, `max_tokens` and `ask_handoff`. `null`
-    means none. `max_prompt_tokens` limits the whole prompt of a phase, at most to the model's `context_tokens` less its
-    `max_tokens`. `counter` is how the tokens of prompts are counted. `chars` and `bytes` estimate four characters or
-    bytes a token, calibrated by the usage that a provider reports; until then, a prompt takes at most four fifths of
-    the model's window. `exact` is the tokenizer of a `local` model, and
-    `o200k_base` for others (needs the extra `tokens`); it also counts handoffs. `auto` is the tokenizer of a `local`
-    model, and `bytes` for others."""
     mcp: McpSettings = McpSettings()
-    """MCP servers, whose tools are ops: `servers: {NAME: {command: [PROGRAM, ARGUMENT]}}` or `{url: URL}`. More keys:
-    `env` of a program and `headers` of a URL (texts or `secret://NAME`), `timeout` of a call in seconds, and `trusted`:
-    whether the server's hints about the effects of its tools count. Starting a program needs trust in the project."""
     web: WebSettings = WebSettings()
-    """The provider of the op `web_search`: `search: {provider: NAME, key: secret://NAME}`. Providers: `brave`, `tavily`
-    and `searxng`, which needs the `url` of its server."""
     output_language: str | None = None
-    """Language of natural-language output; `null` lets the model choose."""
     strict: bool = False
-    """Enforce required fields at every depth of an artifact instead of at the top level only."""
     sizes: Sizes = Sizes()
-    """Size limits. An answer: `answer_bytes`, `answer_depth`, `answer_ops`. An input or an op result in a prompt; a
-    larger one is truncated: `input_bytes`, `result_bytes`. A file that an op reads or writes: `file_bytes`. All ops of
-    one visit together: bytes to read (`visit_read_bytes`), to search (`visit_matched_bytes`), and to record as results
-    and contents of files (`visit_recorded_bytes`). An op that exceeds a limit fails."""
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -459,7 +339,15 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The configuration that can change the result of a run, pinned when the run starts."""
+    """The configuration that can change the result of a run, pinned when the run starts.
+
+    Attributes:
+        classes: Model class → the model that answers phases of that class.
+        answer_forms: The form in which each of these models is asked to answer.
+        prompt_limits: The prompt limit of each of these models.
+        skill_budgets: The budget of a run of each of these skills.
+        currency: The currency of the budgets.
+    """
 
     limits: Limits = Limits()
     max_phase_retries: int = 2
@@ -469,16 +357,11 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     on_limit: Literal["decide", "stop"] = "decide"
     approval_seconds: int = 86_400
     classes: dict[str, str] = {}
-    """Model class → the model that answers phases of that class."""
     answer_forms: dict[str, Literal["full", "short", "tools"]] = {}
-    """The form in which each of these models is asked to answer."""
     context: ProjectContextChoice | None = None
     prompt_limits: dict[str, PromptLimit] = {}
-    """The prompt limit of each of these models."""
     skill_budgets: dict[str, Caps] = {}
-    """The budget of a run of each of these skills."""
     currency: str = "USD"
-    """The currency of the budgets."""
 
     @property
     def counter(self) -> CounterChoice:

@@ -12,12 +12,6 @@ from reyn.context.budget import (
     apply_context_budget,
     assemble_sections,
 )
-from reyn.context.choice_prompt import (
-    conversation_choice,
-    recorded_choice,
-    static_choice,
-    without_closing,
-)
 from reyn.context.compile import (
     CompiledContext,
     CompiledTurnContext,
@@ -61,7 +55,7 @@ from reyn.context.mutation import (
     UserMessage,
     apply_mutations,
 )
-from reyn.context.prompt import closing_text, static_text
+from reyn.context.prompt import closing_text, static_text, task_text
 from reyn.context.render import (
     TurnFrame,
     correction,
@@ -148,7 +142,6 @@ __all__ = [
     "compile_context",
     "compile_invocation_turn",
     "compile_source",
-    "conversation_choice",
     "correction",
     "default_manifests",
     "estimate_tokens",
@@ -157,7 +150,6 @@ __all__ = [
     "next_digest",
     "normalize",
     "normalized",
-    "recorded_choice",
     "recorded_mutation",
     "rendered_message",
     "resolve_manifest",
@@ -165,11 +157,10 @@ __all__ = [
     "results_message",
     "sent_text",
     "stable_frame",
-    "static_choice",
     "static_text",
+    "task_text",
     "truncate",
     "truncate_to_token_budget",
     "turn_message",
     "turn_parts",
-    "without_closing",
 ]

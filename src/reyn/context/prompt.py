@@ -51,11 +51,10 @@ def static_text(
         is_plain_text: Whether the answer is the text of a reply instead of JSON.
         allows_abort: Whether the model may abort the run.
     """
-    role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
     language = f"Write all texts in {one_line(frame.output_language)}.\n" if frame.output_language else ""
     parts = [
-        role + frame.instructions,
+        task_text(frame),
         "" if form == "tools" else _ops(frame.available_control_ops, form),
         f"{'Reply' if is_plain_text else 'Choose end'} only when:\n{finish}" if finish else "",
         "" if is_plain_text else _full_format(frame, allows_abort) if form == "full" else _short_format(frame),
@@ -63,6 +62,12 @@ def static_text(
         language,
     ]
     return OPENING + "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
+
+
+def task_text(frame: StableFrame) -> str:
+    """Return the role and the instructions of the phase."""
+    role = f"Your role: {one_line(frame.current_phase_role)}\n" if frame.current_phase_role else ""
+    return role + frame.instructions
 
 
 def closing_text(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool = False) -> str:

@@ -30,7 +30,7 @@ from reyn.errors import ImageInvalid, MutationInvalid
 from reyn.journal import Blob
 from reyn.journal.kinds import FrameMessage, ImageRef, MutationRecord, Part
 from reyn.models import ModelAnswer
-from reyn.models.native_reply import encode_reply
+from reyn.models.protocol import encode_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ from reyn.context.words import escape_line_ends, one_line, plain_text
 from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
 from reyn.models import Image, ToolCall
-from reyn.models.native_reply import decode_reply
+from reyn.models.protocol import decode_reply
 from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from reyn.jsonschema import Schema
+from reyn.models import Candidate
+from reyn.models.protocol import UnionCandidate
 from reyn.skills import may_finish, successors
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
     from reyn.skills import Skill
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """One entry of `candidate_outputs`.
-
-    Attributes:
-        next_phase: The next phase; `end` to finish.
-        control_type: What choosing it does.
-        schema_name: The type of the artifact.
-        artifact_schema: The schema of the artifact's `data`.
-        description: When to choose it: the text of the edge, else the description of the artifact.
-    """
-
-    next_phase: str
-    control_type: Literal["transition", "finish"]
-    schema_name: str
-    artifact_schema: Schema
-    description: str
-
-    @property
-    def label(self) -> str:
-        """The name by which the model chooses it, unique among the candidates of a phase."""
-        return self.next_phase
-
-
-class UnionCandidate(Candidate, frozen=True):
-    """A candidate whose next phase accepts several artifact types; each of them is a candidate."""
-
-    @property
-    def label(self) -> str:
-        return f"{self.next_phase}:{self.schema_name}"
 
 
 def candidates_of(skill: Skill, phase: str) -> tuple[Candidate, ...]:

@@ -1,47 +1,38 @@
-"""Answer forms: the full form is the contract's object; the short form is expanded into it before the verdict.
+"""Answer forms: the full form is the contract's object; the other forms are expanded into it before the verdict.
 
 The short form says each thing once: `{"reason", "choice", "confidence", "data"}` to decide, `{"reason", "ops"}` to act.
 A choice is the label of a candidate, or `abort`. A model that is asked for the short form may also answer in full.
+
+In the form `tools`, ops are native tools of the model: each form of an op is one tool, such as `file_read`. An answer
+with tool calls is an act turn. Without calls, its text is the decision: the short form as JSON, or the reply itself if
+the only candidate is an artifact of one text field.
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from reyn.contract.parsing import Parsed, parse
+from reyn.contract.schema import ABORT, CONFIDENCE, DECISIONS, TEXT, closed
 from reyn.contract.verdicts import Rejected, short
 from reyn.jsonschema import compile_schema
+from reyn.models import ToolDefinition
+from reyn.models.protocol import NativeReply, decode_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reyn.contract.candidates import Candidate
+    from reyn.config import Sizes
+    from reyn.models import Candidate, ToolCall
+    from reyn.vocabulary import OpSpec
 
-ABORT = "abort"
-"""The choice that gives up. A phase cannot have this name."""
-
-_TEXT = {"type": "string"}
-_DECISION = compile_schema(
-    {
-        "type": "object",
-        "properties": {
-            "reason": _TEXT,
-            "choice": _TEXT,
-            "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-            "data": {},
-        },
-        "required": ["reason", "choice"],
-        "additionalProperties": False,
-    }
+_SHORT_DECISION = compile_schema(
+    closed({"reason": TEXT, "choice": TEXT, "confidence": CONFIDENCE, "data": {}}, optional=("confidence", "data"))
 )
-_ACT = compile_schema(
-    {
-        "type": "object",
-        "properties": {"reason": _TEXT, "ops": {"type": "array", "minItems": 1}},
-        "required": ["ops"],
-        "additionalProperties": False,
-    }
-)
+_SHORT_ACT = compile_schema(closed({"reason": TEXT, "ops": {"type": "array", "minItems": 1}}, optional=("reason",)))
 _FULL_KEYS = {"control", "control_ir", "artifact"}
 _SHORT_PATHS = (
     (re.compile(r"^\$\.artifact\.data"), "$.data"),
@@ -49,14 +40,20 @@ _SHORT_PATHS = (
     (re.compile(r"^\$\.control\.reason\.summary"), "$.reason"),
     (re.compile(r"^\$\.control\.confidence"), "$.confidence"),
 )
+_OP_PATH = re.compile(r"^\$\.control_ir\[(\d+)\]")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
+_NAME_LENGTH = 64
+"""The longest name of a tool that providers accept."""
+_TEXT_KEYWORDS = {"type", "description", "title", "minLength", "maxLength", "examples", "default"}
 
 
 class ShortForm:
     """Expands short answers of one turn by its candidates."""
 
     def __init__(self, candidates: Iterable[Candidate], *, allows_abort: bool = True) -> None:
-        self._candidates = {candidate.label: candidate for candidate in candidates}
-        self._allows_abort = allows_abort
+        self._candidates: dict[str, Candidate | None] = {candidate.label: candidate for candidate in candidates}
+        if allows_abort:
+            self._candidates[ABORT] = None
 
     def expand(self, value: dict[str, Any], probability: float | None) -> dict[str, Any] | Rejected:
         """Return the contract's object for a short answer; an answer in the full form is returned as it is.
@@ -67,35 +64,37 @@ class ShortForm:
         """
         if not _FULL_KEYS.isdisjoint(value):
             return value
-        if "ops" in value and "choice" not in value:
-            return _shape_error(_ACT, value) or {"control_ir": value["ops"]}
-        if "ops" in value:
+        if "ops" in value and "choice" in value:
             return Rejected("shape", "$.ops", "an answer has either `choice` or `ops`, not both")
-        return _shape_error(_DECISION, value) or self._expand_decision(value, probability)
+        if (error := (_SHORT_ACT if "ops" in value else _SHORT_DECISION).first_error(value)) is not None:
+            return Rejected.by("shape", error, "$")
+        return {"control_ir": value["ops"]} if "ops" in value else self._expand_decision(value, probability)
 
     def _expand_decision(self, value: dict[str, Any], probability: float | None) -> dict[str, Any] | Rejected:
         choice = value["choice"]
-        candidate = self._candidates.get(choice)
-        if candidate is None and not (choice == ABORT and self._allows_abort):
-            return Rejected("candidate", "$.choice", short(f"{choice!r} is not a choice; use {self._labels()}"))
+        if choice not in self._candidates:
+            labels = " or ".join(map(repr, self._candidates))
+            return Rejected("candidate", "$.choice", short(f"{choice!r} is not a choice; use {labels}"))
         confidence = value.get("confidence") if probability is None else probability
         if confidence is None:
             return Rejected("shape", "$.confidence", "it is missing; state a number from 0 to 1")
+        candidate = self._candidates[choice]
         if candidate is not None and "data" not in value:
             return Rejected("shape", "$.data", f"it is missing; {choice!r} needs its fields")
-        kind = candidate.control_type if candidate else "abort"
-        control = {
-            "type": kind,
-            "decision": "continue" if kind == "transition" else kind,
-            "next_phase": candidate.next_phase if candidate and kind == "transition" else None,
-            "confidence": confidence,
-            "reason": {"summary": value["reason"]},
-        }
-        artifact = {"type": candidate.schema_name, "data": value["data"]} if candidate else None
-        return {"control": control, "artifact": artifact}
+        return _decision(candidate, confidence, value["reason"], value.get("data"))
 
-    def _labels(self) -> str:
-        return " or ".join(map(repr, (*self._candidates, *((ABORT,) if self._allows_abort else ()))))
+
+def _decision(candidate: Candidate | None, confidence: float, reason: str, data: Any) -> dict[str, Any]:
+    """Return the contract's object for a candidate; for an abort without one."""
+    kind = candidate.control_type if candidate else ABORT
+    control = {
+        "type": kind,
+        "decision": DECISIONS[kind],
+        "next_phase": candidate.next_phase if candidate and kind == "transition" else None,
+        "confidence": confidence,
+        "reason": {"summary": reason},
+    }
+    return {"control": control, "artifact": {"type": candidate.schema_name, "data": data} if candidate else None}
 
 
 def to_short_path(path: str) -> str:
@@ -105,6 +104,113 @@ def to_short_path(path: str) -> str:
     return path
 
 
-def _shape_error(shape: Any, value: dict[str, Any]) -> Rejected | None:
-    error = shape.first_error(value)
-    return Rejected("shape", short(error.path("$")), short(error.message)) if error else None
+class _Tool(NamedTuple):
+    definition: ToolDefinition
+    fixed: dict[str, Any]
+    """The fields of the op that the name of the tool stands for."""
+
+
+class ToolsForm:
+    """The tools of one turn, and the rules that turn an answer into the object of the contract."""
+
+    def __init__(self, ops: Iterable[OpSpec], sizes: Sizes) -> None:
+        self._sizes = sizes
+        self._tools = _tools(ops)
+        self.definitions = tuple(tool.definition for tool in self._tools.values())
+
+    def decode(self, text: str) -> NativeReply | Rejected:
+        """Return a recorded answer, or why it cannot be judged."""
+        try:
+            reply = decode_reply(text)
+        except (msgspec.MsgspecError, RecursionError):
+            return Rejected("shape", "$", "the recorded answer is not one with content and tool calls")
+        length = len(reply.content.encode()) + sum(len(call.arguments.encode()) for call in reply.tool_calls)
+        if length > self._sizes.answer_bytes:
+            return Rejected("size", "$", f"the answer is larger than {self._sizes.answer_bytes} bytes")
+        return reply
+
+    def to_ops(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | Rejected:
+        """Return the ops that tool calls stand for, in their order. Their arguments are not validated yet."""
+        if len(calls) > self._sizes.answer_ops:
+            message = f"{len(calls)} tool calls are more than the {self._sizes.answer_ops} allowed"
+            return Rejected("size", "$.tool_calls", message)
+        ops: list[dict[str, Any]] = []
+        seen: set[str] = set()
+        for index, call in enumerate(calls):
+            op = self._to_op(call, f"$.tool_calls[{index}]", seen)
+            if isinstance(op, Rejected):
+                return op
+            seen.add(call.id)
+            ops.append(op)
+        return ops
+
+    def _to_op(self, call: ToolCall, path: str, seen: set[str]) -> dict[str, Any] | Rejected:
+        if not call.id:
+            return Rejected("ops", f"{path}.id", "the tool call has no id")
+        if call.id in seen:
+            return Rejected("ops", f"{path}.id", short(f"the id {call.id!r} is there twice; each call needs its own"))
+        tool = self._tools.get(call.name)
+        if tool is None:
+            names = " or ".join(repr(name) for name in self._tools)
+            instead = f"use {names}" if names else "no tools are offered here; decide instead"
+            return Rejected("ops", f"{path}.name", short(f"{call.name!r} is not a tool; {instead}"))
+        # Models send an empty text for a tool without arguments.
+        parsed = parse(call.arguments, self._sizes) if call.arguments.strip() else Parsed({})
+        if isinstance(parsed, Rejected):
+            message = parsed.message.replace("the answer", "the value", 1)
+            return Rejected(parsed.rule, short(parsed.path.replace("$", f"{path}.arguments", 1)), message)
+        if parsed.dropped:
+            return Rejected("not_json", f"{path}.arguments", "the value is not one JSON object")
+        for name, value in tool.fixed.items():  # the same value is no contradiction: results quote ops with it
+            if parsed.value.get(name, value) != value:
+                return Rejected("ops", f"{path}.arguments.{name}", f"the tool has no argument {name!r}")
+        return tool.fixed | parsed.value
+
+
+def expand_text(candidate: Candidate, field: str, text: str, probability: float | None) -> dict[str, Any] | Rejected:
+    """Return the object of the contract for a plain text reply."""
+    if not text.strip():
+        return Rejected("empty", "$.content", "the answer is empty")
+    confidence = 1.0 if probability is None else probability  # there is no other choice
+    return _decision(candidate, confidence, "", {field: text})
+
+
+def to_tool_path(path: str) -> str:
+    """Return the path in the tool calls for a path in the ops of the contract's object."""
+    return _OP_PATH.sub(r"$.tool_calls[\1].arguments", path)
+
+
+def reply_field(candidates: tuple[Candidate, ...]) -> str | None:
+    """Return the only field of the only candidate, if it is a required text that the model may write freely."""
+    if len(candidates) != 1:
+        return None
+    schema = candidates[0].artifact_schema
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return None
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or len(properties) != 1:
+        return None
+    [(name, field)] = properties.items()
+    is_text = isinstance(field, dict) and field.get("type") == "string" and field.keys() <= _TEXT_KEYWORDS
+    return name if is_text and schema.get("required") == [name] else None
+
+
+def _tools(ops: Iterable[OpSpec]) -> dict[str, _Tool]:
+    tools: dict[str, _Tool] = {}
+    for spec in ops:
+        for form in spec.forms:
+            name = _unique_name(f"{spec.kind}_{form.op}" if form.op else spec.kind, tools)
+            fixed = {"kind": spec.kind} | ({"op": form.op} if form.op else {})
+            description = " ".join(part for part in (form.summary or spec.summary, spec.advice) if part)
+            tools[name] = _Tool(ToolDefinition(name, description, form.parameters), fixed)
+    return tools
+
+
+def _unique_name(name: str, taken: dict[str, _Tool]) -> str:
+    """Return a name that providers accept and that no other tool has."""
+    name = _NOT_IN_NAMES.sub("_", name)[:_NAME_LENGTH]
+    number, unique = 2, name
+    while unique in taken:
+        suffix = f"_{number}"
+        unique, number = name[: _NAME_LENGTH - len(suffix)] + suffix, number + 1
+    return unique

@@ -7,91 +7,40 @@ never repaired; reasoning, a code fence or prose around one object is dropped an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.config import Sizes
-from reyn.contract.forms import ShortForm, to_short_path
-from reyn.contract.handoff import HANDOFF_SCHEMA
+from reyn.contract.forms import ShortForm, ToolsForm, expand_text, reply_field, to_short_path, to_tool_path
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
-from reyn.contract.schema import answer_schema, short_schema
-from reyn.contract.tools import ToolsForm, reply_field, to_content_path, to_tool_path
+from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, TEXT, answer_schema, closed
 from reyn.contract.verdicts import Accepted, Acting, Rejected, short
 from reyn.jsonschema import Validator, compile_schema, lenient
 from reyn.models.protocol import PLAIN_TEXT
 
 if TYPE_CHECKING:
-    from reyn.contract.candidates import Candidate
     from reyn.contract.verdicts import Verdict
     from reyn.journal.kinds import AnswerForm
-    from reyn.models import ToolCall
+    from reyn.models import Candidate, ToolCall
     from reyn.vocabulary import OpSpec
 
-
-class _Reason(msgspec.Struct, forbid_unknown_fields=True):
-    summary: str
-
-
-class _Control(msgspec.Struct, forbid_unknown_fields=True):
-    type: Literal["transition", "finish", "abort"]
-    decision: Literal["continue", "finish", "abort"]
-    next_phase: str | None
-    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
-    reason: _Reason
-
-
-class _Answer(msgspec.Struct, forbid_unknown_fields=True):
-    control: _Control
-    artifact: Any = None
-    control_ir: list[Any] = []
-
-
-class _ActTurn(msgspec.Struct, forbid_unknown_fields=True):
-    control_ir: list[Any]
-
-
-class _Artifact(msgspec.Struct, forbid_unknown_fields=True):
-    type: str
-    data: Any
-
-
-_DECISION_OF = {"transition": "continue", "finish": "finish", "abort": "abort"}
-_TEXT = {"type": "string"}
-
-
-def _closed(properties: dict[str, Any], *required: str) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(required or properties),
-        "additionalProperties": False,
+_CONTROL = closed(
+    {
+        "type": {"enum": list(DECISIONS)},
+        "decision": {"enum": list(DECISIONS.values())},
+        "next_phase": {"type": ["string", "null"]},
+        "confidence": CONFIDENCE,
+        "reason": closed({"summary": TEXT}),
     }
-
-
-_DECISION = compile_schema(
-    _closed(
-        {
-            "control": _closed(
-                {
-                    "type": {"enum": ["transition", "finish", "abort"]},
-                    "decision": {"enum": ["continue", "finish", "abort"]},
-                    "next_phase": {"type": ["string", "null"]},
-                    "confidence": {"type": "number", "minimum": 0, "maximum": 1},
-                    "reason": _closed({"summary": _TEXT}),
-                }
-            ),
-            "artifact": {},
-            "control_ir": {"type": "array"},
-        },
-        "control",
-    )
 )
-_ACT = compile_schema(_closed({"control_ir": {"type": "array"}}))
-_ARTIFACT = compile_schema(_closed({"type": _TEXT, "data": {}}))
-
-
+_OPS = {"type": "array"}
+_DECISION = compile_schema(
+    closed({"control": _CONTROL, "artifact": {}, "control_ir": _OPS}, optional=("artifact", "control_ir"))
+)
+_ACT = compile_schema(closed({"control_ir": _OPS}))
+_ARTIFACT = compile_schema(closed({"type": TEXT, "data": {}}))
 _HANDOFF = compile_schema(HANDOFF_SCHEMA)
 
 _TRUNCATED = (
@@ -130,18 +79,15 @@ class Contract:
         self._short = None if form == "full" else ShortForm(candidates, allows_abort=allows_abort)
         self.ops = OpRules(ops)
         self._sizes = sizes or Sizes()
-        self._tools = ToolsForm(candidates, ops, self._sizes, asks_handoff=asks_handoff) if form == "tools" else None
+        self._tools = ToolsForm(ops, self._sizes) if form == "tools" else None
         self.tools = self._tools.definitions if self._tools else ()
         self.reply_field = reply_field(candidates)
-        self.is_plain_text = self._tools is not None and self._tools.reply_field is not None
+        self.is_plain_text = self._tools is not None and self.reply_field is not None and not asks_handoff
         self.schema: dict[str, Any] = PLAIN_TEXT
         if not self.is_plain_text:
-            build_schema = answer_schema if form == "full" else short_schema
-            self.schema = build_schema(
-                candidates,
-                () if form == "tools" else ops,
-                asks_handoff=asks_handoff,
-                allows_abort=allows_abort,
+            in_schema = () if form == "tools" else ops
+            self.schema = answer_schema(
+                candidates, in_schema, form, asks_handoff=asks_handoff, allows_abort=allows_abort
             )
         self._branches: dict[str | None, dict[str, Validator]] = {}
         for candidate in candidates:
@@ -167,7 +113,7 @@ class Contract:
                     return Rejected("size", verdict.path, _TRUNCATED)
                 return verdict
             if self.is_plain_text:
-                return self._judge_reply(self._tools, reply.content, is_truncated, probability)
+                return self._judge_reply(reply.content, is_truncated, probability)
             text = reply.content
         return self._judge_text(text, is_truncated, probability)
 
@@ -199,7 +145,7 @@ class Contract:
             return value, None
         handoff, rest = value["handoff"], {key: part for key, part in value.items() if key != "handoff"}
         error = _HANDOFF.first_error(handoff) if handoff is not None else None
-        return rest, Rejected("shape", short(error.path("$.handoff")), short(error.message)) if error else handoff
+        return rest, Rejected.by("shape", error, "$.handoff") if error else handoff
 
     def _judge_short(self, value: dict[str, Any], probability: float | None, artifact_json: bytes | None) -> Verdict:
         assert self._short is not None
@@ -223,96 +169,78 @@ class Contract:
             return msgspec.structs.replace(rejected, path=to_tool_path(rejected.path))
         return Acting(tuple(ops))
 
-    def _judge_reply(self, tools: ToolsForm, content: str, is_truncated: bool, probability: float | None) -> Verdict:
+    def _judge_reply(self, content: str, is_truncated: bool, probability: float | None) -> Verdict:
         """Judge the text of a reply. A truncated one is rejected, because nothing in a text shows that it is whole."""
         if is_truncated:
             return Rejected("size", "$.content", _TRUNCATED)
-        answer = tools.reply(content, probability)
+        assert self.reply_field is not None
+        answer = expand_text(self.candidates[0], self.reply_field, content, probability)
         verdict = answer if isinstance(answer, Rejected) else self._judge_object(answer)
-        if isinstance(verdict, Rejected):
-            return msgspec.structs.replace(verdict, path=to_content_path(verdict.path))
+        if isinstance(verdict, Rejected) and verdict.path.startswith("$.artifact.data"):
+            return msgspec.structs.replace(verdict, path="$.content")
         return verdict
 
     def _judge_object(self, value: dict[str, Any], artifact_json: bytes | None = None) -> Verdict:
-        if value.get("control_ir") and "control" not in value and "artifact" not in value:
-            return self._act(value)
-        try:
-            answer = msgspec.convert(value, _Answer)
-        except msgspec.ValidationError:
-            return _shape_error(value, _DECISION)
-        return self._too_many(answer.control_ir) or self._inconsistency(answer) or self._decide(answer, artifact_json)
-
-    def _act(self, value: dict[str, Any]) -> Verdict:
-        try:
-            turn = msgspec.convert(value, _ActTurn)
-        except msgspec.ValidationError:
-            return _shape_error(value, _ACT)
-        rejected = self._too_many(turn.control_ir) or self._op_error(turn.control_ir, "decide instead")
-        return rejected or Acting(tuple(turn.control_ir))
-
-    def _too_many(self, ops: list[Any]) -> Rejected | None:
-        if len(ops) <= self._sizes.answer_ops:
-            return None
-        return Rejected("size", "$.control_ir", f"{len(ops)} ops are more than the {self._sizes.answer_ops} allowed")
+        ops = value.get("control_ir")
+        acts = bool(ops) and "control" not in value and "artifact" not in value
+        if error := (_ACT if acts else _DECISION).first_error(value):
+            return Rejected.by("shape", error, "$")
+        ops = ops or []
+        if len(ops) > self._sizes.answer_ops:
+            message = f"{len(ops)} ops are more than the {self._sizes.answer_ops} allowed"
+            return Rejected("size", "$.control_ir", message)
+        if acts:
+            return self._op_error(ops, "decide instead") or Acting(tuple(ops))
+        return self._inconsistency(value["control"], ops) or self._decide(value, ops, artifact_json)
 
     def _op_error(self, ops: list[Any], instead: str) -> Rejected | None:
         error = self.ops.first_error(ops, instead)
         return Rejected("ops", short(error[0]), short(error[1])) if error else None
 
-    def _inconsistency(self, answer: _Answer) -> Rejected | None:
-        control = answer.control
-        if control.decision != _DECISION_OF[control.type]:
-            required = _DECISION_OF[control.type]
-            return Rejected("consistency", "$.control.decision", f"type {control.type!r} needs decision {required!r}")
-        if (control.type == "transition") != (control.next_phase is not None):
-            required = "the name of a phase" if control.type == "transition" else "null"
-            return Rejected("consistency", "$.control.next_phase", f"type {control.type!r} needs next_phase {required}")
-        if control.type == "abort" and not self._allows_abort:
+    def _inconsistency(self, control: dict[str, Any], ops: list[Any]) -> Rejected | None:
+        kind, required = control["type"], DECISIONS[control["type"]]
+        if control["decision"] != required:
+            return Rejected("consistency", "$.control.decision", f"type {kind!r} needs decision {required!r}")
+        if (kind == "transition") != (control["next_phase"] is not None):
+            required = "the name of a phase" if kind == "transition" else "null"
+            return Rejected("consistency", "$.control.next_phase", f"type {kind!r} needs next_phase {required}")
+        if kind == "abort" and not self._allows_abort:
             return Rejected(
                 "candidate", "$.control.type", "a conversation is not aborted; reply, and say what is wrong"
             )
-        if control.type == "abort" and answer.control_ir:
+        if kind == "abort" and ops:
             return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None
 
-    def _decide(self, answer: _Answer, artifact_json: bytes | None) -> Verdict:
-        control = answer.control
-        artifact = None
-        if control.type != "abort":
-            result = self._check_artifact(answer)
-            if isinstance(result, Rejected):
-                return result
-            artifact = {"type": result.type, "data": result.data}
-        rejected = self._op_error(answer.control_ir, "leave control_ir empty")
-        return rejected or Accepted(
-            control.type,
-            control.decision,
-            control.next_phase,
-            control.confidence,
-            control.reason.summary,
+    def _decide(self, value: dict[str, Any], ops: list[Any], artifact_json: bytes | None) -> Verdict:
+        control, artifact = value["control"], None
+        if control["type"] != "abort":
+            artifact = value.get("artifact")
+            if (rejected := self._artifact_error(control["next_phase"], artifact)) is not None:
+                return rejected
+        return self._op_error(ops, "leave control_ir empty") or Accepted(
+            control["type"],
+            control["decision"],
+            control["next_phase"],
+            float(control["confidence"]),
+            control["reason"]["summary"],
             artifact,
-            tuple(answer.control_ir),
+            tuple(ops),
             artifact_json=None if artifact is None else artifact_json,
         )
 
-    def _check_artifact(self, answer: _Answer) -> _Artifact | Rejected:
-        target = answer.control.next_phase
+    def _artifact_error(self, target: str | None, artifact: Any) -> Rejected | None:
         branches = self._branches.get(target)
         if branches is None:
             return Rejected("candidate", "$.control.next_phase", self._not_offered(target))
-        try:
-            artifact = msgspec.convert(answer.artifact, _Artifact)
-        except msgspec.ValidationError:
-            return _shape_error(answer.artifact, _ARTIFACT, "$.artifact")
-        validator = branches.get(artifact.type)
+        if error := _ARTIFACT.first_error(artifact):
+            return Rejected.by("shape", error, "$.artifact")
+        validator = branches.get(artifact["type"])
         if validator is None:
             names = " or ".join(repr(name) for name in branches)
-            return Rejected("artifact_type", "$.artifact.type", f"{artifact.type!r} does not fit here; use {names}")
-        if validator.is_valid(artifact.data):
-            return artifact
-        error = validator.first_error(artifact.data)
-        assert error is not None
-        return Rejected("schema", short(error.path("$.artifact.data")), short(error.message))
+            return Rejected("artifact_type", "$.artifact.type", f"{artifact['type']!r} does not fit here; use {names}")
+        error = validator.first_error(artifact["data"])
+        return Rejected.by("schema", error, "$.artifact.data") if error else None
 
     def _not_offered(self, target: str | None) -> str:
         names = [repr(name) for name in self._branches if name is not None]
@@ -320,11 +248,3 @@ class Contract:
         finish = "; or finish with next_phase null" if None in self._branches else ""
         what = "finishing is not offered here" if target is None else f"{target!r} is not offered here"
         return short(f"{what}; {allowed}{finish}")
-
-
-def _shape_error(value: Any, shape: Validator, path: str = "$") -> Rejected:
-    """Reject an answer of the wrong shape. The message does not depend on a library, so that replays agree."""
-    error = shape.first_error(value)
-    if error is None:
-        return Rejected("shape", path, "it does not have the shape that was asked for")
-    return Rejected("shape", short(error.path(path)), short(error.message))

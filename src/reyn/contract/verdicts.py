@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+
+if TYPE_CHECKING:
+    from reyn.jsonschema.validation import SchemaError
 
 
 class Accepted(msgspec.Struct, frozen=True):
@@ -40,6 +43,11 @@ class Rejected(msgspec.Struct, frozen=True):
     path: str
     message: str
     dropped: int = 0
+
+    @classmethod
+    def by(cls, rule: str, error: SchemaError, path: str) -> Rejected:
+        """Return the rejection of a value that a schema does not allow; `path` leads to the value."""
+        return cls(rule, short(error.path(path)), short(error.message))
 
 
 Verdict = Accepted | Acting | Rejected

@@ -1,19 +1,30 @@
 """Files that users write: read them, parse YAML and JSON with positions, and check their values."""
 
 from reyn.documents.checking import Codes, check_keys, fields_of, key_path, nearest, nearest_hint, usable_keys
-from reyn.documents.document import Document, DocumentError, KeyPath, Mark, Severity
-from reyn.documents.json_text import JsonError, decode_json
-from reyn.documents.reading import LINK_OUTSIDE, read_error, read_raw, read_text
-from reyn.documents.yaml_text import is_plain_text, parse_front_matter, parse_yaml
+from reyn.documents.document import (
+    LINK_OUTSIDE,
+    Document,
+    DocumentError,
+    JsonError,
+    KeyPath,
+    Position,
+    Severity,
+    decode_json,
+    read_error,
+    read_raw,
+    read_text,
+)
+from reyn.documents.yaml_text import BAD_YAML, is_plain_text, parse_front_matter, parse_yaml, plain_scalar
 
 __all__ = [
+    "BAD_YAML",
     "LINK_OUTSIDE",
     "Codes",
     "Document",
     "DocumentError",
     "JsonError",
     "KeyPath",
-    "Mark",
+    "Position",
     "Severity",
     "check_keys",
     "decode_json",
@@ -24,6 +35,7 @@ __all__ = [
     "nearest_hint",
     "parse_front_matter",
     "parse_yaml",
+    "plain_scalar",
     "read_error",
     "read_raw",
     "read_text",

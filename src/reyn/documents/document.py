@@ -1,19 +1,25 @@
-"""A parsed file with the position of every value."""
+"""Read text files within a size limit, parse JSON, and keep the position of every value of a parsed file."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+import json
+import os
+import stat
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
 from reyn.errors import Finding
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 KeyPath = tuple[str | int, ...]
 """The path of a value in a document: `("graph", "review", 0)`."""
 Severity = Literal["error", "warning", "info"]
 
 
-class Mark(NamedTuple):
+class Position(NamedTuple):
     """A position in a file, counted from 1."""
 
     line: int
@@ -42,17 +48,17 @@ class Document(msgspec.Struct, frozen=True):
 
     file: str
     value: Any
-    marks: dict[KeyPath, Mark]
+    marks: dict[KeyPath, Position]
     body: str = ""
     body_line: int = 1
     prefix: KeyPath = ()
 
-    def at(self, *path: str | int) -> Mark:
+    def at(self, *path: str | int) -> Position:
         """Return the position of a value, or of its nearest ancestor that has one."""
         full = (*self.prefix, *path)
         while full and full not in self.marks:
             full = full[:-1]
-        return self.marks.get(full, Mark(1, 1))
+        return self.marks.get(full, Position(1, 1))
 
     def part(self, *path: str | int) -> Document:
         """Return a part of the document as a document with the same positions."""
@@ -67,3 +73,125 @@ class Document(msgspec.Struct, frozen=True):
         """Return a finding at the position of a value."""
         mark = self.at(*path)
         return Finding(self.file, mark.line, mark.column, code, message, fix, severity)
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+MAX_BYTES = 1_000_000
+UNREADABLE = "RYN110"
+LINK_OUTSIDE = "RYN138"
+_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def read_error(error: OSError | ValueError) -> str:
+    """Return why a file cannot be read or written, without an error number."""
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def read_text(path: Path, label: str, *, inside: Path | None = None) -> str:
+    """Return the text of a UTF-8 file, with LF line ends and without a byte-order mark.
+
+    Args:
+        path: The file.
+        label: The file name for findings.
+        inside: A folder that links must not lead out of; without it they may lead anywhere.
+
+    Raises:
+        DocumentError: the file is not a regular file, too large, not UTF-8, or a link leads out of the folder.
+    """
+    raw = read_raw(path, label, inside=inside)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise DocumentError(
+            Finding(label, line, 1, UNREADABLE, "the file is not UTF-8 text", "save it as UTF-8")
+        ) from error
+    return text.replace("\r\n", "\n")
+
+
+def read_raw(path: Path, label: str, *, inside: Path | None = None) -> bytes:
+    """Return the content of a file.
+
+    Raises:
+        DocumentError: the file is not a regular file, too large, or a link leads out of the folder.
+    """
+    try:
+        handle = os.open(path, _FILE) if inside is None else _open_inside(path, inside, label)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise DocumentError(Finding(label, 1, 1, UNREADABLE, "not a regular file"))
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"cannot read the file: {read_error(error)}")) from error
+    if len(raw) > MAX_BYTES:
+        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"the file is larger than {MAX_BYTES} bytes"))
+    return raw
+
+
+def _open_inside(path: Path, inside: Path, label: str) -> int:
+    """Open a file below a folder. Links are resolved first and not followed again, so they cannot change meanwhile."""
+    root, target = os.path.realpath(inside), os.path.realpath(path)
+    if not target.startswith(f"{root.rstrip('/')}/"):
+        message = f"`{label}` is a link, or below a link, that leads out of `{inside.name}`; it is not read"
+        raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
+    *folders, name = target[len(root.rstrip("/")) + 1 :].split("/")
+    above = os.open(root, _FOLDER)
+    try:
+        for folder in folders:
+            outer, above = above, os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+            os.close(outer)
+        return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=above)
+    finally:
+        os.close(above)
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------
+
+
+class JsonError(ValueError):
+    """A text is not JSON. The message has the position and the reason.
+
+    Attributes:
+        reason: What is wrong.
+        line: The line, counted from 1; 0 if the error has no position.
+        column: The column, counted from 1.
+    """
+
+    def __init__(self, reason: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(f"line {line}, column {column}: {reason}" if line else reason)
+        self.reason = reason
+        self.line = line
+        self.column = column
+
+
+def decode_json(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        JsonError: The text is not JSON.
+    """
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise _located(text, error) from error
+
+
+def _located(text: str, error: Exception) -> JsonError:
+    """Return the error with the position that the standard library finds; msgspec reports a byte offset."""
+    try:
+        json.loads(text, parse_constant=_reject_constant)
+    except json.JSONDecodeError as found:
+        return JsonError(f"{found.msg[:1].lower()}{found.msg[1:]}", found.lineno, found.colno)
+    except RecursionError:
+        return JsonError("it is nested too deeply")
+    except ValueError as constant:
+        return JsonError(str(constant))
+    return JsonError("it is not Unicode text" if isinstance(error, UnicodeEncodeError) else str(error))
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"`{name}` is not a JSON number")

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 import yaml
 
-from reyn.documents.document import Document, DocumentError, KeyPath, Mark
+from reyn.documents.document import Document, DocumentError, KeyPath, Position
 from reyn.errors import Finding
 
 MAX_NODES = 50_000
@@ -21,7 +21,7 @@ MAX_DEPTH = 64
 BAD_YAML = "RYN111"
 
 
-def parse_front_matter(text: str, file: str, *, yaml_1_1: bool = False) -> Document:
+def parse_front_matter(text: str, file: str) -> Document:
     """Parse a YAML block between two `---` lines, followed by a body.
 
     The body is every character after the second `---` line, blank lines included.
@@ -36,25 +36,24 @@ def parse_front_matter(text: str, file: str, *, yaml_1_1: bool = False) -> Docum
         )
     for number, line in enumerate(lines[1:], start=1):
         if line.rstrip() == "---":
-            document = parse_yaml("\n".join(lines[1:number]), file, first_line=2, yaml_1_1=yaml_1_1)
+            document = parse_yaml("\n".join(lines[1:number]), file, first_line=2)
             return msgspec.structs.replace(document, body="\n".join(lines[number + 1 :]), body_line=number + 2)
     raise DocumentError(Finding(file, 1, 1, BAD_YAML, "the front matter is not closed", "end it with a line `---`"))
 
 
-def parse_yaml(text: str, file: str, first_line: int = 1, *, yaml_1_1: bool = False) -> Document:
+def parse_yaml(text: str, file: str, first_line: int = 1) -> Document:
     """Parse a YAML document.
 
     Args:
         text: The YAML text.
         file: The file name for findings.
         first_line: The line number of the first line of `text` in the file.
-        yaml_1_1: Whether unquoted `yes`, `no`, `on` and `off` are booleans.
 
     Raises:
         DocumentError: the text is not valid YAML, or exceeds a size limit.
     """
     try:
-        builder = _Builder(file, first_line, _YAML_1_1_CONSTANTS if yaml_1_1 else _CONSTANTS)
+        builder = _Builder(file, first_line)
         for event in yaml.parse(text, Loader=yaml.CSafeLoader):
             builder.add(event)
     except yaml.YAMLError as error:
@@ -84,12 +83,11 @@ class _Container:
 class _Builder:
     """Builds a value from parser events. The size of a container counts aliases as their expansion."""
 
-    def __init__(self, file: str, first_line: int, constants: dict[str, Any]) -> None:
-        self._constants = constants
+    def __init__(self, file: str, first_line: int) -> None:
         self.file = file
         self.first_line = first_line
         self.value: Any = None
-        self.marks: dict[KeyPath, Mark] = {}
+        self.marks: dict[KeyPath, Position] = {}
         self._stack: list[_Container] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._documents = 0
@@ -117,9 +115,9 @@ class _Builder:
         mark = self._mark(event)
         raise DocumentError(Finding(self.file, mark.line, mark.column, BAD_YAML, message, fix))
 
-    def _mark(self, event: yaml.Event) -> Mark:
+    def _mark(self, event: yaml.Event) -> Position:
         at = event.start_mark
-        return Mark(at.line + self.first_line, at.column + 1) if at else Mark(self.first_line, 1)
+        return Position(at.line + self.first_line, at.column + 1) if at else Position(self.first_line, 1)
 
     def _grow(self, size: int, event: yaml.Event) -> None:
         self._stack[-1].size += size
@@ -166,7 +164,7 @@ class _Builder:
             self._grow(1, event)
 
     def _plain(self, event: yaml.ScalarEvent) -> Any:
-        value = plain_scalar(event.value, self._constants)
+        value = plain_scalar(event.value)
         if isinstance(value, float) and not math.isfinite(value):
             self._fail(event, f"`{event.value}` is not a JSON number", "quote it if it is text")
         return value
@@ -200,18 +198,13 @@ _CONSTANTS: dict[str, Any] = {
     **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
     **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
 }
+_YAML_1_1_BOOLEANS = {"yes", "no", "on", "off"}
 
 
-_YAML_1_1_CONSTANTS = _CONSTANTS | {
-    **dict.fromkeys(("yes", "Yes", "YES", "on", "On", "ON"), True),
-    **dict.fromkeys(("no", "No", "NO", "off", "Off", "OFF"), False),
-}
-
-
-def plain_scalar(text: str, constants: dict[str, Any]) -> Any:
-    """Return the value of an unquoted scalar; `constants` are words with a value, such as `true`."""
-    if text in constants:
-        return constants[text]
+def plain_scalar(text: str) -> Any:
+    """Return the value of an unquoted scalar."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         return int(text)
     if _FLOAT.fullmatch(text):
@@ -220,5 +213,5 @@ def plain_scalar(text: str, constants: dict[str, Any]) -> Any:
 
 
 def is_plain_text(text: str) -> bool:
-    """Return whether an unquoted scalar is this text in every dialect, and not another value."""
-    return bool(plain_scalar(text, _YAML_1_1_CONSTANTS) == text)
+    """Return whether an unquoted scalar is this text, also for readers of YAML 1.1."""
+    return bool(plain_scalar(text) == text) and text.lower() not in _YAML_1_1_BOOLEANS

@@ -14,14 +14,14 @@ from reyn.errors import CallImpossible
 from reyn.functions.abort import AbortSignal
 from reyn.functions.chat_calls import ChatDecoration, ChatDefinition, ChatOptions, ChatStream
 from reyn.functions.definition import DEFAULT_ACT_TURNS, Decorated
-from reyn.kernel.world.sub_runs import current_scope
+from reyn.kernel.world.run_scope import current_scope
 from reyn.skills.values import ConversationSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener
+    from reyn.kernel.world.services import Listener
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import OSRuntime

@@ -26,11 +26,10 @@ from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.transcript import check_message
 from reyn.errors import CallImpossible, ChatStopped, FunctionInvalid
 from reyn.functions.abort import AbortSignal
-from reyn.functions.definition import CallOptions, Decoration, Definition, enclosing
+from reyn.functions.definition import CallOptions, Decoration, Definition, enclosing, permission_requests
 from reyn.functions.images import check_image
 from reyn.functions.options import check_count, check_flag
-from reyn.functions.skill import permission_requests
-from reyn.kernel.world.sub_runs import current_scope
+from reyn.kernel.world.run_scope import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime
 from reyn.skills import USER_MESSAGE, Skill

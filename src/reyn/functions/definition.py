@@ -1,43 +1,35 @@
 """The common part of `@llm_function` and `@llm_chat`: the definition of a decorated function, and its runtime.
 
-A definition is checked when the decorator is applied. `reyn.functions.function` and `reyn.functions.chat` build the
-skill of a call and convert its result.
+A definition is checked when the decorator is applied. The docstring is the instruction; with `template_params`,
+`{name}` in it stands for a parameter, and every other brace is text. `reyn.functions.function` and
+`reyn.functions.chat` build the skill of a call and convert its result.
 """
 
 from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-import msgspec
-
-from reyn.errors import CallImpossible, FunctionInvalid, HookFailed
+from reyn.context import CompileSource, DataFromAgentConfig, compile_source
+from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid
 from reyn.functions import ambient
-from reyn.functions.options import (
-    check_callback,
-    check_count,
-    check_flag,
-    check_function,
-    check_model,
-    check_params,
-    check_run_id,
-    check_toolkit,
-    check_values,
-)
-from reyn.functions.skill import Template, instructions_of, permission_requests, skill_name
+from reyn.functions.options import check_count, check_flag, check_function, check_model, check_option, check_toolkit
+from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.world.hooks import check_hooks
 from reyn.runtime import SyncRuntime
+from reyn.skills.names import is_reserved_phase_name, is_valid_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable
 
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener, OnDelta
-    from reyn.kernel.world.sub_runs import RunScope
+    from reyn.kernel.world.run_scope import RunScope
+    from reyn.kernel.world.services import Listener, OnDelta
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import OSRuntime
@@ -75,12 +67,30 @@ class CallOptions:
         Raises:
             CallImpossible: An option is of another type.
         """
-        check_run_id(changes.get("run_id"), what)
-        check_callback(changes.get("listener"), "listener", what)
-        check_callback(changes.get("on_delta"), "on_delta", what)
-        params = dict(self.template_params) | check_values(template_params, what)
+        run_id = changes.get("run_id")
+        if run_id is not None and not (isinstance(run_id, str) and is_run_id(run_id, MAX_ROOT_RUN_ID)):
+            hint = "Use a text of letters, digits, `-`, `_` and `.`, or leave it out."
+            raise CallImpossible(f"{what}: `run_id` is {run_id!r:.100}", hint=hint)
+        for name in ("listener", "on_delta"):
+            if not callable(value := changes.get(name)) and value is not None:
+                message = f"{what}: `{name}` is a {type(value).__name__}, not a function"
+                raise CallImpossible(message, hint="Pass a function.")
+        if template_params is not None and not isinstance(template_params, Mapping):
+            hint = "Pass values by name: `{'tone': 'dry'}`."
+            raise CallImpossible(f"{what}: `template_params` is {template_params!r:.100}", hint=hint)
+        params = dict(self.template_params) | dict(template_params or {})
         named = {name: value for name, value in changes.items() if value is not None}
         return replace(self, template_params=tuple(params.items()), **named)
+
+
+@runtime_checkable
+class BringsAdvice(Protocol):
+    """A tool with advice on its use, which follows the instructions."""
+
+    @property
+    def best_practices(self) -> tuple[str, ...]:
+        """Return the advice, a sentence each."""
+        ...
 
 
 class Definition:
@@ -102,13 +112,10 @@ class Definition:
         self.function = function
         self.name = function.__name__
         self.what = f"{self.noun} `{self.name}`"
-        self.skill_name = skill_name(self.name)
-        text = inspect.getdoc(function) or ""
-        if not text.strip():
+        self.skill_name = _skill_name(self.name)
+        self._text = inspect.getdoc(function) or ""
+        if not self._text.strip():
             raise FunctionInvalid(f"{self.what} has no docstring", hint="Write the instructions for the model in it.")
-        params = decoration.template_params
-        check_params(params, self.what)
-        params = (params,) if isinstance(params, str) else params
         check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
         check_count(decoration.max_retries, "max_retries", 0, self.what)
         check_model(decoration.llm_interface, self.what)
@@ -117,9 +124,22 @@ class Definition:
             check_hooks(decoration.hooks)
         except HookFailed as error:
             raise FunctionInvalid(f"{self.what}: {error.message}", hint=error.own_hint) from error
-        self.template = Template(text, params, self.what)
+        self._defaults = self._template_defaults(decoration.template_params)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
         self._views: list[tuple[Any, Any]] = []
+
+    def _template_defaults(self, params: Any) -> dict[str, Any]:
+        """Return the default values of the template parameters, `...` for those without one."""
+        params = (params,) if isinstance(params, str) else () if params is None else params
+        is_valid = isinstance(params, Mapping | list | tuple | set | frozenset)
+        expected = "names, or default values by name"
+        check_option(params, "template_params", self.what, is_valid=is_valid, expected=expected)
+        for name in params:
+            if not isinstance(name, str) or not name.isidentifier():
+                raise FunctionInvalid(f"{self.what}: `template_params` has {name!r:.100}, which is not a name")
+            if f"{{{name}}}" not in self._text:
+                raise TemplateInvalid(f"{self.what}: its docstring does not contain `{{{name}}}`")
+        return dict(params) if isinstance(params, Mapping) else dict.fromkeys(params, ...)
 
     def instructions(self, values: Mapping[str, Any], system: str | None = None) -> str:
         """Return the instructions of a call: the docstring with its parameters, then what the tools advise.
@@ -127,21 +147,33 @@ class Definition:
         Args:
             values: The values of the template parameters.
             system: A text that takes the place of the docstring.
+
+        Raises:
+            TemplateInvalid: A value is missing, or has no parameter.
         """
-        if not values and system is None:
-            return self._own_instructions
-        return self._compiled(values, system)
+        return self._compile(values, system) if values or system is not None else self._default_instructions
 
     @cached_property
-    def _own_instructions(self) -> str:
-        return self._compiled({}, None)
+    def _default_instructions(self) -> str:
+        return self._compile({}, None)
 
-    def _compiled(self, values: Mapping[str, Any], system: str | None) -> str:
-        decoration = self.decoration
-        config = self.template.config(values, decoration.toolkit, principles=decoration.include_must_principles)
-        if system is not None:
-            config = msgspec.structs.replace(config, base_system_prompt=system, template_params=None)
-        return instructions_of(config)
+    def _compile(self, values: Mapping[str, Any], system: str | None) -> str:
+        decoration, params = self.decoration, self._defaults | dict(values)
+        if unknown := sorted(params.keys() - self._defaults.keys()):
+            declared = ", ".join(f"`{name}`" for name in self._defaults) or "none"
+            raise TemplateInvalid(f"{self.what} has no template parameter `{unknown[0]}`; declared: {declared}")
+        if missing := [name for name, value in params.items() if value is ...]:
+            raise TemplateInvalid(f"{self.what}: the template parameter `{missing[0]}` has no value")
+        advice = tuple(
+            {"name": op.spec.kind, "best_practices": op.best_practices}
+            for op in decoration.toolkit
+            if isinstance(op, BringsAdvice) and op.best_practices
+        )
+        text, filled = (self._text, params) if system is None else (system, None)
+        config = DataFromAgentConfig(text, filled, advice, decoration.include_must_principles)
+        prompt = compile_source(CompileSource(config)).system_prompt
+        assert isinstance(prompt, str)
+        return prompt
 
     @cached_property
     def place(self) -> str:
@@ -207,6 +239,25 @@ class Decorated:
 def enclosing(scope: RunScope | None, runtime: OSRuntime, run_id: str | None) -> RunScope | None:
     """Return the op whose code makes a call, if the call is a sub-run: same journal, no id of its own."""
     return scope if scope is not None and run_id is None and scope.owner.journal is runtime.journal else None
+
+
+def permission_requests(toolkit: Sequence[Op]) -> dict[str, list[str]]:
+    """Return the permissions that tools need, with the kinds of the tools."""
+    requests: dict[str, list[str]] = {}
+    for op in toolkit:
+        if op.spec.permission:
+            requests.setdefault(op.spec.permission, []).append(op.spec.kind)
+    return requests
+
+
+def _skill_name(name: str) -> str:
+    """Return the name of the skill of a function."""
+    base = name.strip("_")
+    if is_reserved_phase_name(base) or not is_valid_name(base):
+        base = f"{base}_function"
+    if not is_valid_name(base):
+        raise FunctionInvalid(f"no skill can have the name of the function `{name}`", hint="Rename the function.")
+    return base
 
 
 def _module_name(function: Callable[..., Any]) -> str:

@@ -12,7 +12,8 @@ import logging
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, TypeVar, overload
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from reyn.errors import CallImpossible, CallStopped, FunctionInvalid, ReturnInvalid
 from reyn.functions import ambient
@@ -23,31 +24,34 @@ from reyn.functions.definition import (
     Decoration,
     Definition,
     enclosing,
+    permission_requests,
 )
-from reyn.functions.options import check_function
-from reyn.functions.signatures import Signature
-from reyn.functions.skill import ARGUMENTS, ReturnValue, build_skill
+from reyn.functions.signatures import ReturnValue, Signature
 from reyn.functions.types import ConversionError
-from reyn.kernel.world.sub_runs import current_scope
+from reyn.kernel.world.run_scope import current_scope
 from reyn.runtime import OSRuntime, SyncRuntime
+from reyn.skills import Skill
+from reyn.skills.values import END, ArtifactType, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
+    from typing import Self
 
     from reyn.journal.kinds import Usage
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener, OnDelta
-    from reyn.kernel.world.sub_runs import RunScope
+    from reyn.kernel.world.run_scope import RunScope
+    from reyn.kernel.world.services import Listener, OnDelta
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import RunResult
-    from reyn.skills import Skill
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _logger = logging.getLogger("reyn.functions")
 _MAX_SKILLS = 64
+_ARGUMENTS = "arguments"
+_RESULT = "result"
 
 
 @dataclass(frozen=True)
@@ -76,54 +80,71 @@ class FunctionDefinition(Definition):
 
     def __init__(self, function: Callable[..., Any], decoration: Decoration, local_names: Mapping[str, Any]) -> None:
         super().__init__(function, decoration)
+        is_async, runtime = inspect.iscoroutinefunction(function), decoration.runtime
+        wanted, other = (OSRuntime, SyncRuntime) if is_async else (SyncRuntime, OSRuntime)
+        if runtime is not None and not isinstance(runtime, wanted):
+            name = (other if isinstance(runtime, other) else type(runtime)).__name__
+            hint = f"Pass a `{wanted.__name__}` to {'an async' if is_async else 'a plain'} function."
+            raise FunctionInvalid(f"{self.what}: `runtime` is a {name}", hint=hint)
         self._local_names = dict(local_names)
-        self._signature: Signature | None = None
-        self._returns: ReturnValue | None = None
-        self._skills: dict[str, Skill] = {}
+        self._skill_of = lru_cache(_MAX_SKILLS)(self._build_skill)
         with suppress(NameError):  # an annotation names something that the module defines later
-            self._read()
+            _ = self._types
+
+    @cached_property
+    def _types(self) -> tuple[Signature, ReturnValue]:
+        signature = Signature(self.function, self._local_names, self.what)
+        if signature.returns is inspect.Parameter.empty:
+            raise FunctionInvalid(f"{self.what} has no return type", hint="Annotate it, for example with `-> str`.")
+        returns = ReturnValue.of(signature.returns, f"{self.what}, return type")
+        self._local_names = {}
+        return signature, returns
 
     def _read(self) -> tuple[Signature, ReturnValue]:
-        if self._signature is None or self._returns is None:
-            signature = Signature(self.function, self._local_names, self.what)
-            if signature.returns is inspect.Parameter.empty:
-                raise FunctionInvalid(f"{self.what} has no return type", hint="Annotate it, for example with `-> str`.")
-            self._returns = ReturnValue.of(signature.returns, f"{self.what}, return type")
-            self._signature = signature
-            self._local_names = {}
-        return self._signature, self._returns
-
-    @property
-    def signature(self) -> Signature:
         try:
-            return self._read()[0]
+            return self._types
         except NameError as error:
             raise FunctionInvalid(
                 f"{self.what}: an annotation cannot be resolved: {error}", hint="Define the type in the same module."
             ) from error
 
     @property
+    def signature(self) -> Signature:
+        return self._read()[0]
+
+    @property
     def returns(self) -> ReturnValue:
-        assert self.signature is not None  # raises here if an annotation cannot be resolved
         return self._read()[1]
 
     def skill(self, template_params: Mapping[str, Any]) -> Skill:
-        """Return the skill for the values of the template parameters."""
-        instructions = self.instructions(template_params)
-        skill = self._skills.get(instructions)
-        if skill is None:
-            skill = build_skill(
-                self.signature,
-                self.returns,
-                instructions,
-                self.decoration.toolkit,
-                function=self.place,
-                max_act_turns=self.decoration.max_act_turns,
-            )
-            while len(self._skills) >= _MAX_SKILLS:
-                self._skills.pop(next(iter(self._skills)))
-            self._skills[instructions] = skill
-        return skill
+        """Return the skill for the values of the template parameters: one phase, from the arguments to the result.
+
+        The skill is a value: each run stores its own copy, so it can be read and replayed without the module.
+        """
+        return self._skill_of(self.instructions(template_params))
+
+    def _build_skill(self, instructions: str) -> Skill:
+        name, toolkit, returns = self.skill_name, self.decoration.toolkit, self.returns
+        phase = Phase(
+            name,
+            (ArtifactType(_ARGUMENTS, self.signature.schema()),),
+            instructions,
+            can_finish=True,
+            allowed_ops=tuple(op.spec.kind for op in toolkit),
+            max_act_turns=self.decoration.max_act_turns if toolkit else 0,
+        )
+        return Skill(
+            name,
+            name,
+            {name: phase},
+            {name: (END,)},
+            ArtifactType(_RESULT, returns.schema),
+            description=self.signature.summary,
+            final_output_description="Return the result.",
+            permissions=permission_requests(toolkit),
+            function=self.place,
+            checks_output=returns.type.needs_check,
+        )
 
     def to_result(self, result: RunResult, runtime: Any) -> CallResult[Any]:
         """Return the typed result of a finished run.
@@ -150,7 +171,7 @@ class FunctionDefinition(Definition):
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the input of a run from the arguments of a call."""
-        return {"type": ARGUMENTS, "data": self.signature.bind(args, kwargs)}
+        return {"type": _ARGUMENTS, "data": self.signature.bind(args, kwargs)}
 
 
 class _Function(Decorated):
@@ -170,6 +191,25 @@ class _Function(Decorated):
     def definition(self) -> FunctionDefinition:
         """What the function is made of."""
         return self._definition
+
+    def options(
+        self,
+        *,
+        run_id: str | None = None,
+        template_params: Mapping[str, Any] | None = None,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> Self:
+        """Return a copy of the function with options for its calls.
+
+        Args:
+            run_id: The id of the run. If this run exists, the call continues it, or returns its value.
+            template_params: Values of the template parameters in the docstring.
+            listener: A callback that receives every event of the run after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
+        """
+        options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
+        return type(self)(self._definition, self._options.changed(self._definition.what, **options))
 
     async def _call(self, runtime: OSRuntime, scope: RunScope | None, data: dict[str, Any]) -> CallResult[Any]:
         """Execute a call on a runtime of the running event loop."""
@@ -221,18 +261,6 @@ class AsyncLLMFunction(_Function, Generic[P, R]):
         runtime = await self._definition.async_runtime(current_scope())
         return await self._resume(runtime, run_id, {"retry": retry, "raise_limits": raise_limits})
 
-    def options(
-        self,
-        *,
-        run_id: str | None = None,
-        template_params: Mapping[str, Any] | None = None,
-        listener: Listener | None = None,
-        on_delta: OnDelta | None = None,
-    ) -> AsyncLLMFunction[P, R]:
-        """Return the function with options for its calls; see `LLMFunction.options`."""
-        options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
-        return AsyncLLMFunction(self._definition, self._options.changed(self._definition.what, **options))
-
 
 class LLMFunction(_Function, Generic[P, R]):
     """A plain function that a model executes: `value = function(…)`. It can be called inside a running event loop."""
@@ -283,32 +311,9 @@ class LLMFunction(_Function, Generic[P, R]):
             raise CallImpossible(f"{self._definition.what} is a plain function and is called by an async tool")
         return ambient.wait_for(work, scope.loop)
 
-    def options(
-        self,
-        *,
-        run_id: str | None = None,
-        template_params: Mapping[str, Any] | None = None,
-        listener: Listener | None = None,
-        on_delta: OnDelta | None = None,
-    ) -> LLMFunction[P, R]:
-        """Return a copy of the function with options for its calls.
 
-        Args:
-            run_id: The id of the run. If this run exists, the call continues it, or returns its value.
-            template_params: Values of the template parameters in the docstring.
-            listener: A callback that receives every event of the run after it is durable.
-            on_delta: A callback that receives the pieces of a model's answer as they arrive.
-        """
-        options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
-        return LLMFunction(self._definition, self._options.changed(self._definition.what, **options))
-
-
-class _Decorator:
+class _FunctionDecorator(Protocol):
     """`@llm_function(…)` with arguments."""
-
-    def __init__(self, decoration: Decoration, local_names: Mapping[str, Any]) -> None:
-        self._decoration = decoration
-        self._local_names = local_names
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # the first signature that fits is taken
@@ -317,19 +322,6 @@ class _Decorator:
 
     @overload
     def __call__(self, function: Callable[P, R]) -> LLMFunction[P, R]: ...
-
-    def __call__(self, function: Callable[..., Any]) -> Any:
-        check_function(function, FunctionDefinition.decorator)
-        is_async, runtime = inspect.iscoroutinefunction(function), self._decoration.runtime
-        wanted = OSRuntime if is_async else SyncRuntime
-        if runtime is not None and not isinstance(runtime, wanted):
-            kind = "an async" if is_async else "a plain"
-            raise FunctionInvalid(
-                f"function `{function.__name__}`: `runtime` is a {type(runtime).__name__}",
-                hint=f"Pass a `{wanted.__name__}` to {kind} function.",
-            )
-        definition = FunctionDefinition(function, self._decoration, self._local_names)
-        return AsyncLLMFunction(definition) if is_async else LLMFunction(definition)
 
 
 @overload
@@ -353,22 +345,10 @@ def llm_function(
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
     include_must_principles: bool = False,
-) -> _Decorator: ...
+) -> _FunctionDecorator: ...
 
 
-def llm_function(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    llm_interface: Model | str | None = None,
-    toolkit: Sequence[Op] = (),
-    runtime: OSRuntime | SyncRuntime | None = None,
-    template_params: Mapping[str, Any] | Sequence[str] | None = None,
-    max_act_turns: int = DEFAULT_ACT_TURNS,
-    max_retries: int | None = None,
-    hooks: Sequence[Hook] = (),
-    include_must_principles: bool = False,
-) -> Any:
+def llm_function(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Let a model execute a Python function. The body of the function is never executed.
 
     The arguments of a call are the input of a run, the docstring contains the instructions, and the return type defines
@@ -401,12 +381,14 @@ def llm_function(
         FunctionInvalid: The signature, a type or the docstring cannot be converted to a skill.
         TemplateInvalid: The docstring does not contain a declared template parameter.
     """
-    decoration = Decoration(
-        llm_interface, toolkit, runtime, template_params, max_act_turns, max_retries, hooks, include_must_principles
-    )
+    decoration = Decoration(**options)
     names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
-    decorator = _Decorator(decoration, names)
-    return decorator if function is None else decorator(function)
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        definition = FunctionDefinition(function, decoration, names)
+        return (AsyncLLMFunction if inspect.iscoroutinefunction(function) else LLMFunction)(definition)
+
+    return decorate if function is None else decorate(function)
 
 
 __all__ = ["AsyncLLMFunction", "CallResult", "LLMFunction", "llm_function"]

@@ -1,14 +1,18 @@
-"""Images in messages: read a file, and check an image before it is sent."""
+"""Images in messages and tool results: read a file, check an image, find images in a value."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from reyn.errors import ImageInvalid
 from reyn.models import Image
+
+if TYPE_CHECKING:
+    from reyn.ops import Env
 
 _SIGNATURES = {
     b"\x89PNG\r\n\x1a\n": "image/png",
@@ -18,6 +22,19 @@ _SIGNATURES = {
     b"BM": "image/bmp",
 }
 _MAX_BYTES = 20_000_000
+IMAGES = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {
+            "media_type": {"type": "string"},
+            "bytes": {"type": "integer"},
+            "content": {"type": "string"},
+            "url": {"type": "string"},
+        },
+    },
+}
+"""The schema of the images in the result of a tool."""
 
 
 def load_image(path: str | Path) -> Image:
@@ -47,11 +64,48 @@ def check_image(image: Image) -> None:
         ImageInvalid: It has not.
     """
     if image.data:
-        try:
-            content = base64.b64decode(image.data, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise ImageInvalid(f"the data of an image is not base64: {error}") from error
-        if not content or not image.media_type.startswith("image/"):
+        if not _content(image) or not image.media_type.startswith("image/"):
             raise ImageInvalid(f"an image has the media type {image.media_type!r:.100}")
     elif urlsplit(image.url).scheme not in ("http", "https"):
         raise ImageInvalid(f"an image has neither data nor an http address: {image.url!r:.200}")
+
+
+def _content(image: Image) -> bytes:
+    try:
+        return base64.b64decode(image.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ImageInvalid(f"the data of an image is not base64: {error}") from error
+
+
+def attach_image(image: Image, env: Env) -> dict[str, Any]:
+    """Store the content of an image that a tool returned; return its description for the result.
+
+    Raises:
+        ImageInvalid: It has neither content nor an address.
+    """
+    if image.url and not image.data:
+        return {"url": image.url}
+    content = _content(image)
+    if not content:
+        raise ImageInvalid("it has neither data nor a URL")
+    hashed = env.attachments.add(content)
+    return {"media_type": image.media_type or "image/png", "bytes": len(content), "content": hashed}
+
+
+def mentions_image(annotation: Any) -> bool:
+    """Return whether a type is `Image` or has it as an argument."""
+    return annotation is Image or any(mentions_image(part) for part in get_args(annotation))
+
+
+def split_images(value: Any) -> tuple[Any, list[Image]]:
+    """Return the value without its images, and the images: an image, a list of them, or text and images in a tuple."""
+    if isinstance(value, Image):
+        return None, [value]
+    items: list[Any] = []
+    for item in value if isinstance(value, list | tuple) else ():
+        items += item if isinstance(item, list) and item and isinstance(item[0], Image) else [item]
+    images = [item for item in items if isinstance(item, Image)]
+    if not images:
+        return value, []
+    rest = [item for item in items if not isinstance(item, Image)]
+    return (rest[0] if len(rest) == 1 else rest or None), images

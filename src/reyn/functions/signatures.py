@@ -13,36 +13,30 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.errors import FunctionInvalid, InputInvalid
+from reyn.functions.options import underlying, without_partial
 from reyn.functions.types import ConversionError, JsonType, join_schemas, json_type, to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _MISSING = inspect.Parameter.empty
+_PLAIN = (str, int, bool, type(None))
+VALUE = "value"
+"""The field of the result that holds a return value that is not an object."""
 
 
 class Parameter(NamedTuple):
     """A parameter of a function.
 
     Attributes:
-        name: The name.
         type: Its type as JSON.
         is_required: Whether it has no default.
         schema: The schema of its value, with the description of the docstring and the default.
     """
 
-    name: str
     type: JsonType
     is_required: bool
     schema: dict[str, Any]
-
-
-class Docstring(NamedTuple):
-    """A docstring: its whole text, its first paragraph, and the descriptions of the parameters in `Args:`."""
-
-    text: str
-    summary: str
-    parameters: dict[str, str]
 
 
 class Signature:
@@ -58,21 +52,28 @@ class Signature:
 
         Raises:
             FunctionInvalid: A parameter or a type has no JSON form.
+            NameError: An annotation names something that is not defined yet.
         """
         self.name = name_of(function)
         self._what = what
         self._bound = _free_signature(function)
-        self.doc = parse_docstring(doc_of(function))
-        hints = _hints(underlying(function), local_names, what)
+        doc = doc_of(function)
+        self.summary = " ".join(doc.partition("\n\n")[0].split())
+        try:
+            hints = typing.get_type_hints(underlying(function), localns=dict(local_names), include_extras=True)
+        except (TypeError, SyntaxError) as error:
+            raise FunctionInvalid(f"{what}: its annotations cannot be read: {error}") from error
+        described = _parameter_descriptions(doc)
         self.parameters = {
-            name: self._parameter(parameter, hints.get(name, Any)) for name, parameter in self._bound.parameters.items()
+            name: self._parameter(parameter, hints.get(name, Any), described.get(name))
+            for name, parameter in self._bound.parameters.items()
         }
         self.returns: Any = hints.get("return", _MISSING)
         kinds = {one.kind for one in self._bound.parameters.values()}
         self._positional = None if inspect.Parameter.KEYWORD_ONLY in kinds else tuple(self._bound.parameters)
         """The names of the parameters, if all of them can be passed by position."""
 
-    def _parameter(self, parameter: inspect.Parameter, annotation: Any) -> Parameter:
+    def _parameter(self, parameter: inspect.Parameter, annotation: Any, description: str | None) -> Parameter:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
             raise FunctionInvalid(
                 f"{self._what}: `*{parameter.name}` takes any number of arguments",
@@ -80,8 +81,8 @@ class Signature:
             )
         kind = json_type(annotation, f"{self._what}, parameter `{parameter.name}`")
         schema = dict(kind.schema)
-        if (text := self.doc.parameters.get(parameter.name)) and "description" not in schema:
-            schema["description"] = text
+        if description:
+            schema.setdefault("description", description)
         if parameter.default is not _MISSING:
             try:
                 schema["default"] = to_json(parameter.default)
@@ -89,22 +90,16 @@ class Signature:
                 raise FunctionInvalid(
                     f"{self._what}: the default of `{parameter.name}` has no JSON form: {error}"
                 ) from error
-        return Parameter(parameter.name, kind, parameter.default is _MISSING, schema)
+        return Parameter(kind, parameter.default is _MISSING, schema)
 
     def schema(self) -> dict[str, Any]:
         """Return the closed schema of an object with all arguments."""
-        properties, definitions = self.properties()
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": [parameter.name for parameter in self.parameters.values() if parameter.is_required],
-            "additionalProperties": False,
-            **({"$defs": definitions} if definitions else {}),
-        }
+        required = [name for name, one in self.parameters.items() if one.is_required]
+        return _object_schema({name: one.schema for name, one in self.parameters.items()}, required)
 
     def properties(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the schemas of the parameters, and the definitions that they refer to."""
-        return join_schemas({parameter.name: parameter.schema for parameter in self.parameters.values()})
+        return join_schemas({name: one.schema for name, one in self.parameters.items()})
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call as JSON, with defaults.
@@ -157,20 +152,55 @@ class Signature:
         return function(*positional, **values)
 
 
-_PLAIN = (str, int, bool, type(None))
+class ReturnValue(NamedTuple):
+    """The return type of a function, and whether the result of its run holds the value in a field."""
+
+    type: JsonType
+    is_wrapped: bool
+
+    @classmethod
+    def of(cls, annotation: Any, what: str) -> ReturnValue:
+        kind = json_type(annotation, what)
+        return cls(kind, not kind.is_object)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The schema of the result of a run."""
+        if not self.is_wrapped:
+            return self.type.schema
+        return _object_schema({VALUE: self.type.schema}, [VALUE])
+
+    def decode(self, data: Any) -> Any:
+        """Return the typed value from the data of a result. Raises `ConversionError`."""
+        if not self.is_wrapped:
+            return self.type.decode(data)
+        try:
+            return self.type.decode(data[VALUE])
+        except ConversionError as error:
+            raise ConversionError(str(error), f"$.{VALUE}{error.path[1:]}") from error
+        except (KeyError, TypeError) as error:
+            raise ConversionError(f"`{VALUE}` is missing") from error
+
+    def check(self, data: Any) -> tuple[str, str]:
+        """Return the path and the message of an error in the data of a result; both are empty if it is valid."""
+        try:
+            self.decode(data)
+        except ConversionError as error:
+            return error.path, str(error) or "it is invalid"
+        except Exception as error:  # noqa: BLE001 - validators are the user's code
+            return "$", f"{type(error).__name__}: {error}"
+        return "", ""
 
 
-def underlying(function: Any) -> Any:
-    """Return the function that has the annotations: of a partial its function, of an object its `__call__`."""
-    while isinstance(function, partial):
-        function = function.func
-    return function if inspect.isroutine(function) else type(function).__call__
+def _object_schema(fields: Mapping[str, dict[str, Any]], required: list[str]) -> dict[str, Any]:
+    properties, definitions = join_schemas(fields)
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return schema | ({"$defs": definitions} if definitions else {})
 
 
 def name_of(function: Any) -> str:
     """Return the name of a function; of an object with `__call__`, that of its class in lower case."""
-    while isinstance(function, partial):
-        function = function.func
+    function = without_partial(function)
     if inspect.isroutine(function):
         return function.__name__
     return re.sub(r"(?<!^)(?=[A-Z])", "_", type(function).__name__).lower()
@@ -178,8 +208,7 @@ def name_of(function: Any) -> str:
 
 def doc_of(function: Any) -> str:
     """Return the docstring of a function; of an object with `__call__`, that of the method or of its class."""
-    while isinstance(function, partial):
-        function = function.func
+    function = without_partial(function)
     if inspect.isroutine(function):
         return inspect.getdoc(function) or ""
     return inspect.cleandoc(type(function).__call__.__doc__ or type(function).__doc__ or "")
@@ -194,22 +223,12 @@ def _free_signature(function: Any) -> inspect.Signature:
     return found.replace(parameters=[one for name, one in found.parameters.items() if name not in bound])
 
 
-def _hints(function: Callable[..., Any], local_names: Mapping[str, Any], what: str) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, localns=dict(local_names), include_extras=True)
-    except NameError:
-        raise
-    except (TypeError, SyntaxError) as error:
-        raise FunctionInvalid(f"{what}: its annotations cannot be read: {error}") from error
-
-
 _SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Return|Raises|Yields|Examples?|Notes?):\s*$")
 _ENTRY = re.compile(r"^\s+\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)$")
 
 
-def parse_docstring(text: str) -> Docstring:
-    """Split a docstring in Google style. What does not look like one is only text."""
-    summary = " ".join(text.partition("\n\n")[0].split())
+def _parameter_descriptions(text: str) -> dict[str, str]:
+    """Return the descriptions of parameters in the section `Args:` of a docstring in Google style."""
     parameters: dict[str, str] = {}
     name, indent, inside = "", 0, False
     for line in text.splitlines():
@@ -227,4 +246,4 @@ def parse_docstring(text: str) -> Docstring:
             parameters[name] = entry[2].strip()
         elif name:
             parameters[name] = f"{parameters[name]} {line.strip()}".strip()
-    return Docstring(text, summary, parameters)
+    return parameters

@@ -7,32 +7,27 @@ how it is recovered. A tool never ends a run: what it raises, or returns that is
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import contextvars
 import inspect
+import math
 import sys
+import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, overload
 
 import msgspec
 
-from reyn.errors import FunctionInvalid, OpInvalid
-from reyn.functions.concurrency import Slots, run_in_thread
-from reyn.functions.options import (
-    check_choice,
-    check_count,
-    check_seconds,
-    check_text,
-    check_texts,
-    check_tool_function,
-)
-from reyn.functions.signatures import Signature, doc_of, name_of, underlying
-from reyn.functions.types import ConversionError, JsonType, json_type, to_json
+from reyn.errors import FunctionInvalid, ImageInvalid, OpInvalid
+from reyn.functions.images import IMAGES, attach_image, mentions_image, split_images
+from reyn.functions.options import check_count, check_option, check_tool_function, is_text, underlying
+from reyn.functions.signatures import Signature, doc_of, name_of
+from reyn.functions.types import ConversionError, join_schemas, json_type, to_json
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.examples import example_of
-from reyn.models.protocol import Image
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.table import check_op
 from reyn.vocabulary import PERMISSIONS, Effect
@@ -46,18 +41,6 @@ R = TypeVar("R")
 
 DEFAULT_TIMEOUT = 60.0
 _RESERVED = ("kind", "op")
-_IMAGES = {
-    "type": "array",
-    "items": {
-        "type": "object",
-        "properties": {
-            "media_type": {"type": "string"},
-            "bytes": {"type": "integer"},
-            "content": {"type": "string"},
-            "url": {"type": "string"},
-        },
-    },
-}
 
 
 class ToolCallInfo(msgspec.Struct, frozen=True):
@@ -98,31 +81,41 @@ class Tool(Generic[P, R]):
     ) -> None:
         """Make a tool; see `tool`."""
         check_tool_function(function)
-        self.function = function
         own_name = name_of(function)
-        check_text(name, "name", f"tool `{own_name}`")
+        is_valid = name is None or is_text(name)
+        check_option(name, "name", f"tool `{own_name}`", is_valid=is_valid, expected="a text")
         self.name = name or own_name
+        what = f"tool `{self.name}`"
+        check_count(max_concurrency, "max_concurrency", 1, what)
+        is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
+        texts = (best_practices,) if isinstance(best_practices, str) else best_practices
+        are_texts = isinstance(texts, list | tuple) and all(is_text(text) for text in texts)
+        effects, permissions = get_args(Effect), [entry.key for entry in PERMISSIONS]
+        options = (
+            ("description", description, description is None or is_text(description), "a text"),
+            ("timeout", timeout, timeout is None or is_time, "seconds above 0, or `None` for no limit"),
+            ("effect", effect, effect in effects, f"one of {', '.join(effects)}"),
+            ("permission", permission, permission in (None, *permissions), f"one of {', '.join(permissions)}"),
+            ("example", example, example is None or isinstance(example, Mapping), "the arguments of a call by name"),
+            ("best_practices", best_practices, are_texts, "a text, or a list of texts"),
+        )
+        for option, value, is_valid, expected in options:
+            check_option(value, option, what, is_valid=is_valid, expected=expected)
+        self.function = function
         self.timeout = timeout
+        self.best_practices = tuple(texts)
         self.is_async = inspect.iscoroutinefunction(underlying(function))
         self.__doc__ = doc_of(function)
         self.__name__ = self.name
         self.__wrapped__ = function
-        what = f"tool `{self.name}`"
-        check_text(description, "description", what)
-        check_seconds(timeout, "timeout", what)
-        check_count(max_concurrency, "max_concurrency", 1, what)
-        check_choice(effect, "effect", get_args(Effect), what)
-        if permission is not None:
-            check_choice(permission, "permission", [entry.key for entry in PERMISSIONS], what)
-        if example is not None and not isinstance(example, Mapping):
-            raise FunctionInvalid(f"{what}: `example` is {example!r:.100}; use the arguments of a call by name")
-        self.best_practices = check_texts(best_practices, "best_practices", what)
-        self._slots = Slots(max_concurrency) if max_concurrency else None
+        self._slots = _Slots(max_concurrency or math.inf)
         try:
             self._signature = Signature(function, local_names or {}, what)
         except NameError as error:
             raise FunctionInvalid(f"{what}: {error}", hint="Define the type before the tool.") from error
-        self._returns = self._return_type(what)
+        returns = self._signature.returns
+        self._may_return_images = returns in (inspect.Parameter.empty, Any) or mentions_image(returns)
+        self._returns = json_type(Any if self._may_return_images else returns, f"{what}, return type")
         self._validator = compile_schema(self._returns.schema)
         self.spec = self._spec(description, effect, permission, dict(example or {}), what)
         try:
@@ -130,18 +123,12 @@ class Tool(Generic[P, R]):
         except OpInvalid as error:
             raise FunctionInvalid(f"{what}: {error.message}", hint="Pass another name with `name=`.") from error
 
-    def _return_type(self, what: str) -> JsonType:
-        annotation = self._signature.returns
-        if annotation is inspect.Parameter.empty or _mentions_image(annotation):
-            annotation = Any
-        return json_type(annotation, f"{what}, return type")
-
     def _spec(
         self, description: str | None, effect: Effect, permission: str | None, example: dict[str, Any], what: str
     ) -> OpSpec:
         if reserved := [name for name in _RESERVED if name in self._signature.parameters]:
             raise FunctionInvalid(f"{what}: the parameter name `{reserved[0]}` is reserved", hint="Rename it.")
-        summary = description or self._signature.doc.summary
+        summary = description or self._signature.summary
         if not summary:
             raise FunctionInvalid(
                 f"{what} has no description", hint="Write a docstring; the model decides by it when to use the tool."
@@ -160,34 +147,20 @@ class Tool(Generic[P, R]):
                 hint="Pass the arguments of a valid call with `example={…}`; the model sees them.",
             )
         form = OpForm(
-            op=None,
-            summary=summary,
-            arguments=schema,
-            effect=effect,
-            result=self._result_schema(),
-            example=complete,
+            op=None, summary=summary, arguments=schema, effect=effect, result=self._result_schema(), example=complete
         )
         return OpSpec(self.name, summary, effect, permission, forms=(form,), advice=self._advice())
 
     def _result_schema(self) -> dict[str, Any]:
-        definitions = self._returns.schema.get("$defs")
-        fields = {"result": {key: part for key, part in self._returns.schema.items() if key != "$defs"}}
-        schema = result(self.name, None, fields | ({"images": _IMAGES} if self._may_return_images else {}))
-        return schema | ({"$defs": definitions} if definitions else {})
-
-    @property
-    def _may_return_images(self) -> bool:
-        returns = self._signature.returns
-        return returns in (inspect.Parameter.empty, Any) or _mentions_image(returns)
+        images = {"images": IMAGES} if self._may_return_images else {}
+        fields, definitions = join_schemas({"result": self._returns.schema, **images})
+        return result(self.name, None, fields) | ({"$defs": definitions} if definitions else {})
 
     def _advice(self) -> str:
         """Return the descriptions of the parameters, which the short entry of a prompt would otherwise lack."""
-        texts = {
-            name: part["description"] for name, part in self._signature.properties()[0].items() if "description" in part
-        }
-        return "; ".join(f"{name}: {' '.join(text.split()).rstrip('.')}" for name, text in texts.items()) + (
-            "." if texts else ""
-        )
+        texts = {name: one.schema.get("description", "") for name, one in self._signature.parameters.items()}
+        advice = "; ".join(f"{name}: {' '.join(text.split()).rstrip('.')}" for name, text in texts.items() if text)
+        return advice and f"{advice}."
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function itself, without a run."""
@@ -225,24 +198,22 @@ class Tool(Generic[P, R]):
         return self._result(call, value, env)
 
     async def _execute(self, values: dict[str, Any]) -> Any:
-        slots = self._slots
-        if slots is not None:
-            await slots.acquire()
-        release = slots.release if slots is not None else _nothing
+        await self._slots.acquire()
+        release = self._slots.release
         if not self.is_async:
             # A function that is abandoned at its timeout still runs, so its slot is free only when it returns.
-            return await run_in_thread(lambda: self._signature.call(self.function, values), release)
+            return await _run_in_thread(lambda: self._signature.call(self.function, values), release)
         try:
             return await self._signature.call(self.function, values)
         finally:
             release()
 
     def _result(self, call: Call, value: Any, env: Env) -> Result:
-        value, images = _split_images(value) if self._may_return_images else (value, [])
+        value, images = split_images(value) if self._may_return_images else (value, [])
         try:
-            described = [self._attach(image, env) for image in images]
-        except ValueError as error:
-            return call.error(f"the tool returned an invalid image: {error}")
+            described = [attach_image(image, env) for image in images]
+        except ImageInvalid as error:
+            return call.error(f"the tool returned an invalid image: {error.message}")
         try:
             data = to_json(value)
             check_json(data)
@@ -256,52 +227,73 @@ class Tool(Generic[P, R]):
         fields: dict[str, Any] = {} if data is None and images else {"result": data}
         return call.ok(**fields, images=described) if described else call.ok(**fields)
 
-    def _attach(self, image: Image, env: Env) -> dict[str, Any]:
-        if image.url and not image.data:
-            return {"url": image.url}
+
+class _Slots:
+    """A semaphore for all event loops of the process: at most `count` holders at a time, in order of arrival."""
+
+    def __init__(self, count: float) -> None:
+        self._free = count
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, Future[None]]] = deque()
+
+    async def acquire(self) -> None:
+        """Wait for a slot."""
+        with self._lock:
+            if self._free > 0:
+                self._free -= 1
+                return
+            turn: Future[None] = Future()
+            self._waiting.append((asyncio.get_running_loop(), turn))
         try:
-            content = base64.b64decode(image.data, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise ValueError(f"its data is not base64: {error}") from error
-        if not content:
-            raise ValueError("it has neither data nor a URL")
-        hashed = env.attachments.add(content)
-        return {"media_type": image.media_type or "image/png", "bytes": len(content), "content": hashed}
+            await asyncio.wrap_future(turn)
+        except asyncio.CancelledError:
+            if not turn.cancel():  # the slot was passed to this waiter at the same moment
+                self.release()
+            raise
+
+    def release(self) -> None:
+        """Return a slot, from any thread."""
+        with self._lock:
+            while self._waiting:
+                loop, turn = self._waiting.popleft()
+                if not loop.is_closed() and turn.set_running_or_notify_cancel():
+                    turn.set_result(None)
+                    return
+            self._free += 1
 
 
-def _nothing() -> None:
-    return None
+async def _run_in_thread(work: Callable[[], Any], on_end: Callable[[], None]) -> Any:
+    """Run a plain function in a new thread, with the context variables of the caller.
 
+    The thread is a daemon, so a function that never returns does not delay the end of the event loop or the process.
 
-def _mentions_image(annotation: Any) -> bool:
-    return annotation is Image or any(_mentions_image(part) for part in get_args(annotation))
+    Args:
+        work: The function.
+        on_end: Called in the thread when the function has returned, also if nothing waits for it any more.
+    """
+    outcome: Future[tuple[Any, BaseException | None]] = Future()
+    context = contextvars.copy_context()
 
+    def execute() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = context.run(work)
+        except KeyboardInterrupt as raised:
+            # Ctrl-C interrupts only the main thread; raised in the event loop, this one would end it.
+            error = RuntimeError(f"the tool raised KeyboardInterrupt: {raised}".rstrip(": "))
+        except BaseException as raised:  # noqa: BLE001 - raised again in the event loop
+            error = raised
+        on_end()
+        if outcome.set_running_or_notify_cancel():
+            # As a value: an exception such as `StopIteration` or `SystemExit` must not be set on a future.
+            outcome.set_result((result, error))
 
-def _split_images(value: Any) -> tuple[Any, list[Image]]:
-    """Return the value without its images, and the images: an image, a list of them, or text and images in a tuple."""
-    if isinstance(value, Image):
-        return None, [value]
-    if not isinstance(value, list | tuple) or not any(isinstance(item, Image) for item in value):
-        if isinstance(value, tuple) and any(
-            isinstance(item, list) and item and isinstance(item[0], Image) for item in value
-        ):
-            value = [part for item in value for part in (item if isinstance(item, list) else [item])]
-        else:
-            return value, []
-    images = [item for item in value if isinstance(item, Image)]
-    rest = [item for item in value if not isinstance(item, Image)]
-    return (rest[0] if len(rest) == 1 else rest or None), images
-
-
-class _Decorator:
-    """`@tool(…)` with arguments."""
-
-    def __init__(self, options: dict[str, Any], local_names: Mapping[str, Any]) -> None:
-        self._options = options
-        self._local_names = local_names
-
-    def __call__(self, function: Callable[P, R]) -> Tool[P, R]:
-        return Tool(function, **self._options, local_names=self._local_names)
+    threading.Thread(target=execute, name="reyn-tool", daemon=True).start()
+    result, error = await asyncio.wrap_future(outcome)
+    if error is not None:
+        raise error
+    return result
 
 
 @overload
@@ -319,22 +311,10 @@ def tool(
     max_concurrency: int | None = None,
     example: Mapping[str, Any] | None = None,
     best_practices: str | Sequence[str] = (),
-) -> _Decorator: ...
+) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
-def tool(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    effect: Effect = "unsafe",
-    permission: str | None = "tool",
-    timeout: float | None = DEFAULT_TIMEOUT,
-    max_concurrency: int | None = None,
-    example: Mapping[str, Any] | None = None,
-    best_practices: str | Sequence[str] = (),
-) -> Any:
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Let models call a Python function, plain or `async`, as a tool.
 
     Reyn converts the arguments to the types of the signature. A plain function runs in a separate thread. A tool can
@@ -356,19 +336,8 @@ def tool(
     Raises:
         FunctionInvalid: The function cannot be a tool.
     """
-    options = {
-        "name": name,
-        "description": description,
-        "effect": effect,
-        "permission": permission,
-        "timeout": timeout,
-        "max_concurrency": max_concurrency,
-        "example": example,
-        "best_practices": best_practices,
-    }
-    names = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name local classes of the caller
-    decorator = _Decorator(options, names)
-    return decorator if function is None else decorator(function)
+    options["local_names"] = sys._getframe(1).f_locals  # noqa: SLF001 - annotations may name classes of the caller
+    return partial(Tool, **options) if function is None else Tool(function, **options)
 
 
 __all__ = ["Tool", "ToolCallInfo", "current_call", "tool"]

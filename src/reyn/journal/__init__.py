@@ -5,8 +5,7 @@ a run.
 """
 
 from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
-from reyn.journal.event import GENESIS, Event, link
-from reyn.journal.lifecycle import ENDED
+from reyn.journal.lifecycle import ENDED, RunRow
 from reyn.journal.memory import MemoryJournal
 from reyn.journal.port import (
     AbortTurn,
@@ -24,8 +23,7 @@ from reyn.journal.port import (
     ReportRun,
     Say,
 )
-from reyn.journal.projections import RunRow
-from reyn.journal.registry import Body, Status, decode, encode
+from reyn.journal.registry import GENESIS, Body, Event, Status, decode, encode, link
 from reyn.journal.spending import Balance, SpendRow
 
 __all__ = [

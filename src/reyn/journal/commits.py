@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from reyn.journal.canonical import Blob
-    from reyn.journal.event import Event
     from reyn.journal.port import Journal
+    from reyn.journal.registry import Event
 
 _YIELD_SECONDS = 0.005
 """The longest time that a single run holds the event loop between two commits."""

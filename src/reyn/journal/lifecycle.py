@@ -1,7 +1,7 @@
 """The lifecycle of a run: status, reason, phase, open question, and what its model calls were charged.
 
-The kernel's `RunState` and the journal's `RunRow` both extend `Lifecycle` and advance by the rules here, so they cannot
-disagree.
+The kernel's `RunState` and `RunRow`, a row of the list of runs, both extend `Lifecycle` and advance by the rules here,
+so they cannot disagree. Rows are stored beside the events and can be rebuilt from them.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from reyn.errors import HistoryInvalid
 from reyn.journal import kinds
-from reyn.journal.registry import Status
+from reyn.journal.registry import Status, decode
 from reyn.journal.registry import kinds as registered
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from reyn.journal.registry import Body
+    from reyn.journal.registry import Body, Event
 
 ENDED: tuple[Status, ...] = ("finished", "aborted", "cancelled")
 """Terminal statuses: a run never leaves them. A fork can continue from it as a new run."""
@@ -56,9 +57,14 @@ def advance(life: L, body: Body) -> L:
     return after
 
 
+def _entered(life: L, status: Status, reason: str = "") -> L:
+    """Return the lifecycle in a status, unless the run has ended."""
+    return life if life.status in ENDED else replace(life, status=status, reason=reason)
+
+
 def _enter(life: L, body: Any) -> L:
     """Enter the status of an event kind; every kind without a rule of its own has a reason."""
-    return life if life.status in ENDED else replace(life, status=body.enters, reason=body.reason)
+    return _entered(life, body.enters, body.reason)
 
 
 def _start(life: L, _: kinds.RunStarted) -> L:
@@ -81,22 +87,20 @@ def _resume(life: L, _: kinds.RunResumed) -> L:
 
 
 def _cancel(life: L, body: kinds.RunCancelled) -> L:
-    life = replace(life, wait=None, messages_taken=body.message)
-    return life if life.status in ENDED else replace(life, status="cancelled", reason=body.reason)
+    return _entered(replace(life, wait=None, messages_taken=body.message), "cancelled", body.reason)
 
 
 def _open_wait(life: L, body: kinds.WaitOpened) -> L:
     return life if life.status in ENDED else replace(life, status="waiting", reason=body.wait.message, wait=body.wait)
 
 
-def _answer(life: L, body: kinds.WaitAnswered) -> L:
-    life = replace(life, wait=None, messages_taken=body.message)
-    return life if life.status in ENDED else replace(life, status="running", reason="")
+def _continue(life: L, body: kinds.WaitAnswered | kinds.TurnAborted) -> L:
+    """Close the open question and run on; after an aborted turn, to complete the transcript."""
+    return _entered(replace(life, wait=None, messages_taken=body.message), "running")
 
 
 def _expire(life: L, _: kinds.WaitExpired) -> L:
-    life = replace(life, wait=None)
-    return life if life.status in ENDED else replace(life, status="running", reason="")
+    return _entered(replace(life, wait=None), "running")
 
 
 def _take_message(
@@ -113,12 +117,6 @@ def _queue_message(life: L, body: kinds.MessageQueued) -> L:
     return replace(life, wait=None, status="running", reason="")
 
 
-def _abort_turn(life: L, body: kinds.TurnAborted) -> L:
-    """Continue running, to complete the transcript. A question that the turn asked is closed."""
-    life = replace(life, wait=None, messages_taken=body.message)
-    return life if life.status in ENDED else replace(life, status="running", reason="")
-
-
 def _enter_phase(life: L, body: kinds.PhaseStarted) -> L:
     return replace(life, phase=body.phase)
 
@@ -132,7 +130,7 @@ def _roll_back(life: L, body: kinds.PhaseRolledBack) -> L:
 
 
 def _complete(life: L, body: kinds.SkillCompleted) -> L:
-    return life if life.status in ENDED else replace(life, status="finished", reason="")
+    return _entered(life, "finished")
 
 
 def _reserve(life: L, body: kinds.BudgetReserved) -> L:
@@ -162,14 +160,14 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.RunResumed: _resume,
     kinds.RunCancelled: _cancel,
     kinds.WaitOpened: _open_wait,
-    kinds.WaitAnswered: _answer,
+    kinds.WaitAnswered: _continue,
     kinds.WaitExpired: _expire,
     kinds.LimitRaised: _take_message,
     kinds.MessageRefused: _take_message,
     kinds.MemoryChanged: _take_message,
     kinds.ConversationRenamed: _take_message,
     kinds.MessageQueued: _queue_message,
-    kinds.TurnAborted: _abort_turn,
+    kinds.TurnAborted: _continue,
     kinds.PhaseStarted: _enter_phase,
     kinds.PhaseCompleted: _leave_phase,
     kinds.PhaseRolledBack: _roll_back,
@@ -181,3 +179,79 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.AgentReplied: _add_charge,
 }
 _RULES |= {cls: _enter for cls in registered().values() if cls.enters is not None and cls not in _RULES}
+
+
+class RunRow(Lifecycle, frozen=True, kw_only=True):
+    """One run: its lifecycle, its last event, and its relation to other runs.
+
+    Attributes:
+        run_id: The run.
+        skill: The name of its skill.
+        rules: The version of the derivation rules that it follows.
+        started: The time of its first event.
+        seq: The sequence number of its last event.
+        hash: The hash of its last event.
+        updated: The time of its last event.
+        parent: The run that started it, if it is a sub-run.
+        fork_of: The run that it was forked from.
+        fork_seq: The event of `fork_of` that it continues from.
+        imported: Where the run was imported from; empty for a run of this project. Not derived from events, which
+            the author of the archive chose.
+    """
+
+    run_id: str
+    skill: str
+    rules: int
+    started: int
+    seq: int = 0
+    hash: str = ""
+    updated: int = 0
+    parent: str = ""
+    fork_of: str = ""
+    fork_seq: int = 0
+    imported: str = ""
+
+
+def project(
+    row: RunRow | None, events: Sequence[Event], bodies: Sequence[Body], origin: RunRow | None = None
+) -> RunRow:
+    """Return the row after more events. For a new fork, `origin` is the row of its origin at the fork point."""
+    row = row or _new_row(events[0], bodies[0], origin)
+    for body in bodies:
+        row = advance(row, body)
+    last = events[-1]
+    return replace(row, seq=last.seq, hash=last.hash, updated=last.ts)
+
+
+def _new_row(event: Event, body: Body, origin: RunRow | None) -> RunRow:
+    """Return the row of a new run before its first event."""
+    if isinstance(body, kinds.RunForked):
+        if origin is None:
+            raise HistoryInvalid(f"the origin `{body.point.run}` of the fork `{event.run_id}` is missing")
+        return replace(
+            origin,
+            run_id=event.run_id,
+            skill=body.skill or origin.skill,
+            rules=body.rules or origin.rules,
+            started=event.ts,
+            parent="",
+            fork_of=body.point.run,
+            fork_seq=body.point.seq,
+            imported="",
+        )
+    if not isinstance(body, kinds.RunStarted):
+        raise HistoryInvalid(f"run `{event.run_id}` begins with `{body.kind}`")
+    parent = body.parent.run if body.parent and not body.parent.background else ""
+    return RunRow(run_id=event.run_id, skill=body.skill, rules=body.rules, started=event.ts, parent=parent)
+
+
+def rebuild(events: Iterable[Event]) -> RunRow | None:
+    """Return the row of a run from all of its events; those of a fork include its origin's."""
+    row: RunRow | None = None
+    for event in events:
+        body = decode(event)
+        if isinstance(body, kinds.RunForked):
+            row = project(None, [event], [body], row)
+        else:
+            row = project(row, [event], [body])
+    return row

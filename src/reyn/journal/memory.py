@@ -10,28 +10,25 @@ from msgspec.structs import replace
 
 from reyn.errors import AppendConflict, BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
-from reyn.journal.event import GENESIS
 from reyn.journal.port import (
     Approval,
     Batch,
     Deletion,
     InboxMessage,
     InboxPayload,
-    check_batch,
+    admit,
     check_deletable,
     decode_payload,
     encode_payload,
-    fork_point,
     hashes_in,
 )
-from reyn.journal.projections import RunRow, project, rebuild
 from reyn.journal.spending import Balance, SpendRow, check_cap, in_full, postings, run_accounts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from reyn.journal.event import Event
-    from reyn.journal.kinds import ForkPoint
+    from reyn.journal.lifecycle import RunRow
+    from reyn.journal.registry import Event
     from reyn.journal.spending import Postings
 
 
@@ -54,23 +51,14 @@ class MemoryJournal:
 
     def _append(self, batch: Batch, *, is_imported: bool = False) -> int:
         run_id, events, blobs = batch.run_id, batch.events, batch.blobs
-        row = self._rows.get(run_id)
-        point = fork_point(batch) if row is None else None
-        if point is not None:
-            bodies = check_batch(batch, point.seq, self._hash_at(point), opens_fork=True)
-        else:
-            bodies = check_batch(batch, row.seq if row else 0, row.hash if row else GENESIS)
-        origin = rebuild(islice(self.read(point.run), point.seq)) if point else None
-        if not events:
-            self._blobs.update((blob.hash, blob.content) for blob in blobs)
-            return batch.expected_seq
-        after = project(row, events, bodies, origin)
-        found = None if is_imported else postings(run_id, after.skill, row.reserved if row else None, bodies)
-        if found is not None:
-            self._post(found)
+        admitted = admit(batch, self._rows.get(run_id), self.read, is_imported=is_imported)
+        if admitted is not None and admitted[1] is not None:
+            self._post(admitted[1])
         self._blobs.update((blob.hash, blob.content) for blob in blobs)
+        if admitted is None:
+            return batch.expected_seq
         self._events.setdefault(run_id, []).extend(events)
-        self._rows[run_id] = after
+        self._rows[run_id] = admitted[0]
         return events[-1].seq
 
     def _post(self, found: Postings) -> None:
@@ -82,9 +70,6 @@ class MemoryJournal:
         for row in found.rows:
             known = self._charges.get(row.key)
             self._charges[row.key] = row if known is None else known.plus(row)
-
-    def _hash_at(self, point: ForkPoint) -> str:
-        return next((event.hash for event in self.read(point.run, point.seq - 1)), "")
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         results: list[int | JournalError] = []
@@ -124,7 +109,7 @@ class MemoryJournal:
     def post(self, run_id: str, payload: InboxPayload) -> int:
         row = self._rows.get(run_id)
         last = max(self._inbox[-1][1].id if self._inbox else 0, row.messages_taken if row else 0)
-        message = InboxMessage(last + 1, decode_payload(*encode_payload(payload)))
+        message = InboxMessage(last + 1, decode_payload(encode_payload(payload)))
         self._inbox.append((run_id, message))
         return message.id
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
@@ -16,15 +17,15 @@ import msgspec
 from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
 from reyn.journal.canonical import Blob, canonical
-from reyn.journal.event import GENESIS, Event
+from reyn.journal.lifecycle import RunRow, project, rebuild
+from reyn.journal.registry import GENESIS, Event
+from reyn.journal.spending import Balance, Postings, SpendRow, postings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from reyn.journal.projections import RunRow
     from reyn.journal.registry import Body
-    from reyn.journal.spending import Balance, SpendRow
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -36,27 +37,31 @@ class Batch(msgspec.Struct, frozen=True):
     blobs: Sequence[Blob] = ()
 
 
-class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InboxRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
+    """What another process asks of a run. It is stored with the name of its class."""
+
+
+class Cancel(InboxRequest, frozen=True):
     """Cancel the run."""
 
     reason: str = ""
 
 
-class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AbortTurn(InboxRequest, frozen=True):
     """Abort the turn of a conversation that is in progress. `partial` is what arrived of the model's answer."""
 
     reason: str = ""
     partial: str = ""
 
 
-class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChangeMemory(InboxRequest, frozen=True):
     """Change the memory. `text` is the text to remember, or the id of the entry to forget; empty for `compact`."""
 
     action: Literal["remember", "forget", "compact"]
     text: str = ""
 
 
-class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RaiseLimit(InboxRequest, frozen=True):
     """Raise a limit to `value`; `None` removes it."""
 
     limit: str
@@ -71,7 +76,7 @@ class AttachedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     url: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Answer(InboxRequest, frozen=True):
     """Answer the open question with the id `wait`. What a user says in a conversation may have images."""
 
     wait: str
@@ -80,7 +85,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     images: tuple[AttachedImage, ...] = ()
 
 
-class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Say(InboxRequest, frozen=True):
     """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy.
 
     `ask` is set if another agent says it.
@@ -91,14 +96,14 @@ class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ask: kinds.AskRef | None = None
 
 
-class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Rename(InboxRequest, frozen=True):
     """Give a conversation a title; an empty one removes it."""
 
     title: str
     by: str = ""
 
 
-class ReportRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReportRun(InboxRequest, frozen=True):
     """Report to a conversation that a background run which it started has ended. `text` is the message about it."""
 
     run: str
@@ -109,18 +114,6 @@ class ReportRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun
-
-PAYLOADS: dict[str, type[InboxPayload]] = {
-    "cancel": Cancel,
-    "abort_turn": AbortTurn,
-    "change_memory": ChangeMemory,
-    "raise_limit": RaiseLimit,
-    "answer": Answer,
-    "say": Say,
-    "rename": Rename,
-    "report_run": ReportRun,
-}
-"""Payload types by the name under which they are stored."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True):
@@ -263,30 +256,51 @@ class Journal(Protocol):
         ...
 
 
-def encode_payload(payload: InboxPayload) -> tuple[str, bytes]:
-    """Return the type name and the JSON of a payload. Raises `EventInvalid` for anything a run could not decode."""
-    kind = next((kind for kind, cls in PAYLOADS.items() if type(payload) is cls), None)
-    if kind is None:
-        raise EventInvalid(f"{payload!r} is not an inbox message", hint=f"Known types: {', '.join(PAYLOADS)}.")
+class OpenReservation(msgspec.Struct, frozen=True):
+    """What a run has reserved for a model call. `is_executing` is false if its process died during the call."""
+
+    run_id: str
+    skill: str
+    reserved: kinds.BudgetReserved
+    is_executing: bool
+
+
+def open_reservations(journal: Journal) -> list[OpenReservation]:
+    """Return the open reservations of a journal, the largest first.
+
+    The provider may have billed a call whose process died, so its reservation counts until the run is resumed,
+    cancelled or deleted, and is then charged in full. A run that no process executes will not release anything by
+    itself.
+    """
+    reservations = []
+    for row in journal.reserving():
+        is_executing = journal.is_claimed(row.run_id)
+        if not is_executing:
+            # It may have settled the call and released its claim since the row was read.
+            current = journal.find(row.run_id)
+            if current is None or current.reserved != row.reserved:
+                continue
+        assert row.reserved is not None
+        reservations.append(OpenReservation(row.run_id, row.skill, row.reserved, is_executing))
+    return sorted(reservations, key=lambda one: (-one.reserved.tokens, one.run_id))
+
+
+def encode_payload(payload: InboxPayload) -> bytes:
+    """Return the JSON of a payload. Raises `EventInvalid` for anything a run could not decode."""
+    if not isinstance(payload, InboxRequest):
+        raise EventInvalid(f"{payload!r} is not an inbox message")
     content = canonical(payload)
-    decode_payload(kind, content)
-    return kind, content
+    decode_payload(content)
+    return content
 
 
-def decode_payload(kind: str, content: bytes) -> InboxPayload:
+def decode_payload(content: bytes) -> InboxPayload:
     """Return the payload that `encode_payload` encoded. Raises `EventInvalid` if it is unknown or malformed."""
-    if kind not in PAYLOADS:
-        raise EventInvalid(f"unknown inbox message type `{kind}`")
     try:
-        return msgspec.json.decode(content, type=PAYLOADS[kind])
+        payload: InboxPayload = msgspec.json.decode(content, type=InboxPayload)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        raise EventInvalid(f"malformed inbox message `{kind}`: {error}") from error
-
-
-def fork_point(batch: Batch) -> kinds.ForkPoint | None:
-    """Return the event that the batch of a new fork continues from, or `None` if the batch opens no fork."""
-    body = registry.decode(batch.events[0]) if batch.events else None
-    return body.point if isinstance(body, kinds.RunForked) else None
+        raise EventInvalid(f"malformed inbox message: {error}") from error
+    return payload
 
 
 _HASH = re.compile(rb'"([0-9a-f]{64})"')
@@ -377,3 +391,37 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
         bodies.append(body)
         prev = event.hash
     return bodies
+
+
+def admit(
+    batch: Batch, row: RunRow | None, history: Callable[[str], Iterator[Event]], *, is_imported: bool = False
+) -> tuple[RunRow, Postings | None] | None:
+    """Check a batch against the row of its run.
+
+    Args:
+        batch: The batch.
+        row: The row of the run; `None` if it is a new one.
+        history: Returns the events of a run, those of its origins included.
+        is_imported: Whether the batch comes from an archive. Nothing is charged for it: it was paid for elsewhere.
+
+    Returns:
+        The row after the batch and its effects on spending, if it has any; `None` if it has no events.
+
+    Raises:
+        AppendConflict: The batch does not expect this row.
+        EventInvalid: An event is unknown, malformed, not chained, or opens a run in the wrong way.
+    """
+    opening = registry.decode(batch.events[0]) if row is None and batch.events else None
+    if isinstance(opening, kinds.RunForked):
+        point = opening.point
+        before = list(islice(history(point.run), point.seq))
+        point_hash = before[-1].hash if len(before) == point.seq else ""
+        bodies = check_batch(batch, point.seq, point_hash, opens_fork=True)
+        after = project(None, batch.events, bodies, rebuild(before))
+    else:
+        bodies = check_batch(batch, row.seq if row else 0, row.hash if row else GENESIS)
+        if not batch.events:
+            return None
+        after = project(row, batch.events, bodies)
+    reserved = row.reserved if row else None
+    return after, None if is_imported else postings(batch.run_id, after.skill, reserved, bodies)

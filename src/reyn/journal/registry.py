@@ -1,13 +1,15 @@
-"""The registry of event kinds: their versions, data types, and encoding.
+"""Events, the hash that chains them, and the registry of their kinds: versions, data types, encoding.
 
-A kind is a frozen struct decorated with `@event`. The journal rejects any other. Every released version stays readable.
-The types of `<kind>_started` and `<kind>_completed` are created on demand for each op kind.
+A kind is a frozen struct decorated with `@event`. The journal rejects any other. Every released version stays readable:
+`@older_event` registers a version that is no longer written. The types of `<kind>_started` and `<kind>_completed` are
+created on demand for each op kind.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
@@ -18,7 +20,50 @@ from reyn.journal.canonical import canonical
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.journal.event import Event
+GENESIS = "0" * 64
+"""`prev` of the first event of a run."""
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event as it is stored. `raw` holds the stored bytes of its data; `ts` is in microseconds since 1970, UTC."""
+
+    seq: int
+    run_id: str
+    ts: int
+    kind: str
+    v: int
+    raw: bytes
+    prev: str
+    hash: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The data as JSON values. Raises `EventInvalid` if the stored bytes are not JSON."""
+        try:
+            decoded: dict[str, Any] = msgspec.json.decode(self.raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise EventInvalid(f"event {self.seq} `{self.kind}` of run `{self.run_id}`: {error}") from error
+        return decoded
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the documented JSON object of the event."""
+        return {
+            "seq": self.seq,
+            "run_id": self.run_id,
+            "ts": self.ts,
+            "kind": self.kind,
+            "v": self.v,
+            "data": self.data,
+            "prev": self.prev,
+            "hash": self.hash,
+        }
+
+
+def link(seq: int, ts: int, kind: str, v: int, raw: bytes, prev: str) -> str:
+    """Return the hash of an event: SHA-256 of the JSON array `[seq, ts, kind, v, data, prev]`, with data as stored."""
+    preimage = b'[%d,%d,"%b",%d,%b,"%b"]' % (seq, ts, kind.encode(), v, raw, prev.encode())
+    return sha256(preimage).hexdigest()
+
 
 Origin = Literal["start", "outcome", "outside", "derived"]
 """The source of an event. `start` opens the run. `outcome` records the result of an effect. `outside` records something
@@ -29,15 +74,18 @@ Status = Literal["running", "finished", "failed", "limited", "waiting", "aborted
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
-    """The data of one event kind. Fields may be added with a default; any other change needs a new version."""
+    """The data of one event kind. Fields may be added with a default; any other change needs a new version.
+
+    Attributes:
+        enters: The status of the run after this event; `None` leaves it unchanged.
+        base: The class that fold rules are registered for: the class itself, or the shape shared by all op kinds.
+    """
 
     kind: ClassVar[str]
     version: ClassVar[int]
     origin: ClassVar[Origin]
     enters: ClassVar[Status | None]
-    """The status of the run after this event; `None` leaves it unchanged."""
     base: ClassVar[type[Body]]
-    """The class that fold rules are registered for: the class itself, or the shape shared by all op kinds."""
 
 
 B = TypeVar("B", bound=Body)
@@ -165,21 +213,15 @@ def decode(event: Event) -> Body:
             return decode_data(event.raw)
     except _UNDECODABLE as error:
         raise _invalid(event, error) from error
-    body: Any = decode_stored(event)
-    upgraded: Body = body.upgrade() if type(body) in _OLDER else body
-    return upgraded
-
-
-def decode_stored(event: Event) -> Body:
-    """Return the data of an event in the version that is stored."""
     decoder = _decoder(event.kind, event.v)
     if decoder is None:
         raise EventInvalid(f"event {event.seq}: this release does not know `{event.kind}` version {event.v}")
     try:
-        body: Body = decoder.decode(event.raw)
+        body: Any = decoder.decode(event.raw)
     except _UNDECODABLE as error:
         raise _invalid(event, error) from error
-    return body
+    upgraded: Body = body.upgrade() if type(body) in _OLDER else body
+    return upgraded
 
 
 _UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)

@@ -8,34 +8,32 @@ comment.
 
 from __future__ import annotations
 
-import io
 import tempfile
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 from msgspec.structs import replace
+from yaml.nodes import MappingNode, SequenceNode
 
 from reyn.contract import candidates_of
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import FixImpossible
-from reyn.lint.edits import add_requests, rewrite_front_matter, write_edge_texts
+from reyn.lint.yaml_writer import write_nodes
 from reyn.ops import standard_ops
 from reyn.skills import USER_MESSAGE, pin, read_skill
-from reyn.skills.dialect import IMPLIED_PERMISSIONS, data_schema, is_wrapped
 from reyn.skills.values import END
+from reyn.skills.yaml_nodes import YamlNodes, entries_of, node_at
 from reyn.workspace.writing import replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from reyn.contract import Candidate
-    from reyn.lint.edits import Calls
     from reyn.skills import Library, Skill
+    from reyn.skills.folder import SkillFolder
     from reyn.vocabulary import Vocabulary
 
-_YAML_1_1_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
+EdgeTexts = dict[str, dict[str, str]]
+"""When to choose each successor, by phase and successor."""
 
 
 def fix_skill(folder: Path, library: Library, vocabulary: Vocabulary | None = None) -> list[str]:
@@ -54,26 +52,18 @@ def fix_skill(folder: Path, library: Library, vocabulary: Vocabulary | None = No
     """
     vocabulary = vocabulary or standard_ops().vocabulary
     before = read_skill(folder, vocabulary, library)
-    is_older = before.folder.is_older
     texts = _edge_texts(before.skill) if before.skill else {}
-    if not is_older and not texts:
+    if not before.folder.is_older and not texts:
         return []
     if before.skill is None:
         raise FixImpossible(f"skill `{folder.name}` has errors")
     files = ["skill.md", *before.folder.own_files("phases", ".md"), *before.folder.own_files("artifacts", ".yaml")]
     paths = {file: before.folder.path_of(file) for file in files}
-    unsafe = frozenset(_unsafe_calls(before.skill))
-    front = before.folder.front_matter("skill.md")
-    written = front.value.get("permissions") if front and isinstance(front.value, dict) else None
-    implied = [key for key in IMPLIED_PERMISSIONS if key in before.skill.permissions and key not in (written or {})]
-
-    def rewrite(text: str, file: str) -> str | None:
-        if file.endswith(".yaml"):
-            return _rewrite_artifact(text) if is_older else None
-        text = _rewrite_markdown(text, file, unsafe, implied) if is_older else text
-        return _add_edge_texts(text, texts) if file == "skill.md" else text
-
-    rewritten = {file: text for file in files if (text := _rewrite(paths[file], file, folder, rewrite)) is not None}
+    rewritten: dict[str, bytes] = {}
+    for file in files:
+        new = _rewrite(before.folder, file, texts if file == "skill.md" else {})
+        if new is not None:
+            rewritten[file] = new
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / folder.name
         modules = {path.name: path for path in folder.glob("*.py") if path.is_file()}
@@ -91,9 +81,9 @@ def fix_skill(folder: Path, library: Library, vocabulary: Vocabulary | None = No
     return sorted(rewritten)
 
 
-def _edge_texts(skill: Skill) -> dict[str, dict[str, str]]:
+def _edge_texts(skill: Skill) -> EdgeTexts:
     """Return the artifact descriptions as edge texts, for phases whose successors they distinguish."""
-    texts_of: dict[str, dict[str, str]] = {}
+    texts_of: EdgeTexts = {}
     for node, targets in skill.graph.items():
         if node not in skill.phases or node in skill.edge_texts or len(targets) < 2:
             continue
@@ -114,22 +104,11 @@ def _is_written(skill: Skill, candidate: Candidate) -> bool:
     return any(one.description for one in skill.inputs_of(candidate.next_phase) if one != USER_MESSAGE)
 
 
-def _add_edge_texts(text: str, texts: dict[str, dict[str, str]]) -> str:
-    head, body = _split(text)
-    return f"---\n{write_edge_texts(head, texts)}---\n{body}"
-
-
 def _are_equal(before: Skill, after: Skill | None) -> bool:
     """Return whether two skills are the same but for edge texts, and offer the model the same candidates."""
     if after is None or pin(replace(after, edge_texts={})) != pin(replace(before, edge_texts={})):
         return False
     return all(candidates_of(before, phase) == candidates_of(after, phase) for phase in before.phases)
-
-
-def _unsafe_calls(skill: Skill) -> Iterator[tuple[str, str]]:
-    for entry in skill.permissions.get("python") or ():
-        if isinstance(entry, dict) and entry.get("mode") == "unsafe":
-            yield str(entry.get("module")), str(entry.get("function"))
 
 
 def _read(path: Path, file: str, folder: Path) -> bytes:
@@ -147,119 +126,50 @@ def _resolved(path: Path, folder: Path) -> Path:
     return resolved
 
 
-def _rewrite(path: Path, file: str, folder: Path, rewrite: Callable[[str, str], str | None]) -> bytes | None:
+def _rewrite(folder: SkillFolder, file: str, texts: EdgeTexts) -> bytes | None:
     """Return the new content of a file, or `None` if it does not change; line ends and byte-order marks stay."""
-    raw = _read(path, file, folder)
+    raw = _read(folder.path_of(file), file, folder.path)
     text = raw.decode("utf-8-sig")
     old = text.replace("\r\n", "\n")
     try:
-        new = rewrite(old, file)
-    except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        new = _rewrite_text(folder, file, old, texts)
+    except (ValueError, yaml.YAMLError) as error:
         raise FixImpossible(f"`{file}` cannot be rewritten: {error}") from error
-    if new is None or new == old:
+    if new == old:
         return None
     if "\r\n" in text:
         new = new.replace("\n", "\r\n")
     return (b"\xef\xbb\xbf" if raw.startswith(b"\xef\xbb\xbf") else b"") + new.encode()
 
 
-def _rewrite_markdown(text: str, file: str, unsafe: Calls, requests: list[str]) -> str:
-    head, body = _split(text)
-    new = rewrite_front_matter(head, file, unsafe)
-    new = add_requests(new, requests) if file == "skill.md" else new
-    return f"---\n{_with_lost_comments(head, new)}---\n{body}"
+def _rewrite_text(folder: SkillFolder, file: str, text: str, texts: EdgeTexts) -> str:
+    if folder.read(file) is None:
+        raise ValueError("it has errors")
+    head, body = _split(text) if file.endswith(".md") else (text, "")
+    converted = folder.conversions.get(file)
+    nodes = converted.nodes if converted else YamlNodes(head)
+    if file.endswith(".md") and not isinstance(nodes.root, MappingNode):
+        raise ValueError("its front matter is not a mapping")
+    if "input" in (keys := entries_of(nodes.root)) and keys["input"][0].start_mark is None:
+        raise ValueError("it has no `input`, which the documented form requires")
+    _add_edge_texts(nodes, texts)
+    if nodes.is_original:
+        return text
+    new = write_nodes(nodes, converted.dropped if converted else ())
+    return f"---\n{new}---\n{body}" if file.endswith(".md") else new
+
+
+def _add_edge_texts(nodes: YamlNodes, texts: EdgeTexts) -> None:
+    """Turn lists of successors into mappings to when to choose each."""
+    graph = node_at(nodes.root, "graph")
+    for name, (_, targets) in entries_of(graph).items():
+        if graph is not None and name in texts and isinstance(targets, SequenceNode):
+            entries = ((target, nodes.scalar(texts[name][target.value])) for target in targets.value)
+            nodes.put(graph, name, nodes.mapping(entries, targets))
 
 
 def _split(text: str) -> tuple[str, str]:
     """Return the front matter and the body, both verbatim."""
     lines = text.split("\n")
     end = next(number for number, line in enumerate(lines[1:], 1) if line.rstrip() == "---")
-    return "\n".join(lines[1:end]) + "\n", "\n".join(lines[end + 1 :])
-
-
-def _round_trip() -> Any:
-    """Return a YAML reader and writer that preserves comments and quotes.
-
-    Raises:
-        FixImpossible: ruamel.yaml is not installed.
-    """
-    try:
-        from ruamel.yaml import YAML
-    except ImportError as error:
-        raise FixImpossible(
-            "rewriting skills needs the package ruamel.yaml", hint="Install it with `pip install 'reyn[fix]'`."
-        ) from error
-    parser = YAML()
-    parser.preserve_quotes = True
-    parser.width = 120
-    parser.indent(mapping=2, sequence=4, offset=2)
-    return parser
-
-
-def _load(text: str) -> Any:
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return _round_trip().load(text)
-    except YAMLError as error:
-        raise ValueError(str(error).split("\n")[0]) from error
-
-
-def _rewrite_artifact(text: str) -> str | None:
-    from ruamel.yaml.comments import CommentedMap
-
-    value = _load(text)
-    if not is_wrapped(value):
-        return None
-    schema, _ = data_schema(value)
-    _convert_booleans(schema)
-    removed = {key: item for key, item in value.items() if key not in ("name", "schema", "description", "wrapped")}
-    if value.get("description") and isinstance(schema, CommentedMap):
-        if "description" in schema:
-            removed["description"] = schema.pop("description")
-        schema.insert(0, "description", value["description"])
-    return _with_lost_comments(text, _as_comments(removed) + _dump(schema))
-
-
-def _as_comments(removed: dict[str, Any]) -> str:
-    """Return keys that the documented form does not have, as comments."""
-    text = "".join(_dump({key: item}) for key, item in removed.items())
-    return "".join(f"# {line}\n" for line in text.rstrip("\n").split("\n")) if removed else ""
-
-
-def _convert_booleans(value: Any) -> None:
-    """Convert unquoted YAML 1.1 booleans in place. Quoted strings have types of their own."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in list(items):
-        if type(item) is str and item.lower() in _YAML_1_1_BOOLEANS:
-            value[key] = _YAML_1_1_BOOLEANS[item.lower()]
-        else:
-            _convert_booleans(item)
-
-
-def _dump(value: Any) -> str:
-    stream = io.StringIO()
-    _round_trip().dump(value, stream)
-    return stream.getvalue()
-
-
-def _with_lost_comments(old: str, new: str) -> str:
-    """Return the new text, preceded by the comments of the old one that it lacks."""
-    lost = Counter(_comments(old)) - Counter(_comments(new))
-    return "".join(f"{comment}\n" for comment in lost.elements()) + new
-
-
-def _comments(text: str) -> list[str]:
-    """Return every comment of a YAML text. A `#` inside a token is not a comment."""
-    comments: list[str] = []
-    end = 0
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        if token.start_mark is None or token.end_mark is None:
-            continue
-        comments += _comments_in_gap(text[end : token.start_mark.index])
-        end = max(end, token.end_mark.index)
-    return [*comments, *_comments_in_gap(text[end:])]
-
-
-def _comments_in_gap(gap: str) -> list[str]:
-    return [line[line.index("#") :].rstrip() for line in gap.split("\n") if "#" in line]
+    return "\n".join(lines[1:end]), "\n".join(lines[end + 1 :])

@@ -6,7 +6,6 @@ Adapters are imported on first use.
 from reyn.models.plugins import ModelSetup
 from reyn.models.protocol import (
     Candidate,
-    ChoicePrompt,
     ClosableModel,
     Delta,
     Image,
@@ -14,8 +13,9 @@ from reyn.models.protocol import (
     Model,
     ModelAnswer,
     ModelRequest,
-    OpChoice,
+    OfferedTarget,
     OutputMode,
+    PromptSource,
     Role,
     TokenizingModel,
     ToolCall,
@@ -24,7 +24,6 @@ from reyn.models.protocol import (
 
 __all__ = [
     "Candidate",
-    "ChoicePrompt",
     "ClosableModel",
     "Delta",
     "Image",
@@ -33,8 +32,9 @@ __all__ = [
     "ModelAnswer",
     "ModelRequest",
     "ModelSetup",
-    "OpChoice",
+    "OfferedTarget",
     "OutputMode",
+    "PromptSource",
     "Role",
     "TokenizingModel",
     "ToolCall",

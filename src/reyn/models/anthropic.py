@@ -17,8 +17,7 @@ from reyn.errors import ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.anthropic_messages import to_messages, to_system, to_tools
 from reyn.models.decoding import ANTHROPIC, Inexpressible, decoding_schema, to_subset
-from reyn.models.native_reply import call_id
-from reyn.models.protocol import ModelAnswer, ToolCall
+from reyn.models.protocol import ModelAnswer, ToolCall, call_id
 from reyn.models.remote import MAX_ANSWER_LENGTH, parse_retry_after
 from reyn.models.stainless import StainlessModel
 from reyn.models.streaming import content_type, read_events

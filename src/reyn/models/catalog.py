@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.config.values import BUILT_IN_ADAPTERS
+from reyn.config.models import BUILT_IN_ADAPTERS
 from reyn.errors import ModelUnknown
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from collections import deque
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from reyn.config.values import ADAPTERS, BUILT_IN_ADAPTERS, EndpointSettings
+from reyn.config.models import ADAPTERS, BUILT_IN_ADAPTERS, EndpointSettings
 from reyn.errors import CircuitOpen, ModelError, ModelTimeout, ModelUnavailable, OriginInvalid, ResponseIncomplete
 from reyn.secrets import origin_of
 

@@ -17,8 +17,7 @@ from reyn.errors import ModelError, ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.decoding import GEMINI, Inexpressible, decoding_schema, to_subset
 from reyn.models.gemini_contents import to_contents, to_system, to_tools
-from reyn.models.native_reply import call_id
-from reyn.models.protocol import ModelAnswer, ToolCall
+from reyn.models.protocol import ModelAnswer, ToolCall, call_id
 from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
 from reyn.models.streaming import ENCODINGS, limit_stream
 

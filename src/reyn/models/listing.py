@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import ModelSettings
-from reyn.config.values import ADAPTERS
+from reyn.config.models import ADAPTERS
 from reyn.errors import ModelNotInstalled, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models.plugins import installed_adapters, is_installed, is_reference
 from reyn.models.roster import Roster

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from reyn.config.values import LOCAL_WINDOW
+from reyn.config.models import LOCAL_WINDOW
 from reyn.errors import ModelNotInstalled, SchemaRejected
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_plain_text
@@ -32,13 +32,14 @@ from reyn.models.local_engine import (
     REASON,
     STREAM,
     TEMPLATE_TOKENS,
-    Choice,
     Engine,
     engine_error,
     to_chat_messages,
     without_control_tokens,
 )
+from reyn.models.narrowing import DecodingLimits
 from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer
+from reyn.models.two_step import choice_prompt, decided_contract
 from reyn.models.usage_bound import prompt_bound
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from reyn.config import ModelSettings
-    from reyn.models.protocol import ModelRequest, OutputMode
+    from reyn.models.protocol import ModelRequest
+    from reyn.models.two_step import Choice, ChoicePrompt
 
 R = TypeVar("R")
 
@@ -111,12 +113,12 @@ class LocalModel:
 
     async def choose(self, request: ModelRequest) -> Choice:
         """Return the first step of an answer, for a request that has a `choice_prompt`."""
-        assert request.choice_prompt is not None
-        prompt = request.choice_prompt
+        prompt = choice_prompt(request)
+        assert prompt is not None
 
         def choose() -> Choice:
             engine = _engine(self.path, self._settings)
-            return engine.choose(prompt, self._choices(request, engine), threading.Event())
+            return engine.choose(prompt, self._labels(request, engine, prompt), threading.Event())
 
         return await asyncio.get_running_loop().run_in_executor(_THREAD, choose)
 
@@ -133,13 +135,14 @@ class LocalModel:
         """Return the most tokens of a call: of all prompts, if the choice is asked for first."""
         window, most = self._settings.window or LOCAL_WINDOW, self._settings.max_tokens
         prompts: list[Sequence[Message]] = [request.messages]
-        if (choice := request.choice_prompt) is not None and self._settings.two_step != "never":
-            texts = (choice.text, *choice.topic_texts, *(text for parts in choice.replies for text in parts))
-            decided = (request.decided_messages(op) for op in (None, *choice.ops))
+        prompt = choice_prompt(request) if self._settings.two_step != "never" else None
+        if prompt is not None:
+            texts = (prompt.text, *prompt.topic_texts, *(text for parts in prompt.replies for text in parts))
+            decided = (prompt.answer_messages(request, op) for op in (None, *prompt.ops))
             prompts[0] = max(request.messages, *decided, key=_bound)
-            prompts += [choice.messages, *((Message("system", choice.topic), Message("user", text)) for text in texts)]
+            prompts += [prompt.messages, *((Message("system", prompt.topic), Message("user", text)) for text in texts)]
             most += MAX_LABEL_TOKENS + len(texts)
-        return Usage(sum(min(_bound(prompt), window) for prompt in prompts), most)
+        return Usage(sum(min(_bound(one), window) for one in prompts), most)
 
     def _generate(
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
@@ -149,82 +152,84 @@ class LocalModel:
         is_free = (
             self._settings.mode == "free" or contract in self._rejected_contracts or request.contract == PLAIN_TEXT
         )
-        mode: OutputMode = "free" if is_free else "grammar"
-        is_measured = mode == "grammar" and request.answer_form == "short"
-        labels = self._labels(request, engine)
-        choice = None
-        if is_measured and request.choice_prompt and self._has_two_steps(engine):
-            choice = engine.choose(request.choice_prompt, self._choices(request, engine), cancelled)
-        op = choice.op(request) if choice else None
-        if choice and request.choice_prompt and request.choice_prompt.field and op is None:
-            return self._reply(request, choice, request.choice_prompt.field, engine, cancelled)
-        messages = request.decided_messages(op) if choice else request.messages
-        body: dict[str, Any] = {
-            "messages": to_chat_messages(to_plain_text(messages, self.name)),
-            "max_tokens": self._settings.max_tokens,
-        } | STREAM
-        if self._settings.temperature is not None:
-            body["temperature"] = self._settings.temperature
-        if is_measured and choice is None:
-            body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
-        rest = None
+        is_measured = not is_free and request.answer_form == "short"
+        prompt = choice_prompt(request) if is_measured and self._has_two_steps(engine) else None
+        choice = engine.choose(prompt, self._labels(request, engine, prompt), cancelled) if prompt else None
         try:
-            if mode == "grammar":
-                schema = decoding_schema(
-                    request.contract,
-                    is_small=self._is_small,
-                    allows_abort=self._can_abort(engine),
-                    bounds_numbers=True,
-                    asks_confidence=not is_measured,
-                    reason_begins=REASON,
-                    choice=choice.label if choice else None,
-                    op=op,
-                )
-                body["grammar"] = _grammar(schema)
-                if request.answer_form == "short" and body["grammar"].startswith(_LLGUIDANCE):
-                    rest = _rest_grammar(schema)
-            measured = labels if is_measured and not choice else ()
-            reply = engine.generate(body, cancelled, mode, on_delta, measured, rest)
-            return choice.added_to(reply) if choice else reply
+            if prompt is not None and choice is not None:
+                return self._decide(request, prompt, choice, engine, cancelled, on_delta)
+            body = self._body(request.messages)
+            if is_free:
+                return engine.generate(body, cancelled, "free", on_delta)
+            if is_measured:
+                body |= {"logprobs": True, "top_logprobs": _TOP_TOKENS}
+            labels = self._labels(request, engine) if is_measured else ()
+            schema = decoding_schema(request.contract, self._limits(engine, asks_confidence=not is_measured))
+            grammar, rest = _grammars(schema, request)
+            return engine.generate(body | {"grammar": grammar}, cancelled, "grammar", on_delta, labels, rest)
         except SchemaRejected as error:
             if self._settings.mode == "auto":
                 self._rejected_contracts.add(contract)
                 error.instead = "free"
             raise
 
+    def _decide(
+        self,
+        request: ModelRequest,
+        prompt: ChoicePrompt,
+        choice: Choice,
+        engine: Engine,
+        cancelled: threading.Event,
+        on_delta: Callable[[str], None] | None,
+    ) -> ModelAnswer:
+        """Generate an answer that makes a choice."""
+        op = prompt.op(choice.label)
+        if prompt.field and op is None:
+            reply = self._reply(request, prompt, choice.label, engine, cancelled)
+        else:
+            limits = self._limits(engine, asks_confidence=False)._replace(reason_length=DECIDED_REASON_LENGTH)
+            schema = decoding_schema(decided_contract(request, choice.label, op), limits)
+            grammar, rest = _grammars(schema, request)
+            body = self._body(prompt.answer_messages(request, op)) | {"grammar": grammar}
+            reply = engine.generate(body, cancelled, "grammar", on_delta, (), rest)
+        return choice.added_to(msgspec.structs.replace(reply, asked=prompt.asked))
+
+    def _body(self, messages: Sequence[Message]) -> dict[str, Any]:
+        """Return the request to the engine, without a grammar."""
+        body = {"messages": to_chat_messages(to_plain_text(messages, self.name)), **STREAM}
+        body["max_tokens"] = self._settings.max_tokens
+        return body if self._settings.temperature is None else body | {"temperature": self._settings.temperature}
+
+    def _limits(self, engine: Engine, *, asks_confidence: bool) -> DecodingLimits:
+        return DecodingLimits(
+            is_small=self._is_small,
+            bounds_numbers=True,
+            allows_abort=self._can_abort(engine),
+            asks_confidence=asks_confidence,
+            reason_begins=REASON,
+        )
+
     def _reply(
-        self, request: ModelRequest, choice: Choice, field: str, engine: Engine, cancelled: threading.Event
+        self, request: ModelRequest, prompt: ChoicePrompt, label: str, engine: Engine, cancelled: threading.Event
     ) -> ModelAnswer:
         """Generate the text of a reply in a conversation, and return it as a short answer.
 
         A small model writes better without a JSON object around its text, in the prompt and in the answer.
         """
-        said = [_spoken(message, field) for message in request.decided_messages()]
-        spoken = [message for message in said if message.role != "assistant" or message.text]
-        body: dict[str, Any] = {
-            "messages": to_chat_messages(to_plain_text(spoken, self.name)),
-            "max_tokens": min(self._settings.max_tokens, _SMALL_REPLY if self._is_small else _REPLY),
-            "repeat_penalty": _REPEAT_PENALTY,
-        } | STREAM
-        if self._settings.temperature is not None:
-            body["temperature"] = self._settings.temperature
-        reply = engine.generate(body, cancelled, "free", None)
+        said = [_spoken(message, prompt.field) for message in prompt.answer_messages(request)]
+        body = self._body([message for message in said if message.role != "assistant" or message.text])
+        body["max_tokens"] = min(self._settings.max_tokens, _SMALL_REPLY if self._is_small else _REPLY)
+        reply = engine.generate(body | {"repeat_penalty": _REPEAT_PENALTY}, cancelled, "free", None)
         text = _whole_sentences(reply.text.strip()) if reply.is_truncated else reply.text.strip()
-        answer = {"reason": _REPLY_REASON, "choice": choice.label, "data": {field: text or _NO_TEXT}}
-        answered = msgspec.structs.replace(reply, text=json.dumps(answer, ensure_ascii=False), is_truncated=False)
-        return choice.added_to(answered)
+        answer = {"reason": _REPLY_REASON, "choice": label, "data": {prompt.field: text or _NO_TEXT}}
+        return msgspec.structs.replace(reply, text=json.dumps(answer, ensure_ascii=False), is_truncated=False)
 
-    def _labels(self, request: ModelRequest, engine: Engine) -> tuple[str, ...]:
-        """Return the decisions on offer."""
-        aborts = ("abort",) if self._can_abort(engine) else ()
-        return (*(candidate.label for candidate in request.candidates), *aborts)
-
-    def _choices(self, request: ModelRequest, engine: Engine) -> tuple[str, ...]:
-        """Return the choices of the first step: decisions, and ops in a conversation, which cannot be aborted."""
-        prompt = request.choice_prompt
-        if prompt is None or not prompt.is_conversation:
-            return self._labels(request, engine)
-        return (*(candidate.label for candidate in request.candidates), *(op.label for op in prompt.ops))
+    def _labels(self, request: ModelRequest, engine: Engine, prompt: ChoicePrompt | None = None) -> tuple[str, ...]:
+        """Return the choices on offer: decisions, and ops in a conversation, which cannot be aborted."""
+        labels = tuple(candidate.label for candidate in request.candidates)
+        if prompt is not None and prompt.is_conversation:
+            return (*labels, *(op.label for op in prompt.ops))
+        return (*labels, "abort") if self._can_abort(engine) else labels
 
     def _can_abort(self, engine: Engine) -> bool:
         """Return whether the model may abort: a small one cannot judge that a task is impossible."""
@@ -269,8 +274,17 @@ def _bound(messages: Sequence[Message]) -> int:
     return prompt_bound(messages) + 3 * sum(len(TEMPLATE_TOKENS.findall(message.text)) for message in messages)
 
 
+DECIDED_REASON_LENGTH = 30
+"""A reason for a choice that is already made need not be long."""
 _LLGUIDANCE = "%llguidance"
 _SEPARATORS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+
+def _grammars(schema: dict[str, Any], request: ModelRequest) -> tuple[str, str | None]:
+    """Return the grammar of an answer, and that of its rest in the short form, if the answer can be begun."""
+    grammar = _grammar(schema)
+    is_begun = request.answer_form == "short" and grammar.startswith(_LLGUIDANCE)
+    return grammar, _rest_grammar(schema) if is_begun else None
 
 
 def _grammar(schema: dict[str, Any]) -> str:

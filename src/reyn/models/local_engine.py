@@ -11,16 +11,15 @@ import http.client
 import json
 import re
 import secrets
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
-from reyn.models.choice_probability import Token, choice_probability, label_probabilities
 from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer
-from reyn.models.topics import Topic, similarity, topic, weighed, weighed_acts
+from reyn.models.two_step import Choice, Token, Topic, choice_probability, label_probabilities, similarity, topic
 
 if TYPE_CHECKING:
     import threading
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.errors import ModelError
-    from reyn.models.protocol import ChoicePrompt, ModelRequest, OpChoice, OutputMode
+    from reyn.models.protocol import OutputMode
+    from reyn.models.two_step import ChoicePrompt
 
 _LOAD_HINT = (
     "Check that the file is complete (pull its weights again to repair it) and that `context_tokens` fits into memory."
@@ -51,62 +51,6 @@ MAX_LABEL_TOKENS = 64
 STREAM = {"cache_prompt": True, "stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
 _ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
 """What a request says about the answer rather than the prompt."""
-
-
-class Choice(NamedTuple):
-    """The result of the first step.
-
-    Attributes:
-        labels: The choices on offer.
-        by_examples: The probability of each label after the examples.
-        similarities: The similarity of the input with the text of each choice; empty if it was not measured.
-        usage: What the step used.
-        replies: In a conversation with ops to choose from, the number of labels that are replies.
-        shared: What the call used whose prompt is that of the answer, too. It is a part of `usage`.
-    """
-
-    labels: tuple[str, ...]
-    by_examples: list[float]
-    similarities: list[float]
-    usage: Usage
-    replies: int = 0
-    shared: Usage = Usage()
-
-    @property
-    def label(self) -> str:
-        """The choice."""
-        return self.labels[max(range(len(self.labels)), key=self._probabilities.__getitem__)]
-
-    def op(self, request: ModelRequest) -> OpChoice | None:
-        """Return the op that the choice stands for; `None` if it is a decision."""
-        ops = request.choice_prompt.ops if request.choice_prompt else ()
-        return next((op for op in ops if op.label == self.label), None)
-
-    @property
-    def probability(self) -> float:
-        """The probability of the choice among those on offer."""
-        return max(self._probabilities)
-
-    @property
-    def _probabilities(self) -> list[float]:
-        if not self.similarities:
-            return self.by_examples
-        if self.replies:
-            return weighed_acts(self.by_examples, self.similarities, self.replies)
-        return weighed(self.by_examples, self.similarities)
-
-    def added_to(self, reply: ModelAnswer) -> ModelAnswer:
-        """Return the reply of the second step with the probability of the choice and the usage of both steps.
-
-        A prompt that both steps share counts once, and what the first step read of it does not count as cached.
-        """
-        usage = reply.usage
-        if usage is not None:
-            read = self.shared.input_tokens - self.shared.cached_tokens
-            own = Usage(usage.input_tokens, usage.output_tokens, max(0, usage.cached_tokens - read))
-            prompts = Usage(self.shared.input_tokens, 0, self.shared.cached_tokens)
-            usage = own + (self.usage - prompts)
-        return msgspec.structs.replace(reply, usage=usage, choice_probability=self.probability, chose_first=True)
 
 
 class Engine:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.decoding import decoding_schema
-from reyn.models.native_reply import call_id
-from reyn.models.protocol import ModelAnswer
+from reyn.models.protocol import ModelAnswer, call_id
 from reyn.models.remote import MAX_ANSWER_LENGTH
 from reyn.models.stainless import StainlessModel
 from reyn.models.streaming import EMPTY_DELTA, content_type, read_chunks

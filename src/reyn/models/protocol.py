@@ -6,12 +6,14 @@ belong to `reyn.kernel.world.llm_call_recorder`; names and settings belong to `r
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm, Usage
 
 if TYPE_CHECKING:
@@ -86,73 +88,75 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An exit that the model may choose.
+    """An exit that the model may choose: one entry of `candidate_outputs`.
 
     Attributes:
         next_phase: The phase that follows; `end` finishes the run.
-        control_type: `transition` or `finish`.
+        control_type: What choosing it does.
         schema_name: The type of the artifact that this exit requires.
-        description: When to choose it.
-        schema: JSON Schema of the artifact's `data`.
-        label: The choice in the short form.
+        artifact_schema: JSON Schema of the artifact's `data`.
+        description: When to choose it: the text of the edge, else the description of the artifact.
     """
 
     next_phase: str
     control_type: Literal["transition", "finish"]
     schema_name: str
+    artifact_schema: dict[str, Any] | bool
     description: str
-    schema: dict[str, Any] | bool
-    label: str = ""
-
-
-class OpChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A choice that stands for an op with a certain target.
-
-    Attributes:
-        label: The choice.
-        kind: The op kind.
-        field: The field of the op that names the target.
-        target: The name of the target.
-        prompt: The system message for an answer with this op.
-    """
-
-    label: str
-    kind: str
-    field: str
-    target: str
-    prompt: str = ""
-
-
-class ChoicePrompt(msgspec.Struct, frozen=True):
-    """Prompts that ask for the choice alone. A small model decides better if it chooses before it answers.
-
-    Attributes:
-        examples: Messages that show each choice as an example; the input follows them. Empty if there is one choice.
-        topic: The system message of the prompt in which the model names the topic of a text: that of the answer, or in
-            a conversation one that asks for the topic in one word.
-        topic_texts: Texts whose topic can be compared with that of the input, in the order of the choices.
-        text: The input.
-        ops: The choices that are ops. They come after the candidates.
-        replies: In a conversation, example messages for each candidate. `topic_texts` then has the ops alone.
-        is_conversation: Whether the input is the last message of a conversation.
-        system: In a conversation, the system message of a reply.
-        field: In a conversation whose reply is a single text, the field of the text; `system` then asks for text.
-    """
-
-    examples: tuple[Message, ...]
-    topic: str
-    topic_texts: tuple[str, ...]
-    text: str
-    ops: tuple[OpChoice, ...] = ()
-    replies: tuple[tuple[str, ...], ...] = ()
-    is_conversation: bool = False
-    system: str = ""
-    field: str = ""
 
     @property
-    def messages(self) -> tuple[Message, ...]:
-        """The examples and the input."""
-        return (*self.examples, Message("user", self.text))
+    def label(self) -> str:
+        """The name by which the model chooses it, unique among the candidates of a phase."""
+        return self.next_phase
+
+
+class UnionCandidate(Candidate, frozen=True):
+    """A candidate whose next phase accepts several artifact types; each of them is a candidate."""
+
+    @property
+    def label(self) -> str:
+        return f"{self.next_phase}:{self.schema_name}"
+
+
+class OfferedTarget(msgspec.Struct, frozen=True):
+    """Something that an op on offer can act on.
+
+    Attributes:
+        kind: The op kind.
+        field: The field of the op that names the target.
+        name: The name of the target.
+        text: When to choose it.
+        fields: The further arguments of the op, in words.
+    """
+
+    kind: str
+    field: str
+    name: str
+    text: str
+    fields: str
+
+
+class PromptSource(msgspec.Struct, frozen=True):
+    """What `messages` were written from, for an adapter that writes prompts of its own.
+
+    Attributes:
+        task: The role and the instructions of the phase.
+        closing: The end of the message with the input: what to answer.
+        is_conversation: Whether the input is the last message of a conversation. The following fields are for these.
+        reply_field: The only field of a reply, if it is a text that the model may write freely; `system` then asks for
+            text.
+        targets: What the ops on offer can act on.
+        input: What the user says.
+        system: The system message of a reply, without the ops on offer.
+    """
+
+    task: str
+    closing: str
+    is_conversation: bool = False
+    reply_field: str = ""
+    targets: tuple[OfferedTarget, ...] = ()
+    input: str = ""
+    system: str = ""
 
 
 class ModelRequest(msgspec.Struct, frozen=True, dict=True):
@@ -175,7 +179,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
-        choice_prompt: Prompts that ask for the choice alone; `None` where the model may do something else than choose.
+        source: What `messages` were written from, in the short form.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
     """
@@ -192,23 +196,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
-    choice_prompt: ChoicePrompt | None = None
+    source: PromptSource | None = None
     max_tokens: int = 1024
-
-    def decided_messages(self, op: OpChoice | None = None) -> Sequence[Message]:
-        """Return the prompt for an answer whose choice is made, without the choices and the ops on offer.
-
-        Args:
-            op: The op that the choice stands for; `None` for a decision.
-        """
-        prompt = self.choice_prompt
-        if prompt is None:
-            return self.messages
-        if op is not None:
-            return (Message("system", op.prompt), Message("user", prompt.text))
-        if prompt.is_conversation:
-            return (Message("system", prompt.system), *self.messages[1:])
-        return (self.messages[0], Message("user", prompt.text), *self.messages[2:])
 
     @cached_property
     def input(self) -> Any:
@@ -233,8 +222,8 @@ class ModelAnswer(msgspec.Struct, frozen=True):
         is_truncated: Whether the answer was truncated at the model's output limit.
         choice_probability: In the short form, the probability of the choice, if the engine reports token probabilities.
         tool_calls: The native tool calls, in the order of the answer.
-        chose_first: Whether the model was asked for the choice alone first, with the request's `choice_prompt`.
-            `usage` then covers both steps.
+        asked: Role and text of the messages of prompts that the adapter wrote itself and sent before that of the
+            answer; `None` if it sent `messages` as they are. `usage` covers all of them.
     """
 
     text: str
@@ -243,7 +232,7 @@ class ModelAnswer(msgspec.Struct, frozen=True):
     is_truncated: bool = False
     choice_probability: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
-    chose_first: bool = False
+    asked: tuple[tuple[str, str], ...] | None = None
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -377,3 +366,41 @@ def takes_time(model: Model) -> bool:
 def reads_images(model: Model) -> bool:
     """Return whether a model is sent the images that tools return."""
     return model.reads_images if isinstance(model, DeclaresImages) else False
+
+
+# -- the recorded form of an answer with native tool calls -------------------------------------------------
+
+
+class NativeReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An answer to a request with tools: text, tool calls, or both.
+
+    The kernel records its canonical JSON as the text of the answer, so that a replay derives the ops from what the
+    model sent.
+    """
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+def encode_reply(reply: ModelAnswer, scrub: Callable[[str], str]) -> bytes:
+    """Return the bytes to record for an answer, with secrets replaced and lone surrogates escaped."""
+
+    def clean(text: str) -> str:
+        return scrub(text).encode("utf-8", "backslashreplace").decode()
+
+    calls = tuple(ToolCall(clean(call.id), clean(call.name), clean(call.arguments)) for call in reply.tool_calls)
+    return canonical(NativeReply(clean(reply.text), calls))
+
+
+def decode_reply(text: str | bytes) -> NativeReply:
+    """Return a recorded answer.
+
+    Raises:
+        msgspec.MsgspecError: If the text has another shape.
+    """
+    return msgspec.json.decode(text, type=NativeReply)
+
+
+def call_id(run_id: str, call: str, number: int) -> str:
+    """Return the id of a tool call for a provider that sent none: the same for the same call, unique across runs."""
+    return "call_" + hashlib.sha256(f"{run_id} {call} {number}".encode()).hexdigest()[:24]

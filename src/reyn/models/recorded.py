@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import decode, kinds
-from reyn.models.native_reply import NativeReply, decode_reply
-from reyn.models.protocol import ModelAnswer
+from reyn.models.protocol import ModelAnswer, NativeReply, decode_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from reyn.models.protocol import ModelRequest
 
 
+_ASKED = tuple[tuple[str, str], ...]
 _CALLS = frozenset(
     body.kind
     for body in (
@@ -68,7 +70,7 @@ class RecordedModel:
             reply.cut,
             reply.choice_probability,
             native.tool_calls,
-            reply.chose_first,
+            None if reply.asked is None else msgspec.json.decode(self._journal.blob(reply.asked), type=_ASKED),
         )
 
 

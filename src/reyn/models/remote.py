@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
-from reyn.config.values import ADAPTER_PACKAGES, ADAPTERS, MODES
+from reyn.config.models import ADAPTER_PACKAGES, ADAPTERS, MODES
 from reyn.errors import (
     ConfigError,
     KeyRejected,

@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.config import ModelSettings
-from reyn.config.values import BUILT_IN_ADAPTERS, PromptLimit
+from reyn.config.models import BUILT_IN_ADAPTERS
+from reyn.config.values import PromptLimit
 from reyn.documents import nearest_hint
 from reyn.errors import AdapterInvalid, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models.protocol import (
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from reyn.config.values import CounterChoice, CounterName, EndpointSettings
+    from reyn.config.models import EndpointSettings
+    from reyn.config.values import CounterChoice, CounterName
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
     from reyn.models.endpoints import Endpoint

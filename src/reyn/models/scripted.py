@@ -12,8 +12,7 @@ import msgspec
 
 from reyn.documents import JsonError, decode_json, read_error
 from reyn.errors import ScriptExhausted, ScriptInvalid
-from reyn.models.native_reply import call_id
-from reyn.models.protocol import ModelAnswer, ToolCall
+from reyn.models.protocol import ModelAnswer, ToolCall, call_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.models.native_reply import call_id
-from reyn.models.protocol import PLAIN_TEXT, Message, ToolCall
+from reyn.models.protocol import PLAIN_TEXT, Message, ToolCall, call_id
 
 if TYPE_CHECKING:
     from reyn.models.protocol import Model, ModelAnswer, ModelRequest, ToolDefinition

@@ -6,6 +6,7 @@ To add a kind, write one module with such an object and register it. `reyn.permi
 
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.ops.budget import OpFailed
+from reyn.ops.file.op import plan_write
 from reyn.ops.op import (
     Call,
     DerivableChanges,
@@ -20,7 +21,6 @@ from reyn.ops.op import (
     Targeted,
 )
 from reyn.ops.table import OpTable, standard_ops
-from reyn.ops.writing import plan_write
 from reyn.permissions import Denied
 from reyn.vocabulary import OpForm, OpSpec
 

@@ -7,6 +7,7 @@ are performed: results are recorded, so a replay needs no count, and a resumed v
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
@@ -30,7 +31,7 @@ class OpFailed(Exception):
         self.fields = fields
 
 
-class BudgetExceeded(OpFailed):
+class OpBudgetExceeded(OpFailed):
     """A budget of the visit is used up."""
 
     def __init__(self, what: str, most: int, key: str) -> None:
@@ -38,7 +39,7 @@ class BudgetExceeded(OpFailed):
         super().__init__(f"the ops of this visit may {what} {most} bytes (`sizes.{key}`), and have; {advice}")
 
 
-class Budgets(msgspec.Struct, frozen=True):
+class OpBudgets(msgspec.Struct, frozen=True):
     """The budgets of a visit, in bytes."""
 
     read: int = 200_000_000
@@ -46,11 +47,11 @@ class Budgets(msgspec.Struct, frozen=True):
     recorded: int = 32_000_000
 
 
-class Budget:
+class OpBudget:
     """Counts the usage of all ops of one visit."""
 
-    def __init__(self, most: Budgets | None = None) -> None:
-        self.most = most or Budgets()
+    def __init__(self, most: OpBudgets | None = None) -> None:
+        self.most = most or OpBudgets()
         self._read = 0
         self._matched = 0
         self._recorded = 0
@@ -58,9 +59,9 @@ class Budget:
         self._searching = 0.0
 
     def check_read(self) -> None:
-        """Raise `BudgetExceeded` if nothing may be read any more."""
+        """Raise `OpBudgetExceeded` if nothing may be read any more."""
         if self._read >= self.most.read:
-            raise BudgetExceeded("read", self.most.read, "visit_read_bytes")
+            raise OpBudgetExceeded("read", self.most.read, "visit_read_bytes")
 
     def add_read(self, count: int) -> None:
         self._read += count
@@ -68,29 +69,28 @@ class Budget:
     def add_matched(self, count: int) -> None:
         """Count text that is about to be searched."""
         if self._matched >= self.most.matched:
-            raise BudgetExceeded("search", self.most.matched, "visit_matched_bytes")
+            raise OpBudgetExceeded("search", self.most.matched, "visit_matched_bytes")
         self._matched += count
 
     def add_recorded(self, blobs: Iterable[Blob]) -> None:
         """Count content that is about to be recorded; the same content counts once.
 
         Raises:
-            BudgetExceeded: It would be too much; none of it counts.
+            OpBudgetExceeded: It would be too much; none of it counts.
         """
         new = {blob.hash: len(blob.content) for blob in blobs if blob.hash not in self._known}
         total = sum(new.values())
         if self._recorded + total > self.most.recorded:
-            raise BudgetExceeded("record", self.most.recorded, "visit_recorded_bytes")
+            raise OpBudgetExceeded("record", self.most.recorded, "visit_recorded_bytes")
         self._recorded += total
         self._known.update(new)
 
     def has_room_for(self, blobs: Iterable[Blob]) -> bool:
         """Count content that is about to be recorded; return false, and count nothing, if it would be too much."""
-        try:
+        with suppress(OpBudgetExceeded):
             self.add_recorded(blobs)
-        except BudgetExceeded:
-            return False
-        return True
+            return True
+        return False
 
     def search(self) -> Deadline:
         """Return the deadline of a search."""
@@ -106,7 +106,7 @@ class Budget:
 class Deadline:
     """Context manager for the time limit of one search, which counts towards the visit's."""
 
-    def __init__(self, budget: Budget, seconds: float) -> None:
+    def __init__(self, budget: OpBudget, seconds: float) -> None:
         self._budget = budget
         self._started = time.monotonic()
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""The ops of memory: `remember` and `forget`, in the conversation or in files, and `compact` the transcript.
+"""The ops of memory: `remember`, `forget` and `recall`, in the conversation or in files, and `compact` the transcript.
 
 What a conversation remembers is part of the run's state: the op requests the change, and the kernel records it. What an
 agent remembers beyond a conversation is a file: the op plans its change, as any op that writes one.
@@ -6,38 +6,46 @@ agent remembers beyond a conversation is a file: the op plans its change, as any
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from reyn.journal.kinds import MemoryRequest
-from reyn.ops.file import FileOp
+from reyn.ops.budget import OpFailed
+from reyn.ops.file.op import plan_file, plan_write
+from reyn.ops.file.reading import text_at
+from reyn.ops.file.searching import Pattern, files_below
 from reyn.ops.memory_files import (
     MAX_DESCRIPTION,
+    MEMORY_RANKING,
     SHARED,
     SLUG,
-    Memory,
+    MemoryFile,
     format_memory,
     memory_path,
     memory_scope_of,
+    read_memories,
     read_memory,
+    search_memories,
 )
-from reyn.ops.op import Call, MemoryOutcome, Plan
-from reyn.ops.writing import plan_write
-from reyn.permissions import Denied
+from reyn.ops.op import Call, Complete, Env, MemoryOutcome, Overview, Plan, RecordedChanges, Result, fitting
+from reyn.permissions import Denied, refusal
+from reyn.ranking import best_matches
 from reyn.skills.agents import PREFIX
-from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, result, text
+from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
+from reyn.workspace import FileError, Guard, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from reyn.ops.op import Env, Result
-    from reyn.workspace import Change
+    from collections.abc import Iterable
 
 MAX_EXPERIENCE_CHARS = 2_000
+MAX_INDEX_CHARS = 4_000
+"""The size of the list of memories in a prompt, about 1,000 tokens."""
+_MAX_RANKED = MAX_INDEX_CHARS // 10
+"""Not more lines fit into the list."""
+_MAX_FILES = 2_000
+_MAX_SHOWN = 2_000
 _CONVERSATION = "default: change the memory of the conversation"
-_FILE = FileOp()
 _NAME = {"type": "string", "pattern": SLUG, "maxLength": 64, "description": "lower case words joined by `-`"}
 _SHARED = {"type": "boolean", "default": False, "description": "true: for all agents"}
 
@@ -55,72 +63,77 @@ def scopes_of(env: Env) -> tuple[str, ...]:
     return tuple(scope for scope in scopes if all(request.covers("memory", scope) for request in env.gate.requests))
 
 
-class RememberOp:
+class _MemoryOp:
+    """Base of an op whose change of the conversation's memory the kernel records."""
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        outcome: MemoryOutcome = plan.answer
+        if outcome.error:
+            return call.error(outcome.error)
+        return call.ok(id=outcome.id) if outcome.id else call.ok()
+
+
+class RememberOp(_MemoryOp):
     """Remembers a text: without `name` for the rest of the conversation, with one in a file."""
 
-    _FORM = OpForm(
-        op=None,
-        summary="Remember a text: for the rest of the conversation, or, with a name, also in later ones.",
-        arguments=arguments(
-            "remember",
-            None,
-            {"text": text(MAX_EXPERIENCE_CHARS, min_length=1)},
-            optional={"name": _NAME, "description": text(MAX_DESCRIPTION), "shared": _SHARED},
-        ),
-        effect="idempotent",
-        result=result("remember", None, {"id": {"type": "string"}, "path": {"type": "string"}}),
-        example={"kind": "remember", "text": "The user prefers short answers."},
+    spec = single_form(
+        "remember",
+        "Remember a text: for the rest of the conversation, or, with a name, also in later ones.",
+        "idempotent",
+        {"text": text(MAX_EXPERIENCE_CHARS, min_length=1)},
+        {"name": _NAME, "description": text(MAX_DESCRIPTION), "shared": _SHARED},
+        results={"id": STRING, "path": STRING},
+        example={"text": "The user prefers short answers."},
+        is_step=False,
+        is_for_conversations=True,
     )
-    spec = OpSpec("remember", _FORM.summary, "idempotent", forms=(_FORM,), is_step=False, is_for_conversations=True)
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         args = call.args
         if "name" not in args:
             return Plan(_CONVERSATION, request=MemoryRequest("remember", args["text"]))
         scope = SHARED if args.get("shared") else agent_of(env) or SHARED
-        memory = Memory(args["name"], scope, _summary(args), args["text"], call.key)
+        memory = MemoryFile(args["name"], scope, _summary(args), args["text"], call.key)
         return plan_write(call, env, memory.path, format_memory(memory), id=memory.name, path=memory.path)
 
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        return _requested(call, plan)
-
-    def changes_error(
-        self,
-        call: Call,
-        changes: tuple[Change, ...],
-        content: Callable[[str], bytes],
-        resolve: Callable[[str], str],
-    ) -> str:
+    def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
         """Return why recorded changes are not those of this call; the scope of the memory is part of the path."""
         name = call.args.get("name")
         if name is None:
-            return "it changes the memory of the conversation, and no files" if changes else ""
-        for change in changes:
+            return "it changes the memory of the conversation, and no files" if recorded.changes else ""
+        for change in recorded.changes:
             scope = memory_scope_of(change.path, name)
             if scope is None or change.after is None:
                 return f"it does not change `{change.path}`"
-            written = content(change.after).decode(errors="replace")
+            written = recorded.content(change.after).decode(errors="replace")
             step = call.key.rpartition("/")[2]
             # The run in the source is that of a fork's origin, if the fork inherited the change.
             source = next((line[8:] for line in written.split("\n") if line.startswith("source: ")), "").strip("'\"")
-            memory = Memory(name, scope, _summary(call.args), call.args["text"], source)
+            memory = MemoryFile(name, scope, _summary(call.args), call.args["text"], source)
             if source.rpartition("/")[2] != step or format_memory(memory) != written:
                 return f"it writes something else to `{change.path}`"
-        return "" if len(changes) < 2 else "it changes one file"
+        return "" if len(recorded.changes) < 2 else "it changes one file"
 
 
-class ForgetOp:
+def _summary(args: dict[str, Any]) -> str:
+    """Return what a memory is about, in one line."""
+    return " ".join(str(args.get("description") or args["text"]).split())[:MAX_DESCRIPTION]
+
+
+class ForgetOp(_MemoryOp):
     """Forgets what the conversation remembers, by its id, or a memory in a file, by its name."""
 
-    _FORM = OpForm(
-        op=None,
-        summary="Forget something that is remembered, by its id or name.",
-        arguments=arguments("forget", None, {"id": text(64, min_length=1)}, optional={"shared": _SHARED}),
-        effect="idempotent",
-        result=result("forget", None, {"id": {"type": "string"}, "path": {"type": "string"}}),
-        example={"kind": "forget", "id": "exp_1"},
+    spec = single_form(
+        "forget",
+        "Forget something that is remembered, by its id or name.",
+        "idempotent",
+        {"id": text(64, min_length=1)},
+        {"shared": _SHARED},
+        results={"id": STRING, "path": STRING},
+        example={"id": "exp_1"},
+        is_step=False,
+        is_for_conversations=True,
     )
-    spec = OpSpec("forget", _FORM.summary, "idempotent", forms=(_FORM,), is_step=False, is_for_conversations=True)
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         name = call.args["id"]
@@ -129,59 +142,119 @@ class ForgetOp:
         if scope is None:
             return Plan(_CONVERSATION, request=MemoryRequest("forget", name))
         path = memory_path(name, scope)
-        plan = _FILE.plan(Call(call.key, {"kind": "file", "op": "delete", "path": path}), env)
-        if isinstance(plan, Denied):
-            return plan
-        assert plan.result is not None
-        if plan.result["status"] != "ok":
-            return Plan(plan.rule, result=call.error(str(plan.result.get("error", ""))))
-        return replace(plan, result=call.ok(id=name, path=path))
+        return plan_file(call, env, {"op": "delete", "path": path}, id=name, path=path)
 
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        return _requested(call, plan)
-
-    def changes_error(
-        self,
-        call: Call,
-        changes: tuple[Change, ...],
-        content: Callable[[str], bytes],
-        resolve: Callable[[str], str],
-    ) -> str:
+    def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
         """Return why recorded changes are not those of this call."""
-        for change in changes:
+        for change in recorded.changes:
             if memory_scope_of(change.path, call.args["id"]) is None or change.after is not None:
                 return f"it does not change `{change.path}`"
-        return "" if len(changes) < 2 else "it changes one file"
+        return "" if len(recorded.changes) < 2 else "it changes one file"
 
 
-class CompactOp:
+class CompactOp(_MemoryOp):
     """Asks for a compaction of the transcript before the next turn."""
 
-    _FORM = OpForm(
-        op=None,
-        summary="Replace older messages of the conversation by a summary.",
-        arguments=arguments("compact", None, {}),
-        effect="idempotent",
-        result=result("compact", None, {"id": {"type": "string"}}),
-        example={"kind": "compact"},
+    spec = single_form(
+        "compact",
+        "Replace older messages of the conversation by a summary.",
+        "idempotent",
+        {},
+        results={"id": STRING},
+        example={},
+        is_step=False,
+        is_for_conversations=True,
     )
-    spec = OpSpec("compact", _FORM.summary, "idempotent", forms=(_FORM,), is_step=False, is_for_conversations=True)
 
     def plan(self, call: Call, env: Env) -> Plan:
         return Plan(_CONVERSATION, request=MemoryRequest("compact", ""))
 
-    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        return _requested(call, plan)
+
+# -- recall ---------------------------------------------------------------------------------------------------
+
+_ANY = Pattern(("**", "*"))
+_SUFFIXES = (".md", ".txt", ".rst")
+_MATCH = {"type": "object", "properties": {"path": STRING, "name": STRING, "score": {"type": "number"}, "text": STRING}}
 
 
-def _requested(call: Call, plan: Plan) -> Result:
-    """Return the result of a change that the kernel recorded."""
-    outcome: MemoryOutcome = plan.answer
-    if outcome.error:
-        return call.error(outcome.error)
-    return call.ok(id=outcome.id) if outcome.id else call.ok()
+class RecallOp:
+    """Ranks memories and text files by BM25. It reads what the gate allows to read."""
+
+    spec = single_form(
+        "recall",
+        "Search what is remembered, and text files in folders, for what matches a question.",
+        "pure",
+        {"query": text(1_000, min_length=1)},
+        {"folders": array(text(400, min_length=1), 10), "limit": integer(1, 20, default=5)},
+        results={"found": array(_MATCH, 20)},
+        example={"query": "what the user likes"},
+        has_overview=True,
+    )
+
+    def __init__(self) -> None:
+        self._listed: tuple[tuple[MemoryFile, ...], list[str], int] | None = None
+
+    def plan(self, call: Call, env: Env) -> Complete | Denied:
+        query, limit = call.args["query"], call.args.get("limit", 5)
+        memories = [memory for memory in read_memories(env.roots.project, scopes_of(env)) if not memory.error]
+        matches = [
+            _match(one.path, one.name, score, one.text) for one, score in search_memories(query, memories, limit)
+        ]
+        if folders := call.args.get("folders"):
+            files = self._files(folders, env)
+            best = best_matches(query, [f"{path} {content}" for path, content in files], limit)
+            for (path, content), score in ((files[number], score) for number, score in best):
+                matches.append(_match(path, path.rpartition("/")[2], score, _passage(content, query)))
+        matches.sort(key=lambda one: one["score"], reverse=True)
+        return Complete("default: search what may be read", result=call.ok(found=matches[:limit]))
+
+    def _files(self, folders: list[str], env: Env) -> list[tuple[str, str]]:
+        """Return path and text of the text files below folders that may be read."""
+        passages: list[tuple[str, str]] = []
+        guard = Guard(env.roots)
+        with env.budget.search() as deadline:
+            for folder in folders:
+                base = locate(folder, env.roots)
+                if (refused := refusal(env.gate.read(base))) is not None:
+                    raise OpFailed(refused.reason)
+                for location in files_below(base, _ANY, env, deadline, guard):
+                    if not location.parts[-1].endswith(_SUFFIXES):
+                        continue
+                    with suppress(FileError):  # one that is too large or no text
+                        passages.append((location.display_path, text_at(location, env, guard) or ""))
+                    if len(passages) >= _MAX_FILES:
+                        return passages
+        return passages
+
+    def _lines(self, memories: tuple[MemoryFile, ...]) -> tuple[list[str], int]:
+        """Return a line for each memory, and their size. They are the same as long as the memories are."""
+        if self._listed is None or self._listed[0] != memories:
+            lines = [
+                f"{memory.name} ({memory.scope}): {memory.description or memory.error}"[:300] for memory in memories
+            ]
+            self._listed = (memories, lines, sum(map(len, lines)))
+        return self._listed[1:]
+
+    def overview(self, query: str, env: Env) -> Overview:
+        """List the memories by name; if they do not all fit, those that match the message, then the latest."""
+        memories = read_memories(env.roots.project, scopes_of(env))
+        lines, total = self._lines(memories)
+        order: Iterable[int] = range(len(memories))
+        if total > MAX_INDEX_CHARS:
+            ranked = dict.fromkeys(number for number, _ in MEMORY_RANKING.best_matches(query, memories, _MAX_RANKED))
+            order = chain(ranked, (number for number in range(len(memories)) if number not in ranked))
+        shown = [lines[number] for number in fitting(lines, order, MAX_INDEX_CHARS)]
+        if left := len(memories) - len(shown):
+            shown.append(f"and {left} more; search them with `recall`")
+        return Overview("Memories", tuple(shown))
 
 
-def _summary(args: dict[str, Any]) -> str:
-    """Return what a memory is about, in one line."""
-    return " ".join(str(args.get("description") or args["text"]).split())[:MAX_DESCRIPTION]
+def _match(path: str, name: str, score: float, text: str) -> dict[str, Any]:
+    return {"path": path, "name": name, "score": round(score, 3), "text": text[:_MAX_SHOWN]}
+
+
+def _passage(content: str, query: str) -> str:
+    """Return the part of a text that matches a query best."""
+    parts = [part for part in content.split("\n\n") if part.strip()]
+    best = best_matches(query, parts, 1)
+    return parts[best[0][0]] if best else content

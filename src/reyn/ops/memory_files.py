@@ -33,13 +33,13 @@ _SLUG = re.compile(SLUG)
 _MAX_CACHED = 20_000
 _MAX_FOLDERS = 1_000
 _Stamp = tuple[str, int, int, int]
-_read_before: dict[str, tuple[_Stamp, Memory]] = {}
+_read_before: dict[str, tuple[_Stamp, MemoryFile]] = {}
 """The files that this process has read; one is read again if its stamp has changed."""
-_listed_before: dict[str, tuple[list[_Stamp], tuple[Memory, ...]]] = {}
+_listed_before: dict[str, tuple[list[_Stamp], tuple[MemoryFile, ...]]] = {}
 """The folders that this process has listed."""
 
 
-class Memory(msgspec.Struct, frozen=True):
+class MemoryFile(msgspec.Struct, frozen=True):
     """One memory.
 
     Attributes:
@@ -78,7 +78,7 @@ def memory_scope_of(path: str, name: str) -> str | None:
     return (scope or SHARED) if "/" not in scope else None
 
 
-def format_memory(memory: Memory) -> str:
+def format_memory(memory: MemoryFile) -> str:
     """Return the content of a memory's file."""
     front = {"name": memory.name, "description": memory.description}
     if memory.source:
@@ -87,7 +87,7 @@ def format_memory(memory: Memory) -> str:
     return f"---\n{head}---\n{memory.text.strip()}\n"
 
 
-def read_memory(root: Path, name: str, scope: str) -> Memory | None:
+def read_memory(root: Path, name: str, scope: str) -> MemoryFile | None:
     """Return a memory; `None` if there is none of this name."""
     if not _SLUG.fullmatch(name):
         return None
@@ -95,14 +95,14 @@ def read_memory(root: Path, name: str, scope: str) -> Memory | None:
     return _read(root, path, name, scope) if path.is_file() or path.is_symlink() else None
 
 
-def read_memories(root: Path, scopes: Sequence[str]) -> tuple[Memory, ...]:
+def read_memories(root: Path, scopes: Sequence[str]) -> tuple[MemoryFile, ...]:
     """Return the memories of some scopes, the latest first in each. While no file changes, it is the same value."""
     found = [_memories_of(root, scope) for scope in scopes]
     present = [memories for memories in found if memories]
     return present[0] if len(present) == 1 else tuple(chain.from_iterable(present))
 
 
-def _memories_of(root: Path, scope: str) -> tuple[Memory, ...]:
+def _memories_of(root: Path, scope: str) -> tuple[MemoryFile, ...]:
     folder = f"{root}/{FOLDER}" if scope == SHARED else f"{root}/{FOLDER}/{scope}"
     stamps = _stamps(folder)
     known = _listed_before.get(folder)
@@ -136,7 +136,7 @@ def _stamps(folder: str) -> list[_Stamp]:
     return []
 
 
-def _cached(root: Path, path: str, name: str, scope: str, stamp: _Stamp) -> Memory:
+def _cached(root: Path, path: str, name: str, scope: str, stamp: _Stamp) -> MemoryFile:
     known = _read_before.get(path)
     if known is None or known[0] != stamp:
         if len(_read_before) >= _MAX_CACHED:
@@ -145,24 +145,24 @@ def _cached(root: Path, path: str, name: str, scope: str, stamp: _Stamp) -> Memo
     return known[1]
 
 
-def _read(root: Path, path: Path, name: str, scope: str) -> Memory:
+def _read(root: Path, path: Path, name: str, scope: str) -> MemoryFile:
     label = memory_path(name, scope)
     try:
         document = parse_front_matter(read_text(path, label, inside=root), label)
     except DocumentError as error:
-        return Memory(name, scope, error=error.finding.message)
+        return MemoryFile(name, scope, error=error.finding.message)
     front = document.value if isinstance(document.value, dict) else {}
     description, source = front.get("description", ""), front.get("source", "")
     if not isinstance(description, str) or not isinstance(source, str):
-        return Memory(name, scope, text=document.body.strip(), error="`description` and `source` must be text")
+        return MemoryFile(name, scope, text=document.body.strip(), error="`description` and `source` must be text")
     first = document.body.strip().partition("\n")[0]
-    return Memory(name, scope, (description or first)[:MAX_DESCRIPTION], document.body.strip(), source)
+    return MemoryFile(name, scope, (description or first)[:MAX_DESCRIPTION], document.body.strip(), source)
 
 
-MEMORY_RANKING: Ranking[Memory] = Ranking(lambda one: f"{one.name.replace('-', ' ')} {one.description} {one.text}")
+MEMORY_RANKING: Ranking[MemoryFile] = Ranking(lambda one: f"{one.name.replace('-', ' ')} {one.description} {one.text}")
 """Ranks the memories of a project."""
 
 
-def search_memories(query: str, memories: Sequence[Memory], limit: int) -> list[tuple[Memory, float]]:
+def search_memories(query: str, memories: Sequence[MemoryFile], limit: int) -> list[tuple[MemoryFile, float]]:
     """Return the memories that match a query best, each with its score."""
     return [(memories[number], score) for number, score in MEMORY_RANKING.best_matches(query, memories, limit)]

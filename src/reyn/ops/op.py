@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import msgspec
 
 from reyn.config import PythonSettings, SandboxSettings
 from reyn.journal import Blob
-from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest
-from reyn.ops.budget import Budget, OpFailed
-from reyn.permissions import Denied, Gate, NeedsApproval
-from reyn.vocabulary import OpTarget
+from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
+from reyn.ops.budget import OpBudget, OpFailed
+from reyn.permissions import Denied, Gate, NeedsApproval, Verdict
+from reyn.vocabulary import OpSpec, OpTarget
 from reyn.workspace import Change, FileError, PathInvalid, Roots
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from reyn.errors import Finding
     from reyn.ops.trial import TrialReport
     from reyn.skills import Library, Skill
-    from reyn.vocabulary import OpSpec
     from reyn.workspace.observation import Observed
 
 Result = dict[str, Any]
@@ -154,7 +153,7 @@ class Env(msgspec.Struct, frozen=True):
     content: Callable[[str], bytes]
     full_content: Mapping[str, str]
     file_bytes: int
-    budget: Budget = msgspec.field(default_factory=Budget)
+    budget: OpBudget = msgspec.field(default_factory=OpBudget)
     modules: Mapping[str, str] = {}
     sandbox: SandboxSettings = SandboxSettings()
     credential: Callable[[str], str] = no_credentials
@@ -245,7 +244,7 @@ class MessageOutcome(msgspec.Struct, frozen=True):
     """
 
     run_id: str
-    state: str
+    state: TaskState
     reply: str = ""
     error: str = ""
     timed_out: bool = False
@@ -308,6 +307,23 @@ class NeedsSetup(Protocol):
         ...
 
 
+class ProjectOp:
+    """Base of a built-in op that needs the configuration of a project, or its skills."""
+
+    def __init__(self, setup: OpSetup | None = None) -> None:
+        self._setup = setup
+
+    def set_up(self, setup: OpSetup) -> Self:
+        return type(self)(setup)
+
+    @property
+    def project(self) -> OpSetup:
+        """The settings and services of the project."""
+        if self._setup is None:
+            raise OpFailed("no project is open")
+        return self._setup
+
+
 class Overview(msgspec.Struct, frozen=True):
     """What an op can act on, for the prompt of a conversation.
 
@@ -356,23 +372,44 @@ class Preparable(Protocol):
         ...
 
 
+class RecordedChanges(NamedTuple):
+    """The changes that an op recorded, for a replay.
+
+    Attributes:
+        changes: The changes.
+        content: Returns recorded content by its hash.
+        resolve: Follows the symbolic links of a path in the project.
+    """
+
+    changes: tuple[Change, ...]
+    content: Callable[[str], bytes]
+    resolve: Callable[[str], str]
+
+    def outside(self, is_inside: Callable[[str], bool]) -> str:
+        """Return which change is not in the folder that an op writes to; empty if all are."""
+        return next((f"it does not change `{one.path}`" for one in self.changes if not is_inside(one.path)), "")
+
+
 @runtime_checkable
 class DerivableChanges(Protocol):
     """An op whose changes of files follow from its arguments and the files before, so that a replay can check them."""
 
-    def changes_error(
-        self,
-        call: Call,
-        changes: tuple[Change, ...],
-        content: Callable[[str], bytes],
-        resolve: Callable[[str], str],
-    ) -> str:
-        """Return why recorded changes do not follow from the arguments of a call; empty if they do.
-
-        Args:
-            call: The call with its recorded arguments.
-            changes: The recorded changes.
-            content: Returns recorded content by its hash.
-            resolve: Follows the symbolic links of a path in the project.
-        """
+    def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
+        """Return why recorded changes do not follow from the recorded arguments of a call; empty if they do."""
         ...
+
+
+def approval_of(verdict: Verdict | None) -> str | None:
+    """Return the rule that wants a person to approve; `None` if none does."""
+    return verdict.rule if isinstance(verdict, NeedsApproval) else None
+
+
+def fitting(lines: Sequence[str], order: Iterable[int], max_chars: int) -> list[int]:
+    """Return the numbers of the lines that fit a size, in their order."""
+    chosen: list[int] = []
+    for number in order:
+        max_chars -= len(lines[number])
+        if max_chars < 0:
+            break
+        chosen.append(number)
+    return chosen

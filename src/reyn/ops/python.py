@@ -9,16 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import SandboxUnavailable
-from reyn.ops.op import Plan
-from reyn.ops.sandbox_limits import limits_of
-from reyn.permissions import Denied, NeedsApproval, refusal
+from reyn.ops.op import Call, Env, Plan, Result, approval_of
+from reyn.ops.programs import limits_of
+from reyn.permissions import Denied, Verdict, refusal
 from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, array, integer, path, result, text
+from reyn.vocabulary.schemas import BOOLEAN, STRING, arguments, array, integer, path, result, text
 
 if TYPE_CHECKING:
-    from reyn.ops.op import Call, Env, Result
-    from reyn.permissions import Verdict
     from reyn.sandbox import PythonResult, Stop
+    from reyn.sandbox.monty import StepOutput
 
 DEFAULT_SECONDS = 30
 
@@ -42,12 +41,7 @@ def _form(mode: str, summary: str, effect: Any) -> OpForm:
         result(
             "python",
             mode,
-            {
-                "value": {},
-                "sandbox": {"type": "string"},
-                "output": {"type": "string"},
-                "truncated": {"type": "boolean"},
-            },
+            {"value": {}, "sandbox": STRING, "output": STRING, "truncated": BOOLEAN},
         ),
         {
             "kind": "python",
@@ -83,7 +77,7 @@ class PythonOp:
             return verdict
         if call.args["module"] not in env.modules:
             return Plan(verdict.rule, result=call.error(f"the run has no copy of `{call.args['module']}`"))
-        return Plan(verdict.rule, approval=verdict.rule if isinstance(verdict, NeedsApproval) else None)
+        return Plan(verdict.rule, approval=approval_of(verdict))
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         from reyn.sandbox import PythonFailed, in_thread
@@ -94,13 +88,11 @@ class PythonOp:
             done = await in_thread(partial(_execute, call, env))
         except PythonFailed as error:
             fail = call.timeout if error.timed_out else call.error
-            fields = _output(error.output.text, truncated=error.output.truncated)
-            return fail(f"`{call.args['function']}`: {error.message}", sandbox=error.sandbox, **fields)
+            return fail(f"`{call.args['function']}`: {error.message}", sandbox=error.sandbox, **_output(error.output))
         except SandboxUnavailable as error:
             return call.error(f"{error.code}: {error.message}")
-        fields = _output(done.output.text, truncated=done.output.truncated)
         note = {"note": done.note} if done.note else {}
-        return call.ok(value=done.value, sandbox=done.sandbox, **fields, **note)
+        return call.ok(value=done.value, sandbox=done.sandbox, **_output(done.output), **note)
 
 
 def _execute(call: Call, env: Env, stop: Stop) -> PythonResult:
@@ -120,6 +112,6 @@ def _verdict(call: Call, env: Env) -> Verdict:
     return env.gate.python(target, is_unsafe=call.op == "unsafe")
 
 
-def _output(printed: str, *, truncated: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {"output": printed} if printed else {}
-    return fields | ({"truncated": True} if truncated else {})
+def _output(printed: StepOutput) -> dict[str, Any]:
+    fields: dict[str, Any] = {"output": printed.text} if printed.text else {}
+    return fields | ({"truncated": True} if printed.truncated else {})

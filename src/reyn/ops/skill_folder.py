@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from reyn.errors import SkillNotFound
-from reyn.journal import Blob
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.writing import look_at
-from reyn.ops.op import Complete
-from reyn.permissions import Denied, NeedsApproval
+from reyn.ops.op import Call, Complete, Env, OpSetup, approval_of
+from reyn.permissions import Denied, Verdict
 from reyn.skills.cases import CASES
 from reyn.skills.drafts import MAX_BYTES, MAX_FILES
 from reyn.skills.names import is_valid_name
 from reyn.skills.resolve import STDLIB, is_path
-from reyn.workspace import Change, Location, locate, walk
+from reyn.workspace import FileChange, Location, locate, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from reyn.ops.op import Call, Env, OpSetup
-    from reyn.permissions import Verdict
 
 DRAFT = "workspace:draft"
 """The folder that contains the draft of a run."""
@@ -38,17 +37,15 @@ class Found(NamedTuple):
 
     @property
     def approval(self) -> str | None:
-        return self.verdict.rule if isinstance(self.verdict, NeedsApproval) else None
+        return approval_of(self.verdict)
 
 
-def find_skill(name: str, env: Env, setup: OpSetup | None) -> Found:
+def find_skill(name: str, env: Env, setup: OpSetup) -> Found:
     """Return the folder of a skill by its name, or by its path if the run may read it.
 
     Raises:
         SkillNotFound: There is no such skill.
     """
-    if setup is None:
-        raise OpFailed("no project is open")
     if not is_path(name) and not name.startswith("workspace:"):
         folder = setup.library.find(name)
         if folder.is_relative_to(STDLIB):
@@ -74,7 +71,7 @@ def folder_at(location: Location, env: Env) -> Path:
 # -- drafts -------------------------------------------------------------------------------------------------
 
 
-class Draft(NamedTuple):
+class SkillDraft(NamedTuple):
     """The draft of a run."""
 
     name: str
@@ -93,16 +90,14 @@ def plan_draft(call: Call, env: Env, name: str, files: Mapping[str, bytes], /, *
         **fields: Further fields of the result.
     """
     _check_name(name)
-    _check_size(files)
+    if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
+        raise OpFailed(f"a skill has at most {MAX_FILES} files and {MAX_BYTES:,} bytes")
     base = _base(env)
-    changes = Changes(base, env)
-    wanted = {f"{name}/{path}": content for path, content in files.items()}
-    changes.replace(wanted)
-    if isinstance(changes.verdict, Denied):
-        return changes.verdict
+    changes = plan_files(base, {f"{name}/{path}": content for path, content in files.items()}, env)
+    if isinstance(changes, Denied):
+        return changes
     path = base.below(name).display_path
-    result = call.ok(name=name, skill_path=path, files=sorted(files), **fields)
-    return Complete(changes.rule, changes.changes, blobs=changes.blobs, result=result, approval=changes.approval)
+    return replace(changes, result=call.ok(name=name, skill_path=path, files=sorted(files), **fields))
 
 
 def draft_folder(env: Env) -> Path | None:
@@ -111,7 +106,7 @@ def draft_folder(env: Env) -> Path | None:
     return folders[0] if len(folders) == 1 else None
 
 
-def read_draft(env: Env) -> Draft:
+def read_draft(env: Env) -> SkillDraft:
     """Return the draft of the run.
 
     Raises:
@@ -127,7 +122,7 @@ def read_draft(env: Env) -> Draft:
     name = names[0]
     _check_name(name)
     files = {path.partition("/")[2]: content for path, content in found.items()}
-    return Draft(name, base.below(name), files)
+    return SkillDraft(name, base.below(name), files)
 
 
 def _base(env: Env) -> Location:
@@ -156,60 +151,39 @@ def read_tree(location: Location, env: Env) -> dict[str, bytes]:
     return files
 
 
-class Changes:
-    """The changes that give a folder other files, and the verdicts of the gate on them."""
+def plan_files(base: Location, files: Mapping[str, bytes], env: Env) -> Complete | Denied:
+    """Plan changes after which a folder has these files, and no others. The result is left to the caller.
 
-    def __init__(self, base: Location, env: Env) -> None:
-        self._base = base
-        self._env = env
-        self._changes: list[Change] = []
-        self._blobs: dict[str, Blob] = {}
-        self.rule = ""
-        self.verdict: Verdict | None = None
-        self._approvals: list[str] = []
-
-    @property
-    def changes(self) -> tuple[Change, ...]:
-        return tuple(self._changes)
-
-    @property
-    def blobs(self) -> tuple[Blob, ...]:
-        return tuple(self._blobs.values())
-
-    @property
-    def approval(self) -> str | None:
-        """The rules that want a person to approve the changes."""
-        return " and ".join(self._approvals) or None
-
-    def replace(self, files: Mapping[str, bytes]) -> None:
-        """Plan the changes: write these files, and delete the others that are there.
-
-        `skill.md` is written after what it refers to, so that no other process finds half of a new skill.
-        """
-        present = read_tree(self._base, self._env)
-        for path in sorted(present.keys() - files.keys()):
-            self._change(path, None)
-        for path in sorted(files, key=_rank):
-            self._change(path, files[path])
-
-    def _change(self, path: str, content: bytes | None) -> None:
-        location = self._base.below(*path.split("/"))
-        verdict = self._env.gate.write(location)
+    `skill.md` is written after what it refers to, so that no other process finds half of a new skill.
+    """
+    rule = ""
+    denied: Denied | None = None
+    asked: list[str] = []
+    changes: list[FileChange] = []
+    gone = sorted(read_tree(base, env).keys() - files.keys())
+    for path in (*gone, *sorted(files, key=_rank)):
+        location = base.below(*path.split("/"))
+        verdict = env.gate.write(location)
         if isinstance(verdict, Denied):
-            self.verdict = self.verdict or verdict
-            return
-        self.rule = self.rule or verdict.rule
-        image, made = look_at(location, self._env)
-        before = None if image is None else Blob.of(image.content)
-        after = None if content is None else Blob.of(content)
-        if before == after:
-            return
-        if isinstance(verdict, NeedsApproval) and verdict.rule not in self._approvals:
-            self._approvals.append(verdict.rule)
-        self._blobs |= {blob.hash: blob for blob in (before, after) if blob is not None}
-        hashes = (None if before is None else before.hash, None if after is None else after.hash)
-        mode = None if image is None else image.mode
-        self._changes.append(Change(location.display_path, *hashes, mode, made if image is None else ()))
+            denied = denied or verdict
+            continue
+        rule = rule or verdict.rule
+        before, made = look_at(location, env)
+        if (change := FileChange.of(location, before, files.get(path), made)) is None:
+            continue
+        changes.append(change)
+        if (approval := approval_of(verdict)) and approval not in asked:
+            asked.append(approval)
+    if denied is not None:
+        return denied
+    blobs = {blob.hash: blob for change in changes for blob in change.blobs}
+    return Complete(
+        rule,
+        tuple(one.change for one in changes),
+        blobs=tuple(blobs.values()),
+        result={},
+        approval=" and ".join(asked) or None,
+    )
 
 
 def _rank(path: str) -> tuple[int, str]:
@@ -223,13 +197,3 @@ def _check_name(name: str) -> None:
         raise OpFailed(
             f"{name[:80]!r} is not the name of a skill; begin with a letter, then use letters, digits, `_` and `-`"
         )
-
-
-def _check_size(files: Mapping[str, bytes]) -> None:
-    if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
-        raise OpFailed(f"a skill has at most {MAX_FILES} files and {MAX_BYTES:,} bytes")
-
-
-def outside_error(changes: tuple[Change, ...], is_inside: Callable[[str], bool]) -> str:
-    """Return which recorded change is not in the folder that an op writes to; empty if all are."""
-    return next((f"it does not change `{one.path}`" for one in changes if not is_inside(one.path)), "")

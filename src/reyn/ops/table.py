@@ -19,23 +19,17 @@ from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.ask_agent import AskAgentOp
 from reyn.ops.ask_user import AskUserOp
-from reyn.ops.file import FileOp
+from reyn.ops.file.op import FileOp
 from reyn.ops.judge_output import JudgeOutputOp
-from reyn.ops.memory import CompactOp, ForgetOp, RememberOp
+from reyn.ops.memory import CompactOp, ForgetOp, RecallOp, RememberOp
 from reyn.ops.op import HasOverview, NeedsSetup, Op, Query
+from reyn.ops.programs import SandboxedExecOp, ShellOp
 from reyn.ops.python import PythonOp
-from reyn.ops.recall import RecallOp
 from reyn.ops.run_skill import RunSkillOp, StartSkillOp
-from reyn.ops.sandboxed_exec import SandboxedExecOp
-from reyn.ops.shell import ShellOp
-from reyn.ops.skill_draft import SkillDraftOp
-from reyn.ops.skill_graph import SkillGraphOp
-from reyn.ops.skill_import import SkillImportOp
-from reyn.ops.skill_install import SkillInstallOp
-from reyn.ops.skill_lint import LintOp
-from reyn.ops.skill_resolve import SkillResolveOp
-from reyn.ops.skill_try import SkillTryOp
-from reyn.ops.web import WebFetchOp, WebSearchOp
+from reyn.ops.skill_drafts import SkillDraftOp, SkillImportOp, SkillInstallOp
+from reyn.ops.skill_reports import LintOp, SkillGraphOp, SkillResolveOp, SkillTryOp
+from reyn.ops.web.fetch import WebFetchOp
+from reyn.ops.web.search import WebSearchOp
 from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:

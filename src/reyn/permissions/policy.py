@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from reyn.config.checks import CODE
 from reyn.config.load import FILES
+from reyn.config.user import CODE
 from reyn.documents import DocumentError, key_path, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
 from reyn.permissions.paths import PathPattern

@@ -15,10 +15,9 @@ import msgspec
 
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError
 from reyn.journal import GENESIS, Blob, Event, digest, kinds
-from reyn.journal.event import link
+from reyn.journal.family import descendants, lineage, root_run
 from reyn.journal.kinds.shapes import Count
-from reyn.journal.registry import content_hashes, decode, decode_stored
-from reyn.runs.family import descendants, lineage, root_run
+from reyn.journal.registry import content_hashes, decode, link
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -82,7 +81,7 @@ def _lines(journal: Journal, runs: list[str]) -> Iterator[bytes]:
         for event in journal.read(run):
             if event.run_id != run:
                 continue
-            for name in content_hashes(decode_stored(event)):
+            for name in content_hashes(decode(event)):
                 if name not in written:
                     written.add(name)
                     yield _blob_line(name, journal.blob(name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from reyn.context import (
     FrameSection,
@@ -13,7 +14,6 @@ from reyn.context import (
     frame_message,
     message_text,
     normalized,
-    recorded_choice,
     rendered_message,
 )
 from reyn.errors import ReynError, RunNotFound
@@ -30,17 +30,13 @@ if TYPE_CHECKING:
     from reyn.kernel.core.conversations import Conversation
     from reyn.skills import Skill
 
-_RESULTS = (kinds.OpCompleted, kinds.SubRunCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
+_RESULTS = (kinds.OpCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
 
 
 TOOLS = "tools"
 """The role under which `prompt_at` returns the native tools of a request, one per line."""
 ANSWER = "answer"
 """The role under which `prompt_at` returns the model's answer."""
-CHOICE = "choice:"
-"""The prefix of the roles of the prompt that asks for the choice alone."""
-TOPIC = "topic:"
-"""The prefix of the roles of the prompt that asks for a topic: with the input (`user`), and with each of `choices`."""
 
 
 class RecordedFrame(NamedTuple):
@@ -59,8 +55,8 @@ class RecordedFrame(NamedTuple):
     budget: kinds.PromptBudget | None = None
     task: str = ""
     """The instructions of the phase."""
-    choice: kinds.ChoicePrompt | None = None
-    """The prompt of the first step, if the model chose before it answered."""
+    asked: str | None = None
+    """The hash of the messages of prompts that the adapter sent before that of the answer, if it did."""
 
     @property
     def turn(self) -> kinds.FrameMessage:
@@ -100,24 +96,13 @@ def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[t
         (str(message.role), _text(message, content, frame.results))
         for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
     ]
-    if frame.choice is not None:
-        messages = [*_choice_messages(frame.choice, content, frame.results), *messages]
+    messages = [*_asked(frame, content), *messages]
     return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
 
 
-def _choice_messages(
-    choice: kinds.ChoicePrompt, content: Callable[[str], bytes], results: list[str]
-) -> list[tuple[str, str]]:
-    """Return role and text of the messages that asked for the choice, and for the topic of the input."""
-    static, text = recorded_choice(choice, content, results)
-    if not static.examples:  # there is one choice, and the model was not asked
-        return []
-    replies = (part for parts in static.replies for part in parts)
-    choices = (f"{TOPIC}choices", "\n".join((*replies, *static.texts)))
-    # Without a message that asks for the topic, its prompt is that of the answer.
-    topic = [(f"{TOPIC}system", static.topic), choices, (f"{TOPIC}user", text)] if static.topic else [choices]
-    examples = ((f"{CHOICE}{example.role}", example.text) for example in static.examples)
-    return [*examples, (f"{CHOICE}user", text), *topic]
+def _asked(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
+    """Return role and text of the messages that the adapter sent before those of the answer."""
+    return [] if frame.asked is None else msgspec.json.decode(content(frame.asked), type=list[tuple[str, str]])
 
 
 def _tool_lines(tools: bytes) -> str:
@@ -217,9 +202,8 @@ def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[
     if frame.tools is not None:
         tokens = estimate_tokens(content(frame.tools).decode())
         sections.append(FrameSection(TOOLS, tokens, tokens))
-    if frame.choice is not None:
-        asked = _choice_messages(frame.choice, content, frame.results)
-        tokens = sum(estimate_tokens(text) for role, text in asked if role != f"{TOPIC}choices")
+    if asked := _asked(frame, content):
+        tokens = sum(estimate_tokens(text) for role, text in asked if not role.endswith(":choices"))
         sections.append(FrameSection("choice", tokens, tokens))
     if frame.transcript:
         turn = 1
@@ -292,6 +276,13 @@ def _turn_sections(
 _HEADING = "\n\n# "
 
 
+def _without_choices(message: kinds.FrameMessage) -> kinds.FrameMessage:
+    """Return a message with the input without its end, which says what to answer."""
+    *parts, last = message.parts
+    text = last.text.partition(f"{_HEADING}Answer\n")[0]
+    return kinds.FrameMessage(message.role, (*parts, replace(last, text=text)) if text or last.blob else tuple(parts))
+
+
 def _split_headings(part: kinds.Part) -> list[kinds.Part]:
     """Return a part for each heading in the text of a part: notes and the form of the answer are one text."""
     before, *sections = part.text.split(_HEADING)
@@ -315,7 +306,7 @@ class _Scanner:
         self._trail: list[dict[str, Conversation]] = []
         self._transcript: tuple[NormalizedMessage, ...] = ()
         self.answer: str | None = None
-        self.chose_first = False
+        self.asked: str | None = None
         self.built: kinds.FrameBuilt | None = None
         self._results: dict[str, str] = {}
         self._frame_results: list[str] = []
@@ -348,7 +339,7 @@ class _Scanner:
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
-                self.chose_first = False
+                self.asked = None
                 for one in body.budget.truncated if body.budget else ():
                     self._truncated[one.part] = one.content
                 self.tools = None
@@ -356,7 +347,7 @@ class _Scanner:
             case kinds.LlmRequested(tools=tools):
                 self.tools = tools
             case kinds.LlmResponded():
-                self.answer, self.chose_first = body.text, body.chose_first
+                self.answer, self.asked = body.text, body.asked
             case kinds.ContentTruncated(name=call, part=part, content=whole):
                 self._truncated[part] = whole
                 if call in self._results:
@@ -374,9 +365,9 @@ class _Scanner:
     def frame(self) -> RecordedFrame:
         assert self.built is not None
         built, task = self.built, self._task()
-        messages, choice = built.messages, built.choice if self.chose_first else None
-        if choice is not None:  # once the choice is made, the prompt does without the choices after the input
-            messages = (messages[0], choice.turn, *messages[2:])
+        messages = built.messages
+        if self.asked is not None and built.transcript is None:  # the choice is made, so the prompt ends with the input
+            messages = (messages[0], _without_choices(messages[1]), *messages[2:])
         return RecordedFrame(
             messages,
             self._transcript,
@@ -388,7 +379,7 @@ class _Scanner:
             built.form,
             built.budget,
             task,
-            choice,
+            self.asked,
         )
 
     def _task(self) -> str:

@@ -25,7 +25,7 @@ from reyn.errors import (
 )
 from reyn.journal import Batch, Body, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
-from reyn.journal.registry import content_hashes, decode_stored
+from reyn.journal.registry import content_hashes
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.versions import SUPPORTED_RULES
@@ -115,7 +115,7 @@ def import_runs(journal: Journal, checked: CheckedArchive, origin: str) -> Impor
 
 def _batch(run: str, archive: Archive) -> Batch:
     events = archive.events[run]
-    needed = {name for event in events for name in content_hashes(decode_stored(event))}
+    needed = {name for event in events for name in content_hashes(decode(event))}
     return Batch(run, events[0].seq - 1, events, [archive.blobs[name] for name in sorted(needed)])
 
 
@@ -259,7 +259,7 @@ class _Runs:
             if not last <= event.ts <= MAX_TS:
                 raise ArchiveInvalid(f"{where} has the impossible time {event.ts}")
             last = event.ts
-            for name in content_hashes(decode_stored(event)):
+            for name in content_hashes(decode(event)):
                 if name not in self._archive.blobs:
                     raise ArchiveInvalid(
                         f"run `{run}` refers to content `{name[:12]}…`, which the archive does not contain"

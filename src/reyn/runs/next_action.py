@@ -9,10 +9,10 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
+from reyn.journal.family import descendants, root_run
 from reyn.kernel.core.limits import BUDGET_LIMITS, SECOND, limit_of
 from reyn.kernel.core.run_state import fold
 from reyn.kernel.runtime_types import display_status
-from reyn.runs.family import descendants, root_run
 from reyn.runs.questions import answer_action, open_question
 from reyn.skills.agents import PREFIX
 

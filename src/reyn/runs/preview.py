@@ -1,7 +1,7 @@
-"""Preview a frame: execute a visit in memory up to its first model call, and read the frame it recorded.
+"""Preview prompts: execute a run in memory up to a model call, and read what the model would see.
 
-The preview uses the code of a real run (pinned copies, `visit`, `context_frame`), so it cannot differ from one. It
-performs no effects and writes nothing to the project's journal.
+A preview uses the code of a real run (pinned copies, `visit`, `Driver`), so it cannot differ from one. It performs no
+effects and writes nothing to the project's journal.
 """
 
 from __future__ import annotations
@@ -12,26 +12,42 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from reyn.config.values import ProjectContext, PromptLimit
-from reyn.context import ContextFrame
-from reyn.errors import InputInvalid
+from reyn.context import ContextFrame, normalized, rendered_message
+from reyn.errors import InputInvalid, RunNotResumable
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
-from reyn.kernel.core.effects import Ask, CallModel
+from reyn.kernel.core.driver import Driver
+from reyn.kernel.core.effects import Ask, CallModel, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Visit
+from reyn.kernel.core.snapshot import Models
+from reyn.kernel.core.tape import RecordingEnded
+from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
-from reyn.kernel.world.loading import new_tape, pin_ops, pin_settings, start_event
+from reyn.kernel.world.inbox import answer_error
+from reyn.kernel.world.loading import load_run, new_tape, pin_ops, pin_run, pin_settings, start_event, unpin_ops
 from reyn.runs.context_frames import context_frame
-from reyn.runs.run_reader import RunReader
+from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.config import RunSettings
+    from reyn.journal import Body, Journal
+    from reyn.kernel.core.driver import SkillCompiler
+    from reyn.kernel.core.effects import Effect, StartSubRuns
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.ops import OpTable
     from reyn.skills import Skill
 
+    OverviewReader = Callable[[ReadOverviews, Tape], tuple[Body, tuple[Blob, ...]]]
+
 _RUN = "preview"
+
+
+# -- the first frame of a phase -------------------------------------------------------------------------
 
 
 def preview_frame(
@@ -68,16 +84,18 @@ def preview_frame(
     if isinstance(context, ProjectContext):
         context = replace(context, counter="bytes")
     settings = replace(settings, prompt_limits=estimated, context=context)
-    preview = partial(_Preview, artifact=artifact, phase=phase, ops=ops, form=form, summaries=summaries, limit=limit)
-    frame = preview(skill, settings).frame()
+    first_frame = partial(
+        _first_frame, artifact=artifact, phase=phase, ops=ops, form=form, summaries=summaries, limit=limit
+    )
+    frame = first_frame(skill, settings)
     warnings: tuple[str, ...] = ()
     if isinstance(frame, _NotReached) and not frame.is_limit:
         warnings = (f"the preprocessor of phase `{phase}` was not executed: {frame.reason}",)
         skill = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-        frame = preview(skill, settings).frame()
+        frame = first_frame(skill, settings)
     if isinstance(frame, _NotReached):
         warnings = (*warnings, f"the run would stop here: {frame.reason}")
-        frame = preview(skill, settings, is_limited=False).frame()
+        frame = first_frame(skill, settings, is_limited=False)
     assert isinstance(frame, ContextFrame)
     return replace(frame, warnings=(*frame.warnings, *warnings))
 
@@ -89,81 +107,154 @@ class _NotReached(NamedTuple):
     is_limit: bool = False
 
 
-class _Preview:
-    """One visit in an in-memory journal."""
+def _first_frame(
+    skill: Skill,
+    settings: RunSettings,
+    *,
+    artifact: dict[str, Any],
+    phase: str,
+    ops: OpTable,
+    form: kinds.AnswerForm,
+    summaries: Blob | None,
+    limit: PromptLimit,
+    is_limited: bool = True,
+) -> ContextFrame | _NotReached:
+    """Visit a phase in an in-memory journal; return the frame, or why the visit does not reach its first model call."""
+    # These limits stop a run before the model is called; they do not appear in the frame.
+    settings = replace(settings, limits=replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None))
+    journal, specs = MemoryJournal(), pin_ops(skill, ops.vocabulary)
+    started, blobs = start_event(
+        _RUN,
+        pin_run(skill, Blob.of(canonical(artifact)), specs),
+        pin_settings(settings),
+        Models("", form, prompt_limit=limit),
+        summaries=summaries,
+    )
+    reads = {
+        name: Blob.of(canonical({"type": name, "data": {}}))
+        for name in skill.phases[phase].reads
+        if name != started.input.type
+    }
+    tape = new_tape(journal, started, (*blobs, *reads.values()), now=0)
+    if not is_limited:
+        tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
+    compiled = CompiledSkill(unpin(pin(skill).content), settings, unpin_ops(specs.content))
+    latest = {name: blob.hash for name, blob in reads.items()}
+    left = visits_left(tape.state, skill, settings, phase)
+    entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
+    visited = compiled.phase(phase, tape.state)
+    coroutine = visit(visited, entry, tape)
+    try:
+        effect = coroutine.send(None)
+    except StopIteration:
+        effect = None
+    finally:
+        coroutine.close()
+    tape.flush_now(journal)
+    if not isinstance(effect, CallModel):
+        return _reason(effect, [decode(event) for event in journal.read(_RUN)])
+    frame = context_frame(_RUN, journal.read(_RUN), None, journal.blob, lambda _: compiled)
+    return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame)))
 
-    def __init__(
-        self,
-        skill: Skill,
-        settings: RunSettings,
-        *,
-        artifact: dict[str, Any],
-        phase: str,
-        ops: OpTable,
-        form: kinds.AnswerForm,
-        summaries: Blob | None,
-        limit: PromptLimit,
-        is_limited: bool = True,
-    ) -> None:
-        # These limits stop a run before the model is called; they do not appear in the frame.
-        limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)
-        settings = replace(settings, limits=limits)
-        self._journal = MemoryJournal()
-        started, blobs = start_event(
-            _RUN,
-            skill,
-            pin_settings(settings),
-            pin_ops(skill, ops.vocabulary),
-            Blob.of(canonical(artifact)),
-            model="",
-            answer_form=form,
-            summaries=summaries,
-            prompt_limit=limit,
-        )
-        reads = {
-            name: Blob.of(canonical({"type": name, "data": {}}))
-            for name in skill.phases[phase].reads
-            if name != started.input.type
-        }
-        self._tape: Tape = new_tape(self._journal, started, (*blobs, *reads.values()), now=0)
-        if not is_limited:
-            self._tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
-        self._reader = RunReader(self._journal, lambda: ops)
-        compiled = self._reader.compile_skill(started, self._tape.content)
-        self._phase: CompiledPhase = compiled.phase(phase, self._tape.state)
-        latest = {name: blob.hash for name, blob in reads.items()}
-        left = visits_left(self._tape.state, skill, settings, phase)
-        self._entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
 
-    def frame(self) -> ContextFrame | _NotReached:
-        """Return the frame, or why the visit does not reach its first model call."""
-        coroutine = visit(self._phase, self._entry, self._tape)
-        try:
-            effect = coroutine.send(None)
-        except StopIteration:
-            effect = None
-        finally:
-            coroutine.close()
-        self._tape.flush_now(self._journal)
-        if isinstance(effect, CallModel):
-            return self._recorded_frame()
-        limits = [body.reason for body in self._bodies() if isinstance(body, kinds.LimitReached)]
-        if limits:
-            return _NotReached(limits[0], is_limit=True)
-        failures = [body.reason for body in self._bodies() if isinstance(body, kinds.PhaseFailed)]
-        if failures:
-            return _NotReached(failures[0])
-        return _NotReached("a step asks a person" if isinstance(effect, Ask) else "a step has side effects")
+def _reason(effect: Effect[Any] | None, events: list[Body]) -> _NotReached:
+    for body in events:
+        if isinstance(body, kinds.LimitReached | kinds.PhaseFailed):
+            return _NotReached(body.reason, is_limit=isinstance(body, kinds.LimitReached))
+    return _NotReached("a step asks a person" if isinstance(effect, Ask) else "a step has side effects")
 
-    def _bodies(self) -> list[Any]:
-        return [decode(event) for event in self._journal.read(_RUN)]
 
-    def _recorded_frame(self) -> ContextFrame:
-        frame = context_frame(_RUN, self._journal.read(_RUN), None, self._journal.blob, self._reader.compile_skill)
-        phase, warnings = self._phase, []
-        if frame.read_artifacts:
-            warnings.append(f"the artifacts that phase `{phase.name}` reads are empty in a preview")
-        receives = phase.context(1).manifest is not None and phase.name != phase.skill.entry
-        if receives and frame.handoff is None:
-            warnings.append(f"phase `{phase.name}` receives handoffs, which a preview does not have")
-        return replace(frame, warnings=(*frame.warnings, *warnings))
+def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
+    """Return warnings about what a frame of a run has and a preview does not."""
+    warnings = []
+    if frame.read_artifacts:
+        warnings.append(f"the artifacts that phase `{phase.name}` reads are empty in a preview")
+    receives = phase.context(1).manifest is not None and phase.name != phase.skill.entry
+    if receives and frame.handoff is None:
+        warnings.append(f"phase `{phase.name}` receives handoffs, which a preview does not have")
+    return warnings
+
+
+# -- the next request of a recorded run -----------------------------------------------------------------
+
+
+async def next_prompt(
+    journal: Journal,
+    run_id: str,
+    compile_skill: SkillCompiler,
+    answer: Any = None,
+    *,
+    read_overviews: OverviewReader | None = None,
+) -> list[tuple[str, str]]:
+    """Return role and text of the messages that a run would send next.
+
+    Args:
+        journal: The journal.
+        run_id: The run.
+        compile_skill: Compiles the run's copy of its skill.
+        answer: The answer to the open question of the run, for example the user's next message.
+        read_overviews: Lists the objects that the ops of a conversation can act on.
+
+    Raises:
+        RunNotResumable: The run calls no model before it ends, asks again, or has a side effect.
+    """
+    loaded = load_run(journal, run_id)
+    world = _StillWorld(run_id, loaded.state, answer, read_overviews)
+    await Driver(loaded.tape, compile_skill, world).execute()
+    effect, tape = world.reached, loaded.tape
+    if not isinstance(effect, CallModel):
+        reason = "a step has side effects" if effect is not None else f"it is {tape.state.status}"
+        raise RunNotResumable(f"run `{run_id}` does not call its model next: {reason}")
+    system, *rest = effect.messages
+    transcript = effect.transcript.tail(effect.transcript.length) if effect.transcript is not None else ()
+    return [
+        (str(message.role), rendered_message(message, tape.content, results=effect.results).text)
+        for message in (normalized(system), *transcript, *map(normalized, rest))
+    ]
+
+
+class _StillWorld:
+    """A world in which nothing happens: it answers the open question, and stops at the first effect."""
+
+    def __init__(self, run_id: str, state: RunState, answer: Any, read_overviews: OverviewReader | None) -> None:
+        self._read_overviews = read_overviews
+        self._run_id = run_id
+        self._answer = answer
+        self._resumes = state.status not in ("running", "waiting")
+        self._now = state.last_input
+        self.reached: Effect[Any] | None = None
+
+    async def perform(self, effect: Effect[Any], tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
+        if isinstance(effect, ReadOverviews) and self._read_overviews is not None:
+            return self._read_overviews(effect, tape)
+        self.reached = effect
+        raise RecordingEnded
+
+    def now(self) -> int:
+        return self._now
+
+    def external_events(self, state: RunState) -> list[tuple[Body, tuple[Blob, ...]]]:
+        if self._resumes:
+            self._resumes = False
+            return [(kinds.RunResumed("preview", retry=True), ())]
+        if state.wait is None or self._answer is None:
+            return []
+        if reason := answer_error(state.wait, state.wait.id, self._answer):
+            raise RunNotResumable(f"run `{self._run_id}` waits for another answer: {reason}")
+        content, self._answer = Blob.of(canonical(self._answer)), None
+        return [(kinds.WaitAnswered(state.wait.id, content.hash, state.messages_taken + 1), (content,))]
+
+    async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
+        return False
+
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        """Start nothing: executing them is the first effect."""
+
+    async def flush(self, tape: Tape) -> None:
+        """Write nothing: a preview leaves no trace."""
+
+    async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
+        """Write nothing: a preview leaves no trace."""
+
+    async def settle(self, *, is_finishing: bool = False) -> None:
+        """End nothing: nothing was started."""

@@ -14,12 +14,12 @@ import msgspec
 from reyn.documents import JsonError, decode_json
 from reyn.errors import ModelError, NextAction, OpMissing, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
+from reyn.journal.family import descendants, lineage
 from reyn.journal.kinds import Question
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.examples import example_of
 from reyn.kernel.world.inbox import answer_error, images_error
 from reyn.kernel.world.loading import check_supported_rules
-from reyn.runs.family import descendants, lineage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from reyn.errors import ChainBroken, HeadMismatch, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, decode, kinds
-from reyn.journal.projections import project
-from reyn.journal.registry import content_hashes, decode_stored, fixed_kinds
+from reyn.journal.lifecycle import project
+from reyn.journal.registry import content_hashes, fixed_kinds
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.core.tape import Tape
@@ -19,6 +19,7 @@ from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import check_chain, check_executable, missing_ops
 from reyn.ops import Call, DerivableChanges
+from reyn.ops.op import RecordedChanges
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class Replayer:
         if isinstance(op, DerivableChanges):
             try:
                 call = Call(started.call, msgspec.json.decode(self._journal.blob(started.args), type=dict[str, Any]))
-                return op.changes_error(call, started.changes, self._journal.blob, self._resolve)
+                return op.changes_error(call, RecordedChanges(started.changes, self._journal.blob, self._resolve))
             except (msgspec.MsgspecError, LookupError, ValueError, TypeError, AttributeError):
                 return "its arguments are malformed"
         if op is not None and not self._ops.is_foreign(started.op_kind):
@@ -181,7 +182,7 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
     for event in check_chain(islice(journal.read(run_id), expected.seq)):
         body = decode(event)
         row = _advance_row(row, event, body)
-        for name in content_hashes(decode_stored(event)):
+        for name in content_hashes(decode(event)):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.context import rendered_message
-from reyn.context.histories import HISTORIES
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
+from reyn.journal.family import descendants
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -22,9 +21,8 @@ from reyn.kernel.world.loading import load_state, unpin_ops
 from reyn.runs.archive import export_runs
 from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import Side, compare, side_of
-from reyn.runs.family import descendants
 from reyn.runs.frames import prompt_at, prompt_sections, visit_contexts
-from reyn.runs.next_turn import next_prompt
+from reyn.runs.preview import next_prompt
 from reyn.runs.replayer import Replayer, verify
 from reyn.skills import unpin
 
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from reyn.ops import OpTable
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
-    from reyn.runs.next_turn import OverviewReader
+    from reyn.runs.preview import OverviewReader
 
 
 _MAX_LISTED = 5
@@ -122,10 +120,7 @@ class RunReader:
         conversation = state.conversations.get(name)
         if conversation is None or conversation.visit:
             raise RunNotFound(f"run `{state.run_id}` has no conversation in phase `{name}`")
-        before = HISTORIES.load(conversation.history, self.journal.blob)
-        own = conversation.messages.tail(conversation.messages.length)
-        rendered = (rendered_message(message, self.journal.blob, with_images=True) for message in own)
-        return before.append(*rendered)
+        return conversation.rendered(self.journal.blob)
 
     def conversation_size(self, state: RunState) -> ConversationSize:
         """Return how large the conversation of a run's phase is."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from reyn.journal.reservations import open_reservations
+from reyn.journal.port import open_reservations
 from reyn.journal.spending import run_accounts
 
 if TYPE_CHECKING:

@@ -12,17 +12,18 @@ import msgspec
 from reyn.journal import Blob, canonical
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
-from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings, start_event
+from reyn.kernel.world.loading import check_ops, load_run, pin_model, pin_ops, pin_run, pin_settings, start_event
+from reyn.kernel.world.services import Observers
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.base import RuntimeBase
-from reyn.runtime.executor import Observers, check_in_file
+from reyn.runtime.executor import check_in_file
 from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, is_conversation, to_artifact
 
 if TYPE_CHECKING:
     from reyn.journal import kinds
     from reyn.kernel.runtime_types import RunResult
-    from reyn.kernel.world.live import Listener, OnDelta
+    from reyn.kernel.world.services import Listener, OnDelta
     from reyn.runs.fork import ForkPoint
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
@@ -82,7 +83,7 @@ class Forks(RuntimeBase):
             event = append_fork_event(
                 self._project.journal, name, point.event, forked, blobs, self._project.clock.now()
             )
-            world = self._executor.world(opened, None, observers)
+            world = self._executor.world(opened, observers)
             world.notify_listener(event)
             return await self._executor.execute(load_run(self._project.journal, name).tape, world)
 
@@ -160,29 +161,25 @@ class Forks(RuntimeBase):
         check_ops(name, skill, self._project.ops)
         default = self._project.config.model if is_imported else None
         opened = self._project.roster.ready(model or default, "" if is_imported else started.model)
-        summaries = (
-            Blob(started.summaries, self._project.journal.blob(started.summaries)) if started.summaries else None
-        )
+
+        def recorded_blob(name: str | None) -> Blob | None:
+            return Blob(name, self._project.journal.blob(name)) if name else None
 
         async def start() -> RunResult:
-            first, blobs = start_event(
+            first = start_event(
                 name,
-                skill,
+                pin_run(skill, artifact, pin_ops(skill, self._project.ops.vocabulary)),
                 pin_settings(settings),
-                pin_ops(skill, self._project.ops.vocabulary),
-                artifact,
-                model=opened,
-                answer_form=self._project.roster.answer_form(opened),
-                prompt_limit=self._project.roster.prompt_limit(opened),
+                pin_model(self._project.roster, opened),
                 rerun_of=started.run_id,
                 source=source,
                 imported=is_imported,
-                requests=started.requests,
-                summaries=summaries,
+                requests=recorded_blob(started.requests),
+                summaries=recorded_blob(started.summaries),
                 history=(started.history if is_conversation(skill) else (), ()),
                 hooks=self._project.hook_names,
             )
-            return await self._executor.start((first, blobs), opened, observers)
+            return await self._executor.start(first, opened, observers)
 
         return await self._executor.claim_and_execute(name, start, observers)
 

@@ -12,11 +12,11 @@ from reyn.context import NormalizedMessage
 from reyn.context.transcript import check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory, Rename, Say
+from reyn.journal.family import descendants
 from reyn.kernel.core.conversations import memory_error
-from reyn.runs.family import descendants
+from reyn.kernel.world.agent_messages import abort_turns
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import post_reply
-from reyn.runtime.agent_host import abort_turns
 from reyn.runtime.base import RuntimeBase
 
 if TYPE_CHECKING:

@@ -173,7 +173,7 @@ class Explainer:
             chat = msgspec.structs.replace(chat, file=f"{CHAT}/{chat.file}")
             return [chat] if agent is None else [agent, chat]
         folder = read_skill(self._library.find(name), self._ops.vocabulary, self._library).folder
-        document = folder.front_matter("skill.md")
+        document = folder.read("skill.md")
         assert document is not None
         return [document]
 

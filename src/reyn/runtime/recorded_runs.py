@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal import ENDED
+from reyn.journal.family import root_run
 from reyn.kernel.core.run_state import fold
 from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.runs.archive import ImportLimits, read_archive
-from reyn.runs.family import root_run
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.prune import PruneReport, delete_runs, prune

@@ -4,17 +4,15 @@ Two sandboxes are boundaries: Monty, which has no system, and a process in bubbl
 is available, nothing is executed. What a program may use is decided by `reyn.permissions`; this package enforces it.
 """
 
-from reyn.sandbox.backends import choose_backend, run_program
+from reyn.sandbox.backends import choose_backend, run_program, run_unconfined
+from reyn.sandbox.monty import PythonFailed, PythonResult
 from reyn.sandbox.python_steps import PythonStep, run_safe, run_unsafe
-from reyn.sandbox.results import PythonFailed, PythonResult
-from reyn.sandbox.supervision import Stop, in_thread
-from reyn.sandbox.unconfined import run_unconfined
-from reyn.sandbox.values import Access, Limits, Outcome
+from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Stop, in_thread
 
 __all__ = [
     "Access",
-    "Limits",
     "Outcome",
+    "ProgramLimits",
     "PythonFailed",
     "PythonResult",
     "PythonStep",

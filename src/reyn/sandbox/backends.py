@@ -1,44 +1,29 @@
-"""Choose the backend that isolates processes on this machine. Without one, nothing is executed."""
+"""Run programs: in the backend that isolates processes on this machine, or with the user's own rights.
+
+Without a backend, nothing is isolated and nothing is executed. `run_unconfined` is for `shell` and for unsafe python
+steps, which the operator has allowed: bounded in time and output, ended with everything it started, not isolated.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from reyn.errors import SandboxUnavailable
 from reyn.sandbox.bubblewrap import Bubblewrap
 from reyn.sandbox.landlock import Landlock
-from reyn.sandbox.supervision import supervise
+from reyn.sandbox.process import Backend, search_path
+from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, Stop, supervise
 
 if TYPE_CHECKING:
-    from reyn.sandbox.supervision import Running, Stop
-    from reyn.sandbox.values import Access, Limits, Outcome
+    from collections.abc import Sequence
 
 BackendName = Literal["auto", "bubblewrap", "landlock"]
-
-
-class Backend(Protocol):
-    """A way to start an isolated process."""
-
-    name: str
-
-    @property
-    def problem(self) -> str:
-        """The reason why it cannot be used on this machine; empty if it can.
-
-        Raises:
-            SandboxStartFailed: It could not be found out, because the machine lacks something at the moment.
-        """
-        ...
-
-    def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> Running:
-        """Start a program that can use what `access` has, within `limits`.
-
-        Raises:
-            SandboxStartFailed: The machine lacks something at the moment.
-        """
-        ...
-
-
 BACKENDS: tuple[Backend, ...] = (Bubblewrap(), Landlock())
 """In the order in which `auto` tries them."""
 
@@ -62,9 +47,86 @@ def run_program(
     backend: Backend,
     argv: tuple[str, ...],
     access: Access,
-    limits: Limits,
+    limits: ProgramLimits,
     stdin: bytes = b"",
     stop: Stop | None = None,
 ) -> Outcome:
     """Run a program in a backend until it ends or exceeds a limit."""
     return supervise(backend.start(argv, access, limits), stdin, limits, stop)
+
+
+# -- unconfined -----------------------------------------------------------------------------------------------
+
+_REAPER = Path(__file__).with_name("reaper.py")
+_KILL_SECONDS = 5.0
+
+
+def run_unconfined(
+    argv: tuple[str, ...],
+    cwd: str,
+    limits: ProgramLimits,
+    *,
+    env: dict[str, str] | None = None,
+    stdin: bytes = b"",
+    stop: Stop | None = None,
+) -> Outcome:
+    """Run a program until it ends or exceeds a limit. Only the limits of time and output apply.
+
+    Raises:
+        SandboxUnavailable: This is not Linux, where Reyn cannot find every process that the program started.
+    """
+    if platform.system() != "Linux":
+        raise SandboxUnavailable(f"programs can be executed on Linux only, not on {platform.system()}")
+    inherited = {name: os.environ[name] for name in ("HOME", "USER", "LOGNAME") if name in os.environ}
+    environment = {"PATH": search_path(), "LANG": "C.UTF-8"} | inherited | (env or {})
+    return supervise(_Reaped(argv, cwd, environment), stdin, limits, stop)
+
+
+def reaped(argv: Sequence[str], control: int) -> list[str]:
+    """Return the command that runs a program below a reaper: all of its descendants end when it ends.
+
+    They also end when the other end of the descriptor `control` is closed, for example because this process was killed.
+    """
+    return [sys.executable, "-I", "-S", str(_REAPER), str(control), *argv]
+
+
+class _Reaped(Running):
+    """A process below a reaper, which ends all of its descendants when the control pipe closes."""
+
+    def __init__(self, argv: tuple[str, ...], cwd: str, env: dict[str, str]) -> None:
+        control, self._control = os.pipe()
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the operator has allowed it
+                reaped(argv, control),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                env=env,
+                cwd=cwd,
+                pass_fds=(control,),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._control)
+            raise
+        finally:
+            os.close(control)
+        super().__init__(process)
+
+    def kill(self) -> None:
+        self._close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_KILL_SECONDS)
+            return
+        super().kill()
+
+    def wait(self) -> int:
+        code = super().wait()
+        self._close()
+        return code
+
+    def _close(self) -> None:
+        if self._control >= 0:
+            os.close(self._control)
+            self._control = -1

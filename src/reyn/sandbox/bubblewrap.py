@@ -6,89 +6,54 @@ as an unprivileged user in namespaces of its own; when it ends, the kernel ends 
 
 from __future__ import annotations
 
+import errno
 import os
+import platform
 import shutil
 import stat
+import struct
 import subprocess
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from reyn.errors import SandboxStartFailed
-from reyn.sandbox.seccomp import compile_filter, is_supported
-from reyn.sandbox.shortages import find_shortage, is_shortage, start_failed
-from reyn.sandbox.system import FOLDERS, NOBODY, environment, limited, readable
-from reyn.sandbox.values import Access, Limits
+from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, limited, readable
+from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TEMPORARY = "/tmp"  # noqa: S108 - inside the sandbox, where it is a file system of its own
 _SHARED_MEMORY_BYTES = 16_000_000
-_PROBE_SECONDS = 20.0
 
 
-class Bubblewrap:
+class Bubblewrap(Backend):
     """Runs programs with `bwrap`."""
 
     name = "bubblewrap"
 
     def __init__(self, program: str = "bwrap") -> None:
-        self._program = program
-
-    @cached_property
-    def problem(self) -> str:
-        """Why it cannot be used on this machine; empty if it can. Found out by running a program.
-
-        Raises:
-            SandboxStartFailed: The machine lacks something at the moment, so the program could not run.
-        """
-        if not is_supported():
-            return f"there is no system-call filter for {os.uname().machine}"
-        if self._path is None:
-            return f"`{self._program}` is not installed"
-        from reyn.sandbox.supervision import supervise
-
-        try:
-            outcome = supervise(self._start(("/bin/true",), Access(), Limits()), b"", Limits(seconds=_PROBE_SECONDS))
-        except OSError as error:
-            if find_shortage(error):
-                raise start_failed(self.name, error) from error
-            return f"`{self._program}` cannot be started: {error.strerror}"
-        if outcome.status == "timeout":
-            raise SandboxStartFailed(f"{self.name} could not run a program within {_PROBE_SECONDS:g} seconds")
-        if outcome.returncode == 0:
-            return ""
-        words = " ".join(outcome.stderr.decode("utf-8", "replace").split())[:200]
-        if is_shortage(words):
-            raise SandboxStartFailed(f"{self.name} could not start a process: {words}")
-        return f"`{self._program}` does not work here: {words or f'exit code {outcome.returncode}'}"
+        self.program = program
 
     @cached_property
     def _path(self) -> str | None:
-        return shutil.which(self._program)
+        return shutil.which(self.program)
 
-    def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> _Wrapped:
-        """Start a program. The caller has checked that there is no `problem`.
+    def missing(self) -> str:
+        if not is_supported():
+            return f"there is no system-call filter for {os.uname().machine}"
+        return f"`{self.program}` is not installed" if self._path is None else ""
 
-        Raises:
-            SandboxStartFailed: The machine lacks something at the moment.
-        """
-        try:
-            return self._start(argv, access, limits)
-        except OSError as error:
-            raise start_failed(self.name, error) from error
-
-    def _start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> _Wrapped:
+    def spawn(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
         assert self._path is not None
         filter_ = compile_filter(network=access.network, subprocesses=access.subprocesses)
         process = _popen(self._path, filter_, access, limits, argv)
-        return _Wrapped(process, counts_processes=access.subprocesses)
+        return _ProcessTree(process) if access.subprocesses else Running(process)
 
 
 def _popen(
-    program: str, filter_: bytes, access: Access, limits: Limits, argv: tuple[str, ...]
+    program: str, filter_: bytes, access: Access, limits: ProgramLimits, argv: tuple[str, ...]
 ) -> subprocess.Popen[bytes]:
     with _readable(filter_) as number:
         arguments = [*_namespaces(access), *_mounts(access, limits), "--seccomp", str(number)]
@@ -129,7 +94,7 @@ def _namespaces(access: Access) -> Iterator[str]:
         yield from ("--setenv", name, value)
 
 
-def _mounts(access: Access, limits: Limits) -> Iterator[str]:
+def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
     for folder in FOLDERS:
         path = Path(folder)
         if path.is_symlink():
@@ -166,41 +131,15 @@ def _cover(name: str) -> Iterator[str]:
         yield from ("--ro-bind", "/dev/null", name)
 
 
-class _Wrapped:
-    """A process in `bwrap`. Ending `bwrap` ends its namespace with every process in it."""
+class _ProcessTree(Running):
+    """A program that may start others. Ending `bwrap` ends its namespace with every process in it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], *, counts_processes: bool) -> None:
-        self._process = process
-        self._counts_processes = counts_processes
-        self.streams = _descriptors(process)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def overuse(self, limits: Limits) -> str:
+    def overuse(self, limits: ProgramLimits) -> str:
         # The kernel limits each process; how many there are, and what they use together, is counted here.
-        return tree_overuse(self._process.pid, limits) if self._counts_processes else ""
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def wait(self) -> int:
-        code = self._process.wait()
-        return 128 - code if code > 128 else code  # bwrap reports a signal as 128 plus its number
+        return tree_overuse(self.pid, limits)
 
 
-def _descriptors(process: subprocess.Popen[bytes]) -> tuple[int, int, int]:
-    """Take over the descriptors of a process, so that nothing else closes them."""
-    streams = (process.stdin, process.stdout, process.stderr)
-    descriptors = tuple(os.dup(stream.fileno()) for stream in streams if stream is not None)
-    for stream in streams:
-        if stream is not None:
-            stream.close()
-    return descriptors  # type: ignore[return-value]  # there are three
-
-
-def tree_overuse(pid: int, limits: Limits) -> str:
+def tree_overuse(pid: int, limits: ProgramLimits) -> str:
     """Return which limit a process and its descendants exceed together; empty if none."""
     page = os.sysconf("SC_PAGE_SIZE")
     waiting, count, pages = [pid], 0, 0
@@ -221,3 +160,142 @@ def descendants_of(pid: int) -> list[int]:
     for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names alone
         descriptors += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
     return descriptors
+
+
+# -- the system-call filter -----------------------------------------------------------------------------------
+# It denies what namespaces do not cover: kernel interfaces with a history of escapes, sockets without the network
+# permission, and new processes without the permission to start them.
+
+_ALLOW = 0x7FFF0000
+_KILL = 0x80000000
+_ERRNO = 0x00050000
+
+_LOAD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1 = 0, 4, 16, 24  # offsets in `struct seccomp_data`
+
+_CLONE_THREAD = 0x00010000
+_NEW_NAMESPACES = 0x7E020000
+_FAMILIES = (1, 2, 10, 16)
+"""Address families with the network permission: Unix, IPv4, IPv6, netlink."""
+_TERMINAL_INJECTION = (0x5412, 0x541C)
+"""The ioctls TIOCSTI and TIOCLINUX, which type into a terminal."""
+_X32 = 0x40000000
+
+
+class _Architecture(NamedTuple):
+    """The numbers of system calls on one architecture. `forks` always start a process."""
+
+    token: int
+    denied: tuple[int, ...]
+    clone: int
+    clone3: int
+    socket: int
+    ioctl: int
+    forks: tuple[int, ...] = ()
+
+
+# io_uring, the mount API and pidfd_getfd have the same numbers everywhere.
+_COMMON = (425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 442)
+
+# In this order: ptrace, process_vm_readv, process_vm_writev, mount, umount2, pivot_root, chroot, swapon, swapoff,
+# reboot, kexec_load, kexec_file_load, init_module, finit_module, delete_module, bpf, perf_event_open, userfaultfd,
+# keyctl, add_key, request_key, unshare, setns, open_by_handle_at, personality, acct, settimeofday, clock_settime,
+# adjtimex, clock_adjtime, syslog, kcmp, vhangup.
+_ARCHITECTURES = {
+    "x86_64": _Architecture(
+        0xC000003E,
+        (
+            *(101, 310, 311, 165, 166, 155, 161, 167, 168, 169, 246, 320, 175, 313, 176, 321, 298, 323),
+            *(250, 248, 249, 272, 308, 304, 135, 163, 164, 227, 159, 305, 103, 312, 153),
+            *(172, 173),  # iopl, ioperm
+        ),
+        clone=56,
+        clone3=435,
+        socket=41,
+        ioctl=16,
+        forks=(57, 58),
+    ),
+    "aarch64": _Architecture(
+        0xC00000B7,
+        (
+            *(117, 270, 271, 40, 39, 41, 51, 224, 225, 142, 104, 294, 105, 273, 106, 280, 241, 282),
+            *(219, 217, 218, 97, 268, 265, 92, 89, 170, 112, 171, 266, 116, 272, 58),
+        ),
+        clone=220,
+        clone3=435,
+        socket=198,
+        ioctl=29,
+    ),
+}
+
+
+def is_supported(machine: str | None = None) -> bool:
+    """Return whether there is a filter for an architecture; by default, this machine's."""
+    return (machine or platform.machine()) in _ARCHITECTURES
+
+
+def compile_filter(*, network: bool, subprocesses: bool, machine: str | None = None) -> bytes:
+    """Return the filter as an array of `struct sock_filter`."""
+    architecture = _ARCHITECTURES[machine or platform.machine()]
+    program = _Program()
+    program.load(_ARCHITECTURE)
+    program.unless(_JUMP_EQUAL, architecture.token, _KILL)
+    program.load(_NUMBER)
+    program.when(_JUMP_GREATER_EQUAL, _X32, _ERRNO | errno.EPERM)
+    for number in (*architecture.denied, *_COMMON, *(() if subprocesses else architecture.forks)):
+        program.when(_JUMP_EQUAL, number, _ERRNO | errno.EPERM)
+    # A filter cannot read the arguments of clone3; the C library falls back to clone.
+    program.when(_JUMP_EQUAL, architecture.clone3, _ERRNO | errno.ENOSYS)
+    if not network:
+        program.when(_JUMP_EQUAL, architecture.socket, _ERRNO | errno.EPERM)
+    else:
+        program.on(
+            architecture.socket,
+            _ARGUMENT_0,
+            [(_JUMP_EQUAL, family, _ALLOW) for family in _FAMILIES],
+            _ERRNO | errno.EPERM,
+        )
+    refuse = _ERRNO | errno.EPERM
+    clone = [(_JUMP_ANY_BIT, _NEW_NAMESPACES, refuse)]
+    clone += [] if subprocesses else [(_JUMP_ANY_BIT, _CLONE_THREAD, _ALLOW)]
+    program.on(architecture.clone, _ARGUMENT_0, clone, _ALLOW if subprocesses else refuse)
+    program.on(
+        architecture.ioctl,
+        _ARGUMENT_1,
+        [(_JUMP_EQUAL, request, refuse) for request in _TERMINAL_INJECTION],
+        _ALLOW,
+    )
+    program.end(_ALLOW)
+    return program.content
+
+
+class _Program:
+    """Assembles instructions. Every test that succeeds returns at once, so all jumps are short."""
+
+    def __init__(self) -> None:
+        self.content = b""
+
+    def _add(self, code: int, value: int, if_true: int = 0, if_false: int = 0) -> None:
+        self.content += struct.pack("=HBBI", code, if_true, if_false, value)
+
+    def load(self, offset: int) -> None:
+        self._add(_LOAD, offset)
+
+    def when(self, test: int, value: int, verdict: int) -> None:
+        self._add(test, value, 0, 1)
+        self._add(_RETURN, verdict)
+
+    def unless(self, test: int, value: int, verdict: int) -> None:
+        self._add(test, value, 1, 0)
+        self._add(_RETURN, verdict)
+
+    def on(self, number: int, offset: int, tests: list[tuple[int, int, int]], otherwise: int) -> None:
+        """For one system call, test an argument; the rest of the program still has its number."""
+        self._add(_JUMP_EQUAL, number, 0, 2 + 2 * len(tests))
+        self.load(offset)
+        for test, value, verdict in tests:
+            self.when(test, value, verdict)
+        self._add(_RETURN, otherwise)
+
+    def end(self, verdict: int) -> None:
+        self._add(_RETURN, verdict)

@@ -8,42 +8,36 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 import tempfile
 import threading
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from reyn.errors import SandboxStartFailed
-from reyn.sandbox.shortages import find_shortage, is_shortage, missing_tasks, start_failed
-from reyn.sandbox.system import FOLDERS, NOBODY, environment, limited, readable
-from reyn.sandbox.values import Access, Limits
+from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, limited, missing_tasks, readable
+from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
 if TYPE_CHECKING:
     from sandlock import Process
 
+_X86_ONLY = ("chmod", "chown", "lchown", "utime", "utimes", "futimesat")
+"""Calls that newer architectures do not have; `sandlock` refuses names that it cannot resolve."""
 _METADATA = [
-    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchown", "fchownat"),
-    *("utime", "utimes", "futimesat", "utimensat"),
+    *("fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "utimensat"),
     *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
+    *(_X86_ONLY if platform.machine() == "x86_64" else ()),
 ]
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_PROBE_SECONDS = 20.0
 
 
-class Landlock:
+class Landlock(Backend):
     """Runs programs with `sandlock`."""
 
     name = "landlock"
+    program = "sandlock"
 
-    @cached_property
-    def problem(self) -> str:
-        """Why it cannot be used on this machine; empty if it can. Found out by running a program.
-
-        Raises:
-            SandboxStartFailed: The machine lacks something at the moment, so the program could not run.
-        """
+    def missing(self) -> str:
         try:
             from sandlock import landlock_abi_version, min_landlock_abi
         except (ImportError, OSError, RuntimeError):
@@ -51,33 +45,14 @@ class Landlock:
         version, needed = landlock_abi_version(), min_landlock_abi()
         if version < needed:
             return f"the kernel has Landlock {max(version, 0)}, but {needed} is needed (Linux 6.12)"
-        from reyn.sandbox.supervision import supervise
+        return ""
 
-        try:
-            outcome = supervise(_start(("/bin/true",), Access(), Limits()), b"", Limits(seconds=_PROBE_SECONDS))
-        except (OSError, RuntimeError, ValueError) as error:
-            if find_shortage(error):
-                raise start_failed(self.name, error) from error
-            return f"`sandlock` does not work here: {error}"
-        if outcome.status == "timeout":
-            raise SandboxStartFailed(f"{self.name} could not run a program within {_PROBE_SECONDS:g} seconds")
-        if outcome.returncode == 0:
-            return ""
-        words = outcome.stderr.decode("utf-8", "replace")[:200]
-        if is_shortage(words):
-            raise SandboxStartFailed(f"{self.name} could not start a process: {words}")
-        return f"`sandlock` does not work here: {words}"
-
-    def start(self, argv: tuple[str, ...], access: Access, limits: Limits) -> _Confined:
-        """Start a program. The caller has checked that there is no `problem`.
-
-        Raises:
-            SandboxStartFailed: The machine lacks something at the moment.
-        """
-        try:
-            return _start(argv, access, limits)
-        except (OSError, RuntimeError) as error:
-            raise start_failed(self.name, error) from error
+    def spawn(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
+        _correct_fields()
+        with _one_start.lock:
+            if missing := missing_tasks():  # `sandlock` would abort this process, as it cannot start its thread
+                raise BlockingIOError(errno.EAGAIN, missing)
+            return _popen(argv, access, limits)
 
 
 class _OneStart:
@@ -94,15 +69,7 @@ class _OneStart:
 _one_start = _OneStart()
 
 
-def _start(argv: tuple[str, ...], access: Access, limits: Limits) -> _Confined:
-    _correct_fields()
-    with _one_start.lock:
-        if missing := missing_tasks():  # `sandlock` would abort this process, as it cannot start its thread
-            raise BlockingIOError(errno.EAGAIN, missing)
-        return _popen(argv, access, limits)
-
-
-def _popen(argv: tuple[str, ...], access: Access, limits: Limits) -> _Confined:
+def _popen(argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> _Confined:
     from sandlock import Sandbox, StdioMode
 
     temporary = tempfile.mkdtemp(prefix="reyn-sandbox-")
@@ -147,33 +114,20 @@ def _existing(*names: str) -> list[str]:
     return [name for name in names if os.path.exists(name)]  # noqa: PTH110 - text in, text out
 
 
-class _Confined:
-    """A process in `sandlock`, with a temporary folder that is removed after it."""
+class _Confined(Running):
+    """A process in `sandlock`, whose supervisor enforces all limits; its temporary folder is removed after it."""
 
     def __init__(self, process: Process, temporary: str) -> None:
-        self._process = process
+        super().__init__(process)
         self._temporary = temporary
-        self._pid: int = process.pid
-        streams = (process.stdin, process.stdout, process.stderr)
-        stdin, stdout, stderr = (os.dup(stream.fileno()) for stream in streams)
-        self.streams = (stdin, stdout, stderr)
-        for stream in streams:
-            stream.close()
-
-    @property
-    def pid(self) -> int:
-        return self._pid
-
-    def overuse(self, limits: Limits) -> str:
-        return ""  # the supervisor of `sandlock` enforces all of them
 
     def kill(self) -> None:
         with suppress(RuntimeError, OSError):
-            self._process.kill()
+            super().kill()
 
     def wait(self) -> int:
         try:
-            result = self._process.wait()
+            result = self.process.wait()
         finally:
             shutil.rmtree(self._temporary, ignore_errors=True)
         return int(-result.signal if result.signal > 0 else result.exit_code)

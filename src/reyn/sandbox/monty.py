@@ -6,22 +6,61 @@ Sources that need more are for CPython (`interpreter_choice`). The workers live 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from reyn.sandbox.results import PythonFailed, PythonResult, StepOutput, to_json
+import msgspec
 
 if TYPE_CHECKING:
     from pydantic_monty import Monty
 
-    from reyn.sandbox.values import Limits
+    from reyn.sandbox.supervision import ProgramLimits
 
 _INPUT = "reyn_artifact_of_this_step"
 _LIMITS = (TimeoutError, MemoryError)
 _pools: dict[int, Monty] = {}
 """The pool, by the process that opened it."""
+
+
+class StepOutput:
+    """The printed output of a step, up to a limit."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._content = bytearray()
+        self.truncated = False
+
+    def add(self, text: bytes) -> None:
+        room = self._most - len(self._content)
+        self._content += text[:room]
+        self.truncated = self.truncated or len(text) > room
+
+    @property
+    def text(self) -> str:
+        return self._content.decode("utf-8", "replace")
+
+
+class PythonResult(msgspec.Struct, frozen=True):
+    """The value that a step returned, and which sandbox executed it. `note` says why it was not Monty."""
+
+    value: Any
+    sandbox: str
+    output: StepOutput
+    note: str = ""
+
+
+class PythonFailed(Exception):
+    """A python step raised an exception, exceeded a limit, or returned a value that is not JSON."""
+
+    def __init__(self, message: str, sandbox: str, output: StepOutput, *, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.sandbox = sandbox
+        self.output = output
+        self.timed_out = timed_out
 
 
 def problem() -> str:
@@ -42,7 +81,7 @@ class MontyFailed(PythonFailed):
         self.is_final = is_final
 
 
-def run_monty(source: str, function: str, artifact: dict[str, Any], clock: int, limits: Limits) -> PythonResult:
+def run_monty(source: str, function: str, artifact: dict[str, Any], clock: int, limits: ProgramLimits) -> PythonResult:
     """Call a function of a module.
 
     Args:
@@ -85,7 +124,7 @@ def run_monty(source: str, function: str, artifact: dict[str, Any], clock: int, 
             timed_out=isinstance(cause, TimeoutError),
         ) from error
     try:
-        return PythonResult(to_json(value), "monty", output)
+        return PythonResult(json.loads(json.dumps(value, default=str, allow_nan=False)), "monty", output)
     except (TypeError, ValueError, RecursionError) as error:
         raise MontyFailed(f"its result is not JSON: {error}", output, is_final=False) from error
 

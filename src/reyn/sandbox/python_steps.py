@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+import queue
+import select
+import sys
 import threading
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.errors import SandboxStartFailed, SandboxUnavailable
 from reyn.sandbox import monty
-from reyn.sandbox.backends import choose_backend
+from reyn.sandbox.backends import BackendName, choose_backend, run_unconfined
 from reyn.sandbox.interpreter_choice import needs_cpython
-from reyn.sandbox.results import PythonFailed, PythonResult, StepOutput
-from reyn.sandbox.spares import SPARES
-from reyn.sandbox.supervision import supervise
-from reyn.sandbox.system import python_program
-from reyn.sandbox.unconfined import run_unconfined
-from reyn.sandbox.values import Access
+from reyn.sandbox.monty import PythonFailed, PythonResult, StepOutput
+from reyn.sandbox.process import Backend, python_program
+from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, Stop, supervise
 
 if TYPE_CHECKING:
     from reyn.config.values import PythonSandbox
-    from reyn.sandbox.backends import BackendName
-    from reyn.sandbox.supervision import Stop
-    from reyn.sandbox.values import Limits, Outcome
 
 _HARNESS = Path(__file__).with_name("harness.py")
 _OPTIONS = ("-S", "-s", "-P", "-B")
@@ -78,7 +78,7 @@ def choose_sandbox(source: str, sandbox: PythonSandbox = "auto") -> SandboxChoic
 
 def run_safe(
     step: PythonStep,
-    limits: Limits,
+    limits: ProgramLimits,
     backend: BackendName = "auto",
     stop: Stop | None = None,
     *,
@@ -124,7 +124,9 @@ def run_safe(
     return result
 
 
-def _run_cpython(step: PythonStep, limits: Limits, backend: BackendName, stop: Stop | None, note: str) -> PythonResult:
+def _run_cpython(
+    step: PythonStep, limits: ProgramLimits, backend: BackendName, stop: Stop | None, note: str
+) -> PythonResult:
     chosen = choose_backend(backend)
     argv = (python_program(), *_OPTIONS, "-c", _harness())
     process = SPARES.start(chosen, argv, Access(env=_ENV), limits)
@@ -133,15 +135,13 @@ def _run_cpython(step: PythonStep, limits: Limits, backend: BackendName, stop: S
 
 
 def run_unsafe(
-    step: PythonStep, cwd: str, env: dict[str, str], limits: Limits, stop: Stop | None = None
+    step: PythonStep, cwd: str, env: dict[str, str], limits: ProgramLimits, stop: Stop | None = None
 ) -> PythonResult:
     """Execute an unsafe step with the user's own rights.
 
     Raises:
         PythonFailed: The step failed or exceeded a limit.
     """
-    import sys
-
     argv = (sys.executable, "-P", str(_HARNESS))
     outcome = run_unconfined(argv, cwd, limits, env=env, stdin=_request(step, None), stop=stop)
     return _result(outcome, "none", limits, "")
@@ -169,7 +169,7 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
-def _result(outcome: Outcome, sandbox: str, limits: Limits, note: str) -> PythonResult:
+def _result(outcome: Outcome, sandbox: str, limits: ProgramLimits, note: str) -> PythonResult:
     output = StepOutput(limits.output_bytes)
     output.add(outcome.stderr)
     output.truncated = outcome.truncated
@@ -189,3 +189,88 @@ def _result(outcome: Outcome, sandbox: str, limits: Limits, note: str) -> Python
     if answer.error:
         raise PythonFailed(answer.error, sandbox, output)
     return PythonResult(answer.value, sandbox, output, note)
+
+
+# -- interpreters that are started ahead ----------------------------------------------------------------------
+# Starting an interpreter takes most of the time of a step. A process executes one step and ends, so no step can leave
+# anything behind for the next one. The first step of a kind starts its own process; from then on, the next one is
+# started while the current one runs.
+
+
+class _Kind(NamedTuple):
+    """The settings that a process was started with. The time limit does not matter before it gets a step."""
+
+    backend: str
+    argv: tuple[str, ...]
+    limits: tuple[int, ...]
+
+
+class Spares:
+    """The interpreter that is started ahead in this process, if any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._spare: tuple[_Kind, Running] | None = None
+        self._orders: queue.SimpleQueue[tuple[_Kind, Backend, Access, ProgramLimits]] = queue.SimpleQueue()
+        self._owner = 0
+        """The process that this object belongs to."""
+
+    def start(self, backend: Backend, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
+        """Return a process that waits for its step, and order the next one."""
+        kind = _Kind(
+            backend.name, argv, (limits.memory_bytes, limits.file_bytes, limits.processes, limits.output_bytes)
+        )
+        process = self._take(kind)
+        if process is None:
+            process = backend.start(argv, access, limits)
+        self._orders.put((kind, backend, access, limits))
+        return process
+
+    def _take(self, kind: _Kind) -> Running | None:
+        with self._lock:
+            if self._owner != os.getpid():  # a forked process has neither the thread nor the spare
+                self._owner, self._spare, self._orders = os.getpid(), None, queue.SimpleQueue()
+                # The kernel ends a sandbox with the thread that started it, so this thread never ends.
+                threading.Thread(target=self._work, args=(self._orders,), name="reyn-spares", daemon=True).start()
+            found, self._spare = self._spare, None
+        if found is None:
+            return None
+        if found[0] == kind and not _has_ended(found[1].pid):
+            return found[1]
+        found[1].discard()
+        return None
+
+    def _work(self, orders: queue.SimpleQueue[tuple[_Kind, Backend, Access, ProgramLimits]]) -> None:
+        while True:
+            kind, backend, access, limits = orders.get()
+            if orders.empty() and not self._has_spare():
+                with suppress(OSError, RuntimeError, SandboxStartFailed):
+                    process = backend.start(kind.argv, access, limits)
+                    with self._lock:
+                        self._spare = (kind, process)
+
+    def _has_spare(self) -> bool:
+        with self._lock:
+            return self._spare is not None
+
+    def close(self) -> None:
+        """End the spare."""
+        with self._lock:
+            found, self._spare = self._spare, None
+        if found is not None and self._owner == os.getpid():
+            found[1].discard()
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], 0)[0])
+    finally:
+        os.close(descriptor)
+
+
+SPARES = Spares()
+atexit.register(SPARES.close)

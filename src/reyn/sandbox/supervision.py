@@ -11,10 +11,11 @@ import selectors
 import threading
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
 
 from reyn.errors import SandboxStartFailed
-from reyn.sandbox.values import Limits, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,26 +29,103 @@ _DRAIN_SECONDS = 2.0
 """How long output is read after the process has ended: another process may still have it open."""
 
 
-class Running(Protocol):
-    """A process that a backend has started. The descriptors belong to the caller."""
+class ProgramLimits(msgspec.Struct, frozen=True):
+    """The most that one program may use.
 
-    @property
-    def pid(self) -> int: ...
+    Attributes:
+        seconds: Wall-clock time.
+        memory_bytes: Memory: of each process, and of all processes together.
+        output_bytes: How much of each output stream is returned; the rest is discarded.
+        processes: Processes at the same time, if it may start any.
+        file_bytes: The size of a file that it writes, and of its temporary folder where the backend has its own.
+    """
 
-    streams: tuple[int, int, int]
-    """The descriptors of its standard input, output and error."""
+    seconds: float = 60.0
+    memory_bytes: int = 512_000_000
+    output_bytes: int = 1_000_000
+    processes: int = 64
+    file_bytes: int = 64_000_000
 
-    def overuse(self, limits: Limits) -> str:
+
+class Access(msgspec.Struct, frozen=True):
+    """The access of a program, besides the programs and libraries of the system.
+
+    Attributes:
+        read: Files and folders that it can read, as absolute paths without links.
+        write: Files and folders that it can read and write.
+        hidden: Files and folders below those that it cannot see or open.
+        network: Whether it can open sockets.
+        subprocesses: Whether it can start other processes.
+        env: Its whole environment, besides `PATH`, `HOME`, `TMPDIR` and `LANG`.
+        cwd: The folder in which it starts.
+    """
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    network: bool = False
+    subprocesses: bool = False
+    env: dict[str, str] = {}
+    cwd: str = "/"
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The outcome of a program.
+
+    Attributes:
+        status: `exited` by itself, `timeout` if its time was up, `killed` if it used too much of something else.
+        returncode: Its exit code; negative for the signal that ended it.
+        stdout: The beginning of its standard output.
+        stderr: The beginning of its standard error.
+        truncated: Whether some of the output was discarded.
+        reason: Why it was killed.
+    """
+
+    status: Literal["exited", "timeout", "killed"]
+    returncode: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    truncated: bool = False
+    reason: str = ""
+
+
+class Running:
+    """A process that a backend has started, with its descriptors, which belong to the caller.
+
+    Attributes:
+        pid: The process.
+        streams: The descriptors of its standard input, output and error.
+    """
+
+    def __init__(self, process: Any) -> None:
+        self.process = process
+        self.pid: int = process.pid
+        streams = (process.stdin, process.stdout, process.stderr)
+        stdin, stdout, stderr = (os.dup(stream.fileno()) for stream in streams)
+        self.streams = (stdin, stdout, stderr)
+        for stream in streams:  # nothing else closes the descriptors
+            stream.close()
+
+    def overuse(self, limits: ProgramLimits) -> str:
         """Return which limit its processes exceed together; empty if none, or if the kernel enforces all of them."""
-        ...
+        return ""
 
     def kill(self) -> None:
         """End it and every process that it started, even if they ignore signals."""
-        ...
+        self.process.kill()
 
     def wait(self) -> int:
         """Wait until it has ended and release it; return its exit code, negative for a signal."""
-        ...
+        code: int = self.process.wait()
+        return 128 - code if code > 128 else code  # bwrap and the reaper report a signal as 128 plus its number
+
+    def discard(self) -> None:
+        """End it and close its descriptors."""
+        self.kill()
+        self.wait()
+        for descriptor in self.streams:
+            with suppress(OSError):
+                os.close(descriptor)
 
 
 class Stop:
@@ -74,7 +152,7 @@ class Stop:
                 os.close(self._write)
 
 
-def supervise(process: Running, stdin: bytes, limits: Limits, stop: Stop | None = None) -> Outcome:
+def supervise(process: Running, stdin: bytes, limits: ProgramLimits, stop: Stop | None = None) -> Outcome:
     """Wait until a process has ended, and end it if it exceeds a limit or `stop` is set.
 
     Raises:
@@ -83,16 +161,13 @@ def supervise(process: Running, stdin: bytes, limits: Limits, stop: Stop | None 
     try:
         supervision = _Supervision(process, stdin, limits, stop)
     except OSError as error:  # no descriptor is free
-        process.kill()
-        process.wait()
-        for descriptor in process.streams:
-            os.close(descriptor)
+        process.discard()
         raise SandboxStartFailed(f"the process was ended: {(error.strerror or str(error)).lower()}") from error
     return supervision.run()
 
 
 class _Supervision:
-    def __init__(self, process: Running, stdin: bytes, limits: Limits, stop: Stop | None) -> None:
+    def __init__(self, process: Running, stdin: bytes, limits: ProgramLimits, stop: Stop | None) -> None:
         self._process = process
         self._stdin = memoryview(stdin)
         self._limits = limits

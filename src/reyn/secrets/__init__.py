@@ -5,12 +5,10 @@ calls `Secrets.resolve_for` immediately before it sends it to a server; that che
 to. `Secrets.scrubber` replaces known values in any text, and finds them.
 """
 
-from reyn.secrets.handles import handle_of, is_handle, name_of
-from reyn.secrets.keyring_store import KeyringStore
-from reyn.secrets.origins import MemoryOrigins, origin_of, validate_origin
+from reyn.secrets.handles import MemoryOrigins, handle_of, is_handle, name_of, origin_of, validate_origin
 from reyn.secrets.scrubber import Scrubber
 from reyn.secrets.secrets import SecretEntry, Secrets, open_secrets
-from reyn.secrets.stores import EnvironmentStore, FileStore, MemoryStore
+from reyn.secrets.stores import EnvironmentStore, FileStore, KeyringStore, MemoryStore
 
 __all__ = [
     "EnvironmentStore",

@@ -16,25 +16,25 @@ from reyn.errors import (
     SecretStoreUnavailable,
     UserConfigUnavailable,
 )
-from reyn.secrets.file import SecretsFile, secrets_path
 from reyn.secrets.handles import (
+    MemoryOrigins,
+    Origins,
     handle_of,
     is_variable_handle,
     name_of,
+    origin_of,
     validate_name,
     validate_value,
     variable_of_handle,
 )
-from reyn.secrets.keyring_store import KeyringStore
-from reyn.secrets.origins import MemoryOrigins, Origins, origin_of
 from reyn.secrets.scrubber import Scrubber
-from reyn.secrets.stores import EnvironmentStore, FileStore, variable_of
+from reyn.secrets.stores import EnvironmentStore, FileStore, KeyringStore, SecretsFile, secrets_path, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from reyn.secrets.port import Source, Store
+    from reyn.secrets.stores import Source, Store
 
 _logger = logging.getLogger("reyn.secrets")
 

@@ -37,6 +37,11 @@ Memory = Literal["shared", "own", "none"]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
+def agent_of(skill: str) -> str:
+    """Return the agent whose conversations run a skill; empty if it is not the skill of one."""
+    return skill.removeprefix(PREFIX) if skill.startswith(PREFIX) else ""
+
+
 class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one conversation with the agent may use.
 

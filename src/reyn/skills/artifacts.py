@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.documents import nearest
-from reyn.jsonschema import DRAFT_7, SchemaInvalid, compile_schema
+from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import codes
-from reyn.skills.dialect import data_schema, is_wrapped
 from reyn.skills.names import is_valid_name
 from reyn.skills.values import USER_MESSAGE, ArtifactType
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from reyn.skills.folder import SkillFolder
 
 ANY_OBJECT = ArtifactType("artifact", {"type": "object"})
-"""The input type of a phase of the older form without `input`."""
+"""Stands for a type that could not be read."""
 
 
 class Reporter(Protocol):
@@ -50,11 +49,10 @@ class Artifacts:
     def check_user_message(self) -> None:
         """Report a file of the skill that redefines the built-in `user_message`."""
         file = f"artifacts/{USER_MESSAGE.name}.yaml"
-        document = self._folder.artifact(file) if self._folder.path_of(file).is_file() else None
+        document = self._folder.read(file) if self._folder.path_of(file).is_file() else None
         if document is None:
             return
-        schema = data_schema(document.value)[0] if isinstance(document.value, dict) else None
-        if _without_annotations(schema) == _without_annotations(USER_MESSAGE.schema):
+        if _without_annotations(document.value) == _without_annotations(USER_MESSAGE.schema):
             message = f"`{USER_MESSAGE.name}` is built in; this file is ignored"
             self._report(document, codes.WRONG_NAME, message, fix="delete the file", severity="warning")
         else:
@@ -63,13 +61,11 @@ class Artifacts:
 
     def _read(self, source: Document, name: str, path: tuple[str | int, ...]) -> ArtifactType | None:
         file = f"artifacts/{name}.yaml"
-        if self._folder.is_older and not name:
-            return ANY_OBJECT
         if not is_valid_name(name) or not self._folder.exists(file):
             fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), USER_MESSAGE.name])
             self._report(source, codes.UNKNOWN_ARTIFACT, f"unknown artifact `{name}`: no file `{file}`", *path, fix=fix)
             return None
-        document = self._folder.artifact(file)
+        document = self._folder.read(file)
         if document is None:
             return None
         if not isinstance(document.value, dict):
@@ -78,37 +74,15 @@ class Artifacts:
         return self._to_type(document, name)
 
     def _to_type(self, document: Document, name: str) -> ArtifactType | None:
-        value = document.value
-        if is_wrapped(value) and value["name"] != name:
-            message = f"`name` is `{value['name']}`, but the file is `{name}.yaml`"
-            self._report(document, codes.WRONG_NAME, message, "name", fix=f"write `name: {name}`")
-        if is_wrapped(value) and value.get("wrapped", True) is False:
-            message = "`wrapped: false` has no effect: an artifact always has `type` and `data`"
-            fix = "remove `wrapped`"
-            self._report(document, codes.OLDER_FORM, message, "wrapped", fix=fix, severity="warning")
-        schema, path = data_schema(value)
+        schema = document.value
         try:
-            schema = self._compiled(schema)
+            compile_schema(schema)
         except SchemaInvalid as error:
-            self._report(document, codes.schema_code(error), f"invalid JSON Schema: {error}", *path, *error.place)
+            self._report(document, codes.schema_code(error), f"invalid JSON Schema: {error}", *error.place)
             return None
-        if not isinstance(schema, dict):
-            return ArtifactType(name, schema, str(value.get("description") or ""))
         # The frame shows the description next to the schema, so that it is removed from the schema.
-        description = value.get("description") or schema.get("description")
         bare = {key: part for key, part in schema.items() if key != "description"}
-        return ArtifactType(name, bare, str(description or ""))
-
-    def _compiled(self, schema: Any) -> Any:
-        """Return a schema that compiles. One of the older form that is draft 7 gets the `$schema` of draft 7."""
-        try:
-            compile_schema(schema)
-        except SchemaInvalid:
-            if not self._folder.is_older or not isinstance(schema, dict) or "$schema" in schema:
-                raise
-            schema = {"$schema": DRAFT_7, **schema}
-            compile_schema(schema)
-        return schema
+        return ArtifactType(name, bare, str(schema.get("description") or ""))
 
 
 _ANNOTATIONS = {"$schema", "additionalProperties", "description", "examples", "title"}

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.documents import LINK_OUTSIDE, DocumentError, parse_front_matter, parse_yaml, read_text
+from reyn.documents import LINK_OUTSIDE, Document, DocumentError, parse_front_matter, parse_yaml, read_text
 from reyn.errors import Finding
+from reyn.skills import older_form
 from reyn.skills.codes import NAME_COLLISION
-from reyn.skills.dialect import is_older_form, modernize
-from reyn.skills.names import find_path, nfc
+from reyn.skills.names import find_path, is_valid_name, nfc
+from reyn.skills.older_form import OlderSkill
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
-    from reyn.documents import Document
+    from reyn.skills.older_form import Converted
+    from reyn.vocabulary import Vocabulary
 
 
 class SkillFolder:
@@ -29,27 +32,39 @@ class SkillFolder:
     Attributes:
         path: The skill's folder.
         findings: Files that could not be parsed, and file names that collide.
+        notes: What the conversion of the older form found in the skill's own files; for `lint`.
         is_older: Whether the skill is written in the older form.
     """
 
-    def __init__(self, folder: Path, shared: tuple[Path, ...]) -> None:
+    def __init__(self, folder: Path, shared: tuple[Path, ...], vocabulary: Vocabulary) -> None:
         self.path = folder
         self._folders = (folder, *shared)
+        self._texts: dict[str, str] = {}
+        self._written: dict[str, Document | None] = {}
         self._documents: dict[str, Document | None] = {}
-        self._yaml_1_1 = False
+        self.conversions: dict[str, Converted] = {}
         self.findings: list[Finding] = []
-        self.is_older = self._detect_older_form()
+        self.notes: list[Finding] = []
+        files = ["skill.md", *self.own_files("phases", ".md"), *self.own_files("artifacts", ".yaml")]
+        documents = [self._as_written(file) for file in files]
+        self.is_older = any(older_form.is_older(document.value) for document in documents if document)
+        self._skill = OlderSkill(vocabulary)
+        if self.is_older:
+            self._describe(vocabulary)
 
-    def _detect_older_form(self) -> bool:
-        front_matter = [self.front_matter("skill.md"), *map(self.front_matter, self.own_files("phases", ".md"))]
-        artifacts = [self.artifact(file) for file in self.own_files("artifacts", ".yaml")]
-        is_older = is_older_form([file for file in front_matter if file], [file for file in artifacts if file])
-        if is_older:
-            # The older form reads scalars as YAML 1.1, so that every file is parsed again.
-            self._documents.clear()
-            self.findings.clear()
-            self._yaml_1_1 = True
-        return is_older
+    def _describe(self, vocabulary: Vocabulary) -> None:
+        """Collect what the conversion has to know about the skill, and add the type that it may name."""
+        skill = self._as_written("skill.md")
+        value = skill.value if skill and isinstance(skill.value, dict) else {}
+        names = {value.get("entry")}
+        if isinstance(graph := value.get("graph"), dict):
+            names |= {*graph, *(to for one in graph.values() for to in ([one] if isinstance(one, str) else one or ()))}
+        files = [f"phases/{name}.md" for name in names if isinstance(name, str) and is_valid_name(name)]
+        phases = [self._as_written(file) for file in files if self.exists(file)]
+        self._skill = OlderSkill.of(vocabulary, value, [phase.value for phase in phases if phase])
+        file = f"artifacts/{older_form.ANY_OBJECT}.yaml"
+        if not self.exists(file):
+            self._documents[file] = Document(file, {"type": "object"}, {})
 
     def own_files(self, folder: str, suffix: str) -> list[str]:
         """Return the skill's own files in a subfolder, such as `phases/review.md`."""
@@ -65,7 +80,7 @@ class SkillFolder:
                     continue
                 file = f"{folder}/{nfc(path.name)}"
                 other = seen.setdefault(file.casefold(), path.name)
-                document = self.front_matter(file) if suffix == ".md" else self.artifact(file)
+                document = self._as_written(file)
                 if other != path.name and document is not None:
                     difference = "Unicode normalization" if nfc(other) == nfc(path.name) else "case"
                     message = f"the name differs from `{folder}/{nfc(other)}` only in {difference}"
@@ -73,7 +88,7 @@ class SkillFolder:
 
     def exists(self, file: str) -> bool:
         """Return whether the skill or a shared folder has a file."""
-        return self._locate(file) is not None
+        return file in self._documents or self._locate(file) is not None
 
     def path_of(self, file: str) -> Path:
         """Return the path on disk of one of the skill's own files."""
@@ -83,13 +98,11 @@ class SkillFolder:
         """Return the names of all files in a subfolder, including shared ones, without their suffix."""
         return [nfc(path.stem) for parent in self._folders for path in (parent / folder).glob(f"*{suffix}")]
 
-    def front_matter(self, file: str) -> Document | None:
-        """Return a Markdown file with front matter, in the documented form; `None` if it cannot be parsed."""
-        return self._read(file, has_body=True)
-
-    def artifact(self, file: str) -> Document | None:
-        """Return an artifact file; `None` if it cannot be parsed."""
-        return self._read(file, has_body=False)
+    def read(self, file: str) -> Document | None:
+        """Return a file in the documented form; `None` if it cannot be parsed."""
+        if file not in self._documents:
+            self._documents[file] = self._caught(self._convert, file)
+        return self._documents[file]
 
     def _locate(self, file: str) -> tuple[Path, Path] | None:
         """Return the folder that has a file, and the file's path on disk."""
@@ -99,32 +112,41 @@ class SkillFolder:
                 return folder, path
         return None
 
-    def _read(self, file: str, *, has_body: bool) -> Document | None:
-        if file not in self._documents:
-            try:
-                self._documents[file] = self._parse(file, has_body=has_body)
-            except DocumentError as error:
-                self.findings.append(error.finding)
-                self._documents[file] = None
-        return self._documents[file]
+    def _as_written(self, file: str) -> Document | None:
+        if file not in self._written:
+            self._written[file] = self._caught(self._parse, file)
+        return self._written[file]
 
-    def _parse(self, file: str, *, has_body: bool) -> Document:
+    def _caught(self, read: Callable[[str], Document | None], file: str) -> Document | None:
+        try:
+            return read(file)
+        except DocumentError as error:
+            self.findings.append(error.finding)
+            return None
+
+    def _parse(self, file: str) -> Document:
         folder, path = self._locate(file) or (self.path, self.path / file)
         label = file if folder is self.path else f"{folder.name}/{file}"
         if folder is not self.path and not _is_inside_project(folder):
             message = f"`{folder.name}` is a link that points outside the project; `{label}` is not read"
             raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
-        text = read_text(path, label, inside=folder)
-        parse = parse_front_matter if has_body else parse_yaml
-        yaml_1_1 = self._yaml_1_1
-        if folder is not self.path:
-            # A shared file has a form of its own, whichever form the skills that use it are written in.
-            document = parse(text, label)
-            yaml_1_1 = is_older_form([document] if has_body else [], [] if has_body else [document])
-        document = parse(text, label, yaml_1_1=yaml_1_1)
-        if not has_body:
-            return document
-        return _with_normalized_names(modernize(document) if yaml_1_1 else document)
+        text = self._texts[file] = read_text(path, label, inside=folder)
+        return parse_front_matter(text, label) if file.endswith(".md") else parse_yaml(text, label)
+
+    def _convert(self, file: str) -> Document | None:
+        document = self._as_written(file)
+        if document is None:
+            return None
+        is_own, has_body = document.file == file, file.endswith(".md")
+        # A shared file has a form of its own, whichever form the skills that use it are written in.
+        if self.is_older if is_own else older_form.is_older(document.value):
+            converted = older_form.convert(document, self._texts[file], self._skill)
+            document = converted.document
+            self.findings += converted.findings
+            if is_own:
+                self.conversions[file] = converted
+                self.notes += converted.notes
+        return _with_normalized_names(document) if has_body else document
 
 
 def _is_inside_project(shared: Path) -> bool:

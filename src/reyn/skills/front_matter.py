@@ -1,21 +1,32 @@
-"""Front matter and step arguments as authors write them: keys and types, and the check of a file."""
+"""Front matter and steps as authors write them: their keys and types, and the check of a file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 
 from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
 from reyn.documents import check_keys, nearest, usable_keys
+from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import codes
-from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES, ConversationSettings
+from reyn.skills.values import (
+    DEFAULT_ACT_TURNS,
+    DEFAULT_OPS,
+    STEP_TYPES,
+    AskUser,
+    ConversationSettings,
+    PythonCall,
+    RunOp,
+    RunSkill,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from reyn.documents import Document
+    from reyn.documents import Document, KeyPath
     from reyn.errors import Finding
+    from reyn.skills.values import AnyStep
 
 S = TypeVar("S", bound=msgspec.Struct)
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -93,8 +104,17 @@ STEP_ARGUMENTS: dict[str, type[msgspec.Struct]] = dict(STEP_TYPES) | {"iterate":
 """The arguments of every step kind. Except for `iterate`, they are the fields of the step's value."""
 
 
+def step_lists(value: Any) -> list[tuple[KeyPath, list[Any]]]:
+    """Return every list of steps in the front matter of a file, with its path."""
+    keys = value if isinstance(value, dict) else {}
+    postprocessor = keys.get("postprocessor")
+    steps = postprocessor.get("steps") if isinstance(postprocessor, dict) else None
+    lists = ((("preprocessor",), keys.get("preprocessor")), (("postprocessor", "steps"), steps))
+    return [(path, found) for path, found in lists if isinstance(found, list)]
+
+
 def read_front_matter(
-    document: Document, shape: type[S], forbidden: Mapping[str, str], *, is_older: bool
+    document: Document, shape: type[S], forbidden: Mapping[str, str]
 ) -> tuple[S | None, list[Finding]]:
     """Check front matter against its struct.
 
@@ -102,13 +122,10 @@ def read_front_matter(
         document: The front matter.
         shape: The struct.
         forbidden: Keys that it must not have, with the fix for each.
-        is_older: Whether the skill has the older form, in which unknown keys are warnings and some keys are optional.
 
     Returns:
         The valid keys, or `None` if a required one is invalid, and every finding.
     """
-    if is_older:
-        document = _with_default_keys(document, shape)
     keys = document.value if isinstance(document.value, dict) else {}
     findings = _graph_findings(document, keys.get("graph"))
     ignore = {*forbidden, *(key for key in keys if key.startswith("imported_")), *(["graph"] if findings else [])}
@@ -119,23 +136,8 @@ def read_front_matter(
     for key in forbidden.keys() & keys.keys():
         message = f"key `{key}` is not allowed in a phase"
         findings.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
-    if is_older:
-        findings = [as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
     usable = usable_keys(document, shape)
     return None if usable is None else msgspec.convert(usable, shape), findings
-
-
-def _with_default_keys(document: Document, shape: type[msgspec.Struct]) -> Document:
-    """Add the keys that the older form may omit: `type`, and `name` and `input` of a phase."""
-    if not isinstance(document.value, dict):
-        return document
-    defaults: dict[str, Any] = {}
-    if shape is SkillFrontMatter:
-        defaults = {"type": "skill"}
-    elif shape is PhaseFrontMatter:
-        name = document.file.rpartition("/")[2].removesuffix(".md")
-        defaults = {"type": "phase", "name": name, "input": ""}
-    return msgspec.structs.replace(document, value=defaults | document.value)
 
 
 def _graph_findings(document: Document, graph: Any) -> list[Finding]:
@@ -177,6 +179,84 @@ def _context_findings(part: Document) -> list[Finding]:
     )
 
 
-def as_warning(finding: Finding) -> Finding:
-    """Return the finding as a warning."""
-    return msgspec.structs.replace(finding, severity="warning")
+_APPLICABLE = ("run_op", "run_skill", "python", "ask_user")
+_SCHEMA_KEYS = {"validate": "schema", "python": "output_schema", "ask_user": "schema"}
+
+
+def parse_steps(document: Document) -> tuple[dict[int, AnyStep], list[Finding]]:
+    """Parse the list of steps in a part of a file.
+
+    Returns:
+        The valid steps by their index in the list, and every finding.
+    """
+    steps: dict[int, AnyStep] = {}
+    findings: list[Finding] = []
+    for index in range(len(document.value)):
+        step, step_findings = _parse(document.part(index))
+        findings += step_findings
+        if step is not None:
+            steps[index] = step
+    return steps, findings
+
+
+def invalid_step_target(step: Any) -> str | None:
+    """Return the `into` of a step that could not be parsed; `None` if it is unreadable."""
+    arguments = next(iter(step.values()), None) if isinstance(step, dict) and len(step) == 1 else None
+    into = arguments.get("into") if isinstance(arguments, dict) else None
+    return into if isinstance(into, str) else None
+
+
+def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
+    kind, findings = _kind_of(document)
+    if kind is None:
+        return None, findings
+    arguments = document.part(kind)
+    if arguments.value is None:
+        arguments = msgspec.structs.replace(arguments, value={})
+    shape = STEP_ARGUMENTS[kind]
+    findings = check_keys(arguments, shape, codes.FRONT_MATTER)
+    usable = usable_keys(arguments, shape)
+    if kind in _SCHEMA_KEYS and isinstance(arguments.value, dict) and _SCHEMA_KEYS[kind] in arguments.value:
+        findings += _check_schema(arguments, _SCHEMA_KEYS[kind])
+    if usable is None:
+        return None, findings
+    if usable.get("on_error") == "result" and kind != "run_op":
+        message = f"`on_error: result` needs the result of an op; `{kind}` has none"
+        fix = "write `fail`, `skip` or `empty`"
+        return None, [*findings, arguments.finding(codes.BAD_STEP, message, "on_error", fix=fix)]
+    if kind == "iterate":
+        inner, inner_findings = _parse(arguments.part("apply"))
+        findings += inner_findings
+        if inner is None:
+            return None, findings
+        if not isinstance(inner, RunOp | RunSkill | PythonCall | AskUser):
+            kinds = ", ".join(f"`{name}`" for name in _APPLICABLE)
+            return None, [*findings, arguments.finding(codes.BAD_STEP, f"`apply` must be one of {kinds}", "apply")]
+        if usable.get("concurrency", 1) > 1 and not isinstance(inner, RunSkill):
+            message = "`concurrency` needs `apply: {run_skill: …}`; other steps run one after the other"
+            return None, [*findings, arguments.finding(codes.BAD_STEP, message, "concurrency")]
+        usable["apply"] = inner
+    return cast("AnyStep", STEP_TYPES[kind](**usable)), findings
+
+
+def _check_schema(arguments: Document, key: str) -> list[Finding]:
+    schema = arguments.value[key]
+    if not isinstance(schema, dict | bool):
+        return []  # `check_keys` has reported the type
+    try:
+        compile_schema(schema)
+    except SchemaInvalid as error:
+        return [arguments.finding(codes.schema_code(error), f"invalid JSON Schema: {error}", key, *error.place)]
+    return []
+
+
+def _kind_of(document: Document) -> tuple[str | None, list[Finding]]:
+    if not isinstance(document.value, dict) or len(document.value) != 1:
+        message = "expected a step: a mapping with one key, the step's kind"
+        return None, [document.finding(codes.BAD_STEP, message, fix="write `- python: {…}`")]
+    [kind] = document.value
+    if kind not in STEP_ARGUMENTS:
+        return None, [
+            document.finding(codes.BAD_STEP, f"unknown step `{kind}`", kind, fix=nearest(kind, STEP_ARGUMENTS))
+        ]
+    return kind, []

@@ -15,7 +15,6 @@ from reyn.errors import Finding, SkillError, SkillInvalid
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import codes
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
-from reyn.skills.dialect import IMPLIED_PERMISSIONS
 from reyn.skills.flow import enrich
 from reyn.skills.folder import SkillFolder
 from reyn.skills.front_matter import (
@@ -23,14 +22,14 @@ from reyn.skills.front_matter import (
     PhaseFrontMatter,
     PostprocessorSection,
     SkillFrontMatter,
-    as_warning,
+    invalid_step_target,
+    parse_steps,
     read_front_matter,
 )
 from reyn.skills.graph import dead_ends, reachable
 from reyn.skills.modules import Modules
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
 from reyn.skills.resolve import Library
-from reyn.skills.steps import invalid_step_target, parse_steps
 from reyn.skills.values import (
     ABORT,
     END,
@@ -49,7 +48,7 @@ from reyn.skills.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from reyn.documents import Document, KeyPath, Severity
@@ -74,6 +73,12 @@ class LoadResult(NamedTuple):
     partial: Skill | None
     findings: list[Finding]
     folder: SkillFolder
+
+    def document(self, phase: str | None = None) -> Document:
+        """Return the front matter of `skill.md`, or of a phase that `partial` has."""
+        document = self.folder.read("skill.md" if phase is None else f"phases/{phase}.md")
+        assert document is not None
+        return document
 
 
 def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> Skill:
@@ -123,8 +128,7 @@ class _Loader:
         cache: dict[Path, LoadResult],
     ) -> None:
         self.cache = cache
-        self.unsafe_calls: set[tuple[Any, Any]] = set()
-        self.folder = SkillFolder(folder, library.shared)
+        self.folder = SkillFolder(folder, library.shared, vocabulary)
         self.library = library
         self.vocabulary = vocabulary
         self.ancestors = ancestors
@@ -138,12 +142,11 @@ class _Loader:
         return [*self.folder.findings, *self.own_findings]
 
     def load(self) -> Skill | None:
-        document = self.folder.front_matter("skill.md")
+        document = self.folder.read("skill.md")
         front = self._front_matter(document, SkillFrontMatter)
         if document is None or front is None:
             return None
         self.ancestors = (*self.ancestors, (self.folder.path.resolve(), front.name))
-        self.unsafe_calls = set(_unsafe_calls(front.permissions))
         self._check_names(document, front)
         graph = self._graph(document, front)
         texts = {
@@ -173,18 +176,7 @@ class _Loader:
             }
         )
         self._check_sub_skill_types(document, skill)
-        return self._with_known_requests(document, skill) if self.folder.is_older else skill
-
-    def _with_known_requests(self, document: Document, skill: Skill) -> Skill:
-        """Add the requests that the older form did not ask for, and drop those that have no meaning here."""
-        needed = {spec.permission: kind for kind in sorted(_used_kinds(skill)) if (spec := self.vocabulary.op(kind))}
-        implied = [key for key in IMPLIED_PERMISSIONS if key in needed and key not in skill.permissions]
-        for key in implied:
-            message = f"older form: `{needed[key]}` without a request for `{key}`"
-            fix = f"add `{key}: true` under `permissions`"
-            self._report(document, codes.OLDER_FORM, message, "permissions", fix=fix, severity="warning")
-        known = {key: value for key, value in skill.permissions.items() if key in self.vocabulary.permission_keys}
-        return msgspec.structs.replace(skill, permissions={**dict.fromkeys(implied, True), **known})
+        return skill
 
     def _all_skills(self) -> dict[str, Skill]:
         """Return every sub-skill, direct or indirect, in one flat table."""
@@ -224,7 +216,7 @@ class _Loader:
         fix = f"rename the phase; `{END}` and `{ABORT}` are choices of every phase"
         for file in self.folder.own_files("phases", ".md"):
             name = file.removeprefix("phases/").removesuffix(".md")
-            phase = self.folder.front_matter(file) if is_reserved_phase_name(name) else None
+            phase = self.folder.read(file) if is_reserved_phase_name(name) else None
             if phase is not None:
                 self._report(phase, codes.RESERVED_NAME, f"a phase cannot be named `{name}`", "name", fix=fix)
         named = {front.entry, *front.graph, *(name for targets in front.graph.values() for name in targets)} - {END}
@@ -286,7 +278,7 @@ class _Loader:
         if not is_valid_name(name) or not self.folder.exists(file):
             self._report_unknown_phase(skill, skill_front, name)
             return None
-        document = self.folder.front_matter(file)
+        document = self.folder.read(file)
         front = self._front_matter(document, PhaseFrontMatter, FORBIDDEN_IN_PHASE)
         if document is None or front is None:
             return None
@@ -365,15 +357,14 @@ class _Loader:
             return ()
         part = document.part(*path)
         parsed, findings = parse_steps(part)
-        if self.folder.is_older:
-            findings = [as_warning(finding) if finding.code == codes.UNKNOWN_KEY else finding for finding in findings]
         self.own_findings += findings
-        steps = {index: self._step(part, index, step) for index, step in parsed.items()}
+        for index, step in parsed.items():
+            self._check_step(part, index, step)
         if inputs:
-            self._check_paths(part, steps, inputs)
-        return tuple(steps.values())
+            self._check_paths(part, parsed, inputs)
+        return tuple(parsed.values())
 
-    def _step(self, part: Document, index: int, step: AnyStep) -> AnyStep:
+    def _check_step(self, part: Document, index: int, step: AnyStep) -> None:
         inner = step.apply if isinstance(step, Iterate) else step
         if isinstance(inner, RunSkill):
             self._load_sub_skill(part, inner.skill, index)
@@ -381,11 +372,6 @@ class _Loader:
             self._check_op_step(part, index, inner)
         if isinstance(inner, PythonCall):
             self.modules.check(part, index, inner)
-            if (inner.module, inner.function) in self.unsafe_calls and self.folder.is_older:
-                # In the older form, the permission has the mode, not the step.
-                unsafe = msgspec.structs.replace(inner, mode="unsafe")
-                return msgspec.structs.replace(step, apply=unsafe) if isinstance(step, Iterate) else unsafe
-        return step
 
     def _check_op_step(self, part: Document, index: int, step: RunOp) -> None:
         kind = step.op.get("kind")
@@ -490,7 +476,7 @@ class _Loader:
         """Check front matter against its struct; return its valid keys, or `None` if a required one is invalid."""
         if document is None:
             return None
-        front, findings = read_front_matter(document, shape, forbidden, is_older=self.folder.is_older)
+        front, findings = read_front_matter(document, shape, forbidden)
         self.own_findings += findings
         return front
 
@@ -506,24 +492,7 @@ class _Loader:
         self.own_findings.append(document.finding(code, message, *path, fix=fix, severity=severity))
 
 
-def _unsafe_calls(permissions: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield the module and function of every `permissions.python` entry with `mode: unsafe`."""
-    entries = permissions.get("python")
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict) and entry.get("mode") == "unsafe":
-            yield str(entry.get("module")), str(entry.get("function"))
-
-
 def _conversation(value: bool | ConversationSettings) -> ConversationSettings | None:
     if isinstance(value, ConversationSettings):
         return value
     return ConversationSettings() if value else None
-
-
-def _used_kinds(skill: Skill) -> set[str]:
-    """Return the op kinds that a phase allows or a step uses."""
-    allowed = {kind for phase in skill.phases.values() for kind in phase.allowed_ops}
-    steps = [step for phase in skill.phases.values() for step in phase.preprocessor]
-    steps += skill.postprocessor.steps if skill.postprocessor else ()
-    applied = [step.apply if isinstance(step, Iterate) else step for step in steps]
-    return allowed | {str(step.op.get("kind")) for step in applied if isinstance(step, RunOp)}

@@ -43,7 +43,7 @@ CONTENT = Blob.of(b'{"data":{},"type":"note"}')
 
 def run_started(run_id: str) -> Body:
     reference = kinds.ArtifactRef("note", CONTENT.hash)
-    return kinds.RunStarted(run_id, "skill", CONTENT.hash, reference, "scripted", CONTENT.hash, 1)
+    return kinds.RunStarted(run_id, "skill", CONTENT.hash, reference, "scripted", CONTENT.hash, 1, 1)
 
 
 def phase_started(visit: int, phase: str = "draft") -> Body:

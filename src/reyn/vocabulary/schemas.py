@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from reyn.vocabulary.specs import Effect, OpForm, OpSpec
+
 PATH_LENGTH = 1_000
 STATUSES = ("ok", "error", "denied", "skipped", "timeout")
 
 Fields = dict[str, dict[str, Any]]
+
+STRING = {"type": "string"}
+INTEGER = {"type": "integer"}
+BOOLEAN = {"type": "boolean"}
 
 
 def text(max_length: int, *, min_length: int = 0, **keywords: Any) -> dict[str, Any]:
@@ -65,3 +71,40 @@ def result(kind: str, op: str | None, fields: Fields) -> dict[str, Any]:
 
 def _constants(kind: str, op: str | None) -> Fields:
     return {"kind": {"const": kind}} | ({"op": {"const": op}} if op else {})
+
+
+def single_form(
+    kind: str,
+    summary: str,
+    effect: Effect,
+    required: Fields,
+    optional: Fields | None = None,
+    *,
+    results: Fields,
+    example: dict[str, Any],
+    unsafe_fields: tuple[str, ...] = (),
+    **options: Any,
+) -> OpSpec:
+    """Return the specification of a kind with a single form.
+
+    Args:
+        kind: The op kind.
+        summary: What it does.
+        effect: Its effect class.
+        required: The schemas of its required arguments.
+        optional: The schemas of its optional arguments.
+        results: The schemas of the fields of its result.
+        example: The arguments of an example.
+        unsafe_fields: Arguments that make it unsafe.
+        **options: Further attributes of `OpSpec`.
+    """
+    form = OpForm(
+        op=None,
+        summary=summary,
+        arguments=arguments(kind, None, required, optional),
+        effect=effect,
+        result=result(kind, None, results),
+        example={"kind": kind, **example},
+        unsafe_fields=unsafe_fields,
+    )
+    return OpSpec(kind, summary, effect, forms=(form,), **options)

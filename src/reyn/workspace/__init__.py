@@ -5,13 +5,25 @@ This package keeps the state directory out of reach. All other permissions are d
 
 from reyn.journal.kinds import Change
 from reyn.workspace.changes import apply_change, revert
-from reyn.workspace.files import ChangeUncertain, FileError, Guard, Image, decode_text, kind_of, look, read
+from reyn.workspace.files import (
+    ChangeUncertain,
+    FileChange,
+    FileError,
+    Guard,
+    Image,
+    decode_text,
+    entries_of,
+    kind_of,
+    look,
+    read,
+    walk,
+)
 from reyn.workspace.paths import Location, PathInvalid, Roots, locate
-from reyn.workspace.tree import entries_of, walk
 
 __all__ = [
     "Change",
     "ChangeUncertain",
+    "FileChange",
     "FileError",
     "Guard",
     "Image",

@@ -8,12 +8,15 @@ the folder excludes other runs between the comparison and the replacement.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import time
 from typing import TYPE_CHECKING, Literal
 
 from reyn.journal import digest
 from reyn.journal.kinds import Change
 from reyn.workspace.files import (
+    TEMPORARY,
     ChangeUncertain,
     FileError,
     FolderHandle,
@@ -25,16 +28,12 @@ from reyn.workspace.files import (
     stat_stamp,
     translated,
 )
-from reyn.workspace.locks import FolderLock
 from reyn.workspace.paths import Location, PathInvalid, Roots, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.workspace.files import Fingerprint
-
-TEMPORARY = ".reyn-tmp-"
-"""Name prefix of temporary files."""
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
@@ -317,3 +316,66 @@ def _remove_folders(paths: Iterable[str], roots: Roots) -> None:
 
 def _exists(location: Location, roots: Roots) -> bool:
     return os.path.lexists(os.path.join(base_of(location.zone, roots), *location.parts))  # noqa: PTH118 - as above
+
+
+# -- locks ----------------------------------------------------------------------------------------------------
+
+LOCK_SECONDS = 10.0
+"""Maximum wait for the lock of a concurrent change, which is held for milliseconds."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0002, 0.01
+_NOT_LOCKABLE = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""Some network file systems do not lock folders."""
+_LOCK_FILE = "files.lock"
+
+
+class FolderLock:
+    """Context manager that holds the lock of an open folder.
+
+    Where the file system cannot lock a folder, a file in the state directory serves for all of them.
+
+    Raises:
+        FileError: Another process holds the lock.
+    """
+
+    def __init__(self, folder: int, location: Location, roots: Roots) -> None:
+        self._handle = folder
+        self._location = location
+        self._roots = roots
+        self._file: int | None = None
+
+    def __enter__(self) -> None:
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._wait()
+        except OSError as error:
+            if error.errno not in _NOT_LOCKABLE:
+                raise
+            path = os.path.join(self._roots.state, _LOCK_FILE)  # noqa: PTH118 - text is faster
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._handle = self._file = os.open(path, flags, 0o600)
+            self._wait()
+
+    def __exit__(self, *_: object) -> None:
+        # Not left to `close`: a process that was forked meanwhile would keep the lock.
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
+        if self._file is not None:
+            os.close(self._file)
+
+    def _wait(self) -> None:
+        until, pause = time.monotonic() + LOCK_SECONDS, _FIRST_PAUSE
+        while True:
+            try:
+                fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    self._give_up()
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                return
+
+    def _give_up(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        raise FileError(f"`{self._location.display_path}` is locked by another process; try again later")

@@ -12,12 +12,15 @@ import hashlib
 import os
 import stat
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from reyn.journal import Blob
+from reyn.journal.kinds import Change
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from reyn.workspace.paths import Location, Parts, Roots, Zone
@@ -27,6 +30,8 @@ _FOLDER = _BASE | os.O_NOFOLLOW
 # O_NONBLOCK: opening a FIFO without a writer must not block.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 1 << 20
+TEMPORARY = ".reyn-tmp-"
+"""Name prefix of temporary files."""
 
 Identity = tuple[int, int]
 
@@ -44,6 +49,33 @@ class Image(msgspec.Struct, frozen=True):
 
     content: bytes
     mode: int
+
+
+class FileChange(NamedTuple):
+    """A change of a file, and the contents that it refers to."""
+
+    change: Change
+    blobs: tuple[Blob, ...]
+
+    @classmethod
+    def of(
+        cls, location: Location, before: Image | None, after: bytes | None, made: tuple[str, ...] = ()
+    ) -> FileChange | None:
+        """Return the change that gives a file other content; `None` if it has that content.
+
+        Args:
+            location: The file.
+            before: The file as it is; `None` if it does not exist.
+            after: Its content afterwards; `None` to delete it.
+            made: The folders to create for a new file.
+        """
+        old = None if before is None else Blob.of(before.content)
+        new = None if after is None else Blob.of(after)
+        if old == new:
+            return None
+        hashes = (old.hash if old else None, new.hash if new else None)
+        change = Change(location.display_path, *hashes, before.mode if before else None, () if before else made)
+        return cls(change, tuple(blob for blob in (old, new) if blob is not None))
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -179,27 +211,15 @@ def stat_stamp(status: os.stat_result) -> tuple[int, ...]:
 
 def kind_of(location: Location, roots: Roots) -> Literal["file", "folder"] | None:
     """Return whether a location is a file or a folder, or `None` if nothing is there."""
-    with TranslateOSErrors(location):
-        try:
-            with FolderHandle(location.zone, location.parts, Guard(roots)):
-                return "folder"
-        except FileNotFoundError:
-            return None
-        except NotADirectoryError:
-            return "file"
-
-
-def open_folder(zone: Zone, parts: Parts, guard: Guard) -> int:
-    """Open a folder component by component, without following symlinks. Returns a descriptor.
-
-    Raises:
-        FileNotFoundError: There is no such folder.
-    """
-    handle, missing = open_existing(zone, parts, guard)
-    if missing:
-        os.close(handle)
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    return handle
+    try:
+        with FolderHandle(location.zone, location.parts, Guard(roots)):
+            return "folder"
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return "file"
+    except OSError as error:
+        raise translated(error, location) from error
 
 
 def open_existing(zone: Zone, parts: Parts, guard: Guard) -> tuple[int, int]:
@@ -232,13 +252,19 @@ def open_below(folder: int, name: str, guard: Guard) -> int:
 
 
 class FolderHandle:
-    """Context manager for the descriptor of a folder.
+    """Context manager for the descriptor of a folder, opened component by component without following symlinks.
 
     A class, not a generator: every op enters several, and `@contextmanager` costs more.
+
+    Raises:
+        FileNotFoundError: There is no such folder.
     """
 
     def __init__(self, zone: Zone, parts: Parts, guard: Guard) -> None:
-        self._handle = open_folder(zone, parts, guard)
+        self._handle, missing = open_existing(zone, parts, guard)
+        if missing:
+            os.close(self._handle)
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
     def __enter__(self) -> int:
         return self._handle
@@ -254,20 +280,6 @@ def base_of(zone: Zone, roots: Roots) -> str:
     if zone == "project":
         return roots.project_text
     raise FileError("it is out of reach")
-
-
-class TranslateOSErrors:
-    """Context manager that turns `OSError` into `FileError`, without paths of this machine."""
-
-    def __init__(self, location: Location) -> None:
-        self._location = location
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            raise translated(error, self._location) from error
 
 
 def translated(error: OSError, location: Location) -> FileError:
@@ -315,3 +327,52 @@ def _files_in(folder: Path, *, skip: Path) -> Iterator[Identity]:
                 yield _identity(os.lstat(os.path.join(root, name)))  # noqa: PTH118 - fast
             except OSError:
                 continue
+
+
+# -- folders --------------------------------------------------------------------------------------------------
+
+
+class Entry(NamedTuple):
+    """A regular file or a folder."""
+
+    name: str
+    is_folder: bool
+
+
+def walk(
+    location: Location, roots: Roots, enter: Callable[[Location], bool] | None = None, guard: Guard | None = None
+) -> Iterator[Location]:
+    """Yield the files below a folder depth-first, sorted by name. Skip folders for which `enter` returns false."""
+    guard = guard or Guard(roots)
+    pending = [(location, True)]
+    while pending:
+        here, is_folder = pending.pop()
+        if not is_folder:
+            yield here
+        elif here is location or enter is None or enter(here):
+            entries = reversed(entries_of(here, guard))
+            pending.extend((here.below(entry.name), entry.is_folder) for entry in entries)
+
+
+def entries_of(location: Location, guard: Guard) -> list[Entry]:
+    """Return the regular files and folders in a folder, sorted by name; none if it cannot be listed."""
+    try:
+        with FolderHandle(location.zone, location.parts, guard) as folder, os.scandir(folder) as scan:
+            entries = [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan if _is_listed(entry)]
+    except (OSError, FileError):
+        return []
+    return sorted(entries)
+
+
+def _is_listed(entry: os.DirEntry[str]) -> bool:
+    is_kind = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+    return is_kind and not entry.name.startswith(TEMPORARY) and is_utf8(entry.name)
+
+
+def is_utf8(name: str) -> bool:
+    """Return whether a name can be recorded."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

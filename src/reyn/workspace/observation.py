@@ -10,10 +10,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from reyn.journal import Blob
-from reyn.journal.kinds import Change
-from reyn.workspace.changes import TEMPORARY
-from reyn.workspace.files import FileError, read
+from reyn.workspace.files import TEMPORARY, FileChange, FileError, is_utf8, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,13 +22,6 @@ MAX_ENTRIES = 50_000
 """The number of files and folders that are looked at."""
 
 
-class ObservedChange(NamedTuple):
-    """A change of a file, with its contents."""
-
-    change: Change
-    blobs: tuple[Blob, ...]
-
-
 class Observed(NamedTuple):
     """What a program changed.
 
@@ -40,7 +30,7 @@ class Observed(NamedTuple):
         unrecorded: Files that changed and whose contents are not known: too large, or not regular files.
     """
 
-    changes: tuple[ObservedChange, ...]
+    changes: tuple[FileChange, ...]
     unrecorded: tuple[str, ...]
 
 
@@ -84,36 +74,22 @@ class Observation:
     def changes(self) -> Observed:
         """Return what has changed since."""
         after = {entry.location.display_path: entry for entry in self._scan(set())}
-        changed: list[ObservedChange] = []
+        changed: list[FileChange] = []
         unrecorded: list[str] = []
         for path in sorted(self._before.keys() | after.keys(), key=lambda path: (path in after, path)):
             old, new = self._before.get(path), after.get(path)
             if old is not None and new is not None and old.stamp == new.stamp:
                 continue
-            change = self._change(path, old, new)
-            if change is None:
+            before = self._images.get(path)
+            image = self._image(new) if new is not None else None
+            if (old is None) != (before is None) or (new is None) != (image is None):
                 unrecorded.append(path)
-            elif change.change.before != change.change.after:
+                continue
+            location = (new or self._before[path]).location
+            made = () if old is not None else self._made(location)
+            if change := FileChange.of(location, before, None if image is None else image.content, made):
                 changed.append(change)
         return Observed(tuple(changed), tuple(unrecorded))
-
-    def _change(self, path: str, old: _Entry | None, new: _Entry | None) -> ObservedChange | None:
-        """Return the change of a file; `None` if one of its contents is not known."""
-        before = self._images.get(path)
-        after = self._image(new) if new is not None else None
-        if (old is None) != (before is None) or (new is None) != (after is None):
-            return None
-        blobs = tuple(Blob.of(image.content) for image in (before, after) if image is not None)
-        names = iter(blobs)
-        made = self._made(new.location) if old is None and new is not None else ()
-        change = Change(
-            path,
-            next(names).hash if before is not None else None,
-            next(names).hash if after is not None else None,
-            before.mode if before is not None else None,
-            made,
-        )
-        return ObservedChange(change, blobs)
 
     def _made(self, location: Location) -> tuple[str, ...]:
         """Return the folders above a new file that did not exist before, outermost first."""
@@ -148,17 +124,9 @@ class Observation:
             seen += len(entries)
             if seen > MAX_ENTRIES:
                 raise TooManyFiles
-            waiting += [location.below(name) for name in entries if _is_shown(name)]
+            waiting += [location.below(name) for name in entries if is_utf8(name) and not name.startswith(TEMPORARY)]
 
 
 def _entry(location: Location, status: os.stat_result) -> _Entry:
     stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_mode)
     return _Entry(location, stamp, stat.S_ISREG(status.st_mode))
-
-
-def _is_shown(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return not name.startswith(TEMPORARY)

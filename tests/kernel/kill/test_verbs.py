@@ -12,7 +12,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.testing import ScriptedModel
 from reyn.testing.crash import KILLED, Failpoints, in_child
-from reyn.workspace.changes import TEMPORARY
+from reyn.workspace.files import TEMPORARY
 from tests.kernel.kill.scenario import Scenario, kill_points, tree_of
 from tests.kernel.kill.scenarios import RUN, rolled_back, sub_runs, writing
 from tests.support import act, file, finish, write_skill

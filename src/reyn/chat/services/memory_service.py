@@ -15,7 +15,7 @@ from reyn.ops.memory_files import (
     FOLDER,
     SHARED,
     SLUG,
-    Memory,
+    MemoryFile,
     format_memory,
     memory_path,
     read_memories,
@@ -40,11 +40,11 @@ class MemoryService:
         own = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
         return [SHARED, *(name for name in own if is_valid_name(name))]
 
-    def all(self, scope: str | None = None) -> list[Memory]:
+    def all(self, scope: str | None = None) -> list[MemoryFile]:
         """Return the memories of a scope, or of all."""
         return list(read_memories(self._root, [scope] if scope else self.scopes()))
 
-    def find(self, name: str) -> Memory:
+    def find(self, name: str) -> MemoryFile:
         """Return a memory.
 
         Raises:
@@ -56,7 +56,7 @@ class MemoryService:
             raise MemoryNotFound(f"no memory `{name}`: no file `{memory_path(slug, scope)}`")
         return memory
 
-    def search(self, query: str, limit: int = 10) -> list[tuple[Memory, float]]:
+    def search(self, query: str, limit: int = 10) -> list[tuple[MemoryFile, float]]:
         """Return the memories that match a query best, each with its score."""
         return search_memories(query, [one for one in self.all() if not one.error], limit)
 
@@ -93,9 +93,9 @@ class MemoryService:
     def template(self, name: str) -> str:
         """Return the content that a new memory starts with."""
         scope, slug = split_name(name)
-        return format_memory(Memory(slug, scope, "What this is about", "What to remember."))
+        return format_memory(MemoryFile(slug, scope, "What this is about", "What to remember."))
 
-    def remove(self, name: str) -> Memory:
+    def remove(self, name: str) -> MemoryFile:
         """Remove a memory and return what it was.
 
         Raises:

@@ -109,7 +109,7 @@ def show(run: str, as_json: bool) -> None:
     with open_existing_project() as runtime:
         row = _find(runtime, run)
         messages = read_messages(runtime.events(row.run_id), runtime.content)
-        chains = ChainManager(runtime.journal, runtime.config.agents.max_depth)
+        chains = ChainManager(runtime.journal)
         links, origin = chains.links(row.run_id), chains.origin(row.run_id)
     if as_json:
         asks = [[link for link in links if link.number == one.number and one.role != "agent"] for one in messages]

@@ -42,7 +42,7 @@ def explain(key: str | None, as_json: bool, **settings: Any) -> None:
 
 
 def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None:
-    from reyn.config.origins import select_settings
+    from reyn.config.load import select_settings
     from reyn.permissions.trust import load_project
     from reyn.runtime import OSRuntime
     from reyn.runtime.project import Project

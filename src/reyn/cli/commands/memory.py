@@ -11,7 +11,7 @@ from reyn.cli.output import clean, json_option, print_json, short
 from reyn.cli.project import project_root
 
 if TYPE_CHECKING:
-    from reyn.ops.memory_files import Memory
+    from reyn.ops.memory_files import MemoryFile
 
 
 @click.group(cls=CommandGroup, epilog="Example: reyn memory search tea")
@@ -98,7 +98,7 @@ def search(query: str, limit: int, as_json: bool) -> None:
     _print(memories, as_json=as_json, if_none="no memory matches")
 
 
-def _print(memories: list[Memory], *, as_json: bool, if_none: str) -> None:
+def _print(memories: list[MemoryFile], *, as_json: bool, if_none: str) -> None:
     if as_json:
         print_json(memories)
         return

@@ -1,4 +1,4 @@
-"""Events of ops, file changes and sub-runs: an intent before each effect, an outcome after it.
+"""Events of ops, approvals, file changes, sub-runs and other agents: an intent before each effect, an outcome after it.
 
 All op kinds share the data of `<kind>_started` and `<kind>_completed`, so journals stay readable when the package that
 provides a kind is not installed.
@@ -15,7 +15,10 @@ from reyn.journal.kinds.shapes import (
     Charge,
     ContentName,
     Count,
+    DerivedContent,
+    DerivedText,
     Hash,
+    HistoryPart,
     MemoryRequest,
     MessageRequest,
     OpStatus,
@@ -45,7 +48,76 @@ class PermissionDenied(Body, frozen=True):
     op_kind: str = ""
 
 
-@family("started", v=2, origin="outcome")
+@event("approval_required", v=1, origin="outcome")
+class ApprovalRequired(Body, frozen=True):
+    """An op needs approval because of an `ask` rule.
+
+    `digest` covers the run, the call, its arguments, the new contents and the current files; `preview` is the text for
+    the person. The `wait_opened` that follows contains the time of expiry.
+    """
+
+    call: str
+    op_kind: str
+    op: str
+    args: ContentName
+    rule: str
+    digest: Hash
+    preview: ContentName
+
+
+@event("approval_decided", v=1, origin="derived")
+class ApprovalDecided(Body, frozen=True):
+    """A person decided, or the approval expired.
+
+    `result` is the result of a rejected op that the model sees; `args` are edited arguments, which need an approval of
+    their own. If `always` is true, the same version of the skill needs no approval for this op and rule from now on.
+    """
+
+    call: str
+    decision: Literal["approve", "reject", "edit", "defer", "expired"]
+    digest: Hash
+    by: str = ""
+    remark: str = ""
+    always: bool = False
+    op: str = ""
+    args: ContentName | None = None
+    result: ContentName | None = None
+    rule: DerivedText = ""
+
+
+@event("decision_proposed", v=1, origin="derived")
+class DecisionProposed(Body, frozen=True):
+    """A phase with `requires_approval` made a valid decision. It takes effect only if a person approves it.
+
+    `type`, `next_phase` and `reason` are those of the decision. `digest` covers the run, the call and the whole
+    decision; `preview` is the text for the person.
+    """
+
+    call: str
+    phase: str
+    type: Literal["transition", "finish", "abort"]
+    next_phase: str | None
+    reason: str
+    digest: Hash
+    preview: DerivedContent
+
+
+@event("decision_reviewed", v=1, origin="derived")
+class DecisionReviewed(Body, frozen=True):
+    """A person approved the decision of a phase, sent it back (`reject`) or postponed it, or the question expired.
+
+    A decision that is sent back is a rejected answer: the model is called again with the `remark`. If the question
+    expires, the visit fails.
+    """
+
+    call: str
+    decision: Literal["approve", "reject", "defer", "expired"]
+    digest: Hash
+    by: str = ""
+    remark: str = ""
+
+
+@family("started", v=1, origin="outcome")
 class OpStarted(Body, frozen=True):
     """An op was planned and allowed; it is about to be performed.
 
@@ -68,7 +140,7 @@ class OpStarted(Body, frozen=True):
     is_untracked: bool = False
 
 
-@family("completed", v=2, origin="outcome")
+@family("completed", v=1, origin="outcome")
 class OpCompleted(Body, frozen=True):
     """An op was performed.
 
@@ -157,7 +229,7 @@ class SubRunCompleted(Body, frozen=True):
     answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
     files that it shares with this run. `head` is the hash of its last event at that time. `summary` is the reason of
     its last decision, `handoff` the last handoff that one of its phases recorded. `phases` lists the artifacts of its
-    latest visits. `charge` is what it was charged. Only rules 1 to 4 write `result`.
+    latest visits. `charge` is what it was charged.
     """
 
     call: str
@@ -168,7 +240,6 @@ class SubRunCompleted(Body, frozen=True):
     answers: Count = 0
     active: Count = 0
     changes: tuple[Change, ...] = ()
-    result: ContentName | None = None
     head: Hash | None = None
     summary: str = ""
     handoff: ContentName | None = None
@@ -211,3 +282,58 @@ class SubRunStopped(Body, frozen=True):
     wait: Question | None = None
     active: Count = 0
     hint: str = ""
+
+
+TaskState = Literal[
+    "submitted", "working", "completed", "failed", "canceled", "rejected", "input-required", "auth-required"
+]
+"""The states of a message to an agent, as the A2A protocol names those of a task."""
+
+
+@event("agent_asked", v=1, origin="outcome")
+class AgentAsked(Body, frozen=True):
+    """A message to another agent is about to be sent.
+
+    `run` is the conversation of that agent: one that an earlier message opened, or a new one, whose id derives from
+    this run and `call`. `text` is the message, `depth` counts the agents that asked one another, this message included.
+    A new conversation has the pinned copy `skill_hash` of the agent's skill, the op specifications `ops`, the first
+    message as its `input`, and the messages of an earlier conversation with the agent as its `history`. `problem` is
+    set if the message cannot be sent.
+    """
+
+    call: str
+    agent: str
+    run: str
+    text: ContentName
+    depth: Count = 1
+    skill_hash: ContentName | None = None
+    ops: ContentName | None = None
+    input: ArtifactRef | None = None
+    history: tuple[HistoryPart, ...] = ()
+    problem: str = ""
+
+
+@event("agent_replied", v=1, origin="outcome")
+class AgentReplied(Body, frozen=True):
+    """Another agent replied to a message, or will not.
+
+    `state` is the state of the message; only `completed` has a reply, `text`. Otherwise `error` is the reason.
+    `timed_out` is true if the reply took too long. `usage`, `answers` and `charge` count what the conversation `run`
+    used since the last message to it, `active` is its execution time in microseconds. `seq` and `head` are the last
+    event of the conversation and its hash. `open` is true if the conversation can take another message.
+    """
+
+    call: str
+    agent: str
+    run: str
+    state: TaskState
+    text: ContentName | None = None
+    error: str = ""
+    timed_out: bool = False
+    usage: Usage = Usage()
+    answers: Count = 0
+    charge: Charge | None = None
+    active: Count = 0
+    seq: Count = 0
+    head: Hash | None = None
+    open: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reyn.config.values import PromptLimit
 from reyn.journal.kinds.shapes import (
+    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRef,
@@ -45,12 +46,12 @@ class RunStarted(Body, frozen=True):
     model: str
     settings: ContentName
     rules: Count
+    wording: Count
     parent: ParentRef | None = None
     workspace: str | None = None
     rerun_of: str | None = None
     source: str | None = None
     ops: ContentName | None = None
-    wording: Count = 0
     requests: ContentName | None = None
     answer_form: AnswerForm = "full"
     imported: bool = False
@@ -173,19 +174,30 @@ class WaitOpened(Body, frozen=True):
 class WaitAnswered(Body, frozen=True):
     """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox.
 
-    If `is_message` is true, the question waits for the next message of a conversation, and `images` come with it.
+    `images` come with what the user says in a conversation. `by` is the user who replied, if known.
     """
 
     wait: str
     value: ContentName
     message: Count
     by: str = ""
-    """The user who replied, if known."""
     images: tuple[ImageRef, ...] = ()
-    is_message: bool = False
+
+    @property
+    def is_message(self) -> bool:
+        """Whether this is the next message of a conversation, and not the reply to a question."""
+        return self.wait.endswith(f".{MESSAGE}")
 
 
-@event("message_refused", v=2, origin="outside")
+@event("wait_expired", v=1, origin="outside", enters="running")
+class WaitExpired(Body, frozen=True):
+    """The question timed out; the run continues as if it was declined."""
+
+    wait: str
+    reason: str = ""
+
+
+@event("message_refused", v=1, origin="outside")
 class MessageRefused(Body, frozen=True):
     """The run discarded an inbox message that did not apply, such as a reply to a question that is closed.
 

@@ -90,20 +90,6 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     reason: str = ""
 
 
-class ChoicePrompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The prompts that ask for the choice alone: what is the same on every visit of the phase, and the input, `turn`.
-
-    `static` is a JSON object: `examples` are the messages before the input, `texts` are the texts with which the topic
-    of the input is compared, `ops` are the choices that stand for an op, `replies` are messages to which the model
-    replies instead. In a conversation, `topic` is the message that asks for the topic of a text, and `system` is the
-    system message of a reply: it offers no ops.
-    """
-
-    static: ContentName
-    turn: FrameMessage
-    system: FrameMessage | None = None
-
-
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A part of the history that a run starts with: `content` is a JSON list of `messages` messages.
 
@@ -255,7 +241,7 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 MESSAGE = "message"
-"""The reason of a wait for the next message of a conversation."""
+"""The reason of a wait for the next message of a conversation; the id of the wait ends with it."""
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,6 @@ import msgspec
 from reyn.journal.kinds.shapes import (
     AnswerForm,
     ArtifactRef,
-    ChoicePrompt,
     ContentName,
     Count,
     DerivedContent,
@@ -129,15 +128,13 @@ class FrameBuilt(Body, frozen=True):
 
     `form` is the form in which the model is asked to answer. `budget` is the token budget of the messages; null if they
     have none, or are so short that they need not be counted. With a `transcript`, the messages that
-    `transcript_extended` events added come after the system message. `choice` has the prompts for models that
-    choose before they answer; it is null if the phase has one candidate, or if the model may act instead.
+    `transcript_extended` events added come after the system message.
     """
 
     messages: Annotated[tuple[FrameMessage, ...], _Rendered]
     form: AnswerForm = "full"
     budget: Annotated[PromptBudget | None, _Rendered] = None
     transcript: Annotated[TranscriptRef | None, _Rendered] = None
-    choice: Annotated[ChoicePrompt | None, _Rendered] = None
 
 
 @event("llm_requested", v=1, origin="derived")
@@ -145,7 +142,7 @@ class LlmRequested(Body, frozen=True):
     """The model is about to be called.
 
     `call` identifies the call, also after a crash. `contract` is the JSON Schema of the answer, `tools` the list of
-    native tools on offer, `request` the hash of messages, contract, tools and choice prompts.
+    native tools on offer, `request` the hash of messages, contract and tools.
     """
 
     call: str
@@ -162,8 +159,8 @@ class LlmResponded(Body, frozen=True):
     `text` is the whole answer; in the form `tools`, the JSON of its `content` and `tool_calls`. `mode` is the output
     mode that the model used, if it reports one. `cut` is true if the answer ended at a length limit.
     `choice_probability` is the probability of the choice among those on offer, if the engine measured it; it is the
-    confidence of an answer in the short form. `chose_first` is true if the model was asked for the choice alone first,
-    with the `choice` prompts of the frame; `usage` then covers both steps.
+    confidence of an answer in the short form. `asked` is set if the adapter sent prompts of its own before that of the
+    answer, for the choice alone, for example: a JSON list with role and text of their messages. `usage` covers them.
     """
 
     call: str
@@ -172,7 +169,7 @@ class LlmResponded(Body, frozen=True):
     mode: Literal["grammar", "json_schema", "json_object", "free"] | None = None
     cut: bool = False
     choice_probability: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    chose_first: bool = False
+    asked: ContentName | None = None
 
 
 @event("model_retried", v=1, origin="outside")

@@ -22,6 +22,7 @@ from reyn.context import (
     NormalizedMessageList,
     compile_context,
     recorded_mutation,
+    rendered_message,
 )
 from reyn.context.histories import HISTORIES
 from reyn.context.records import mutation_of
@@ -89,6 +90,12 @@ class Conversation(msgspec.Struct, frozen=True):
             return self.messages
         before = HISTORIES.load(self.history, content).with_system(self.messages.system)
         return before.append(*self.messages.tail(self.messages.length))
+
+    def rendered(self, content: Callable[[str], bytes]) -> NormalizedMessageList:
+        """Return the history and the messages, with their texts and images."""
+        own = self.messages.tail(self.messages.length)
+        rendered = (rendered_message(message, content, with_images=True) for message in own)
+        return HISTORIES.load(self.history, content).append(*rendered)
 
 
 class ConversationSize(msgspec.Struct, frozen=True):

@@ -83,6 +83,10 @@ class World(Protocol):
         """Make the buffered events of the tape durable."""
         ...
 
+    async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
+        """Make the buffered events durable, together with what the effect reserves."""
+        ...
+
     async def settle(self, *, is_finishing: bool = False) -> None:
         """End work that was started ahead of the visit and is no longer awaited; let it finish if possible."""
         ...
@@ -203,7 +207,7 @@ class Driver:
         if self.world is None:
             raise _Stopped
         if effect.needs_intent:
-            await self.world.flush(self.tape)
+            await self.world.commit_intent(effect, self.tape)
         performed = await self.world.perform(effect, self.tape)
         if performed is None:
             return None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from reyn.context import FittedText, NormalizedMessageList, TokenCounter
     from reyn.journal import Blob, Body
     from reyn.kernel.core.conversations import Conversation
-    from reyn.models import Candidate, ToolDefinition
+    from reyn.models import Candidate, PromptSource, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -87,7 +87,7 @@ class AnswerSpec(Protocol):
 class Reply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
 
-    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.native_reply`).
+    In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`).
     """
 
     text: str
@@ -110,12 +110,11 @@ class CallModel(Effect[Reply]):
     """Hash of the input artifact."""
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
-    choice: kinds.ChoicePrompt | None = None
+    source: Callable[[], PromptSource] | None = None
+    """Returns what the messages were written from, in the short form."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused)
-    needs_intent = False
-    """Its intent becomes durable together with the reservation of its budget, before the call."""
 
     def result(self, outcome: Body, content: Content) -> Reply:
         assert isinstance(outcome, kinds.LlmResponded)

@@ -155,9 +155,11 @@ def sub_run_settings(state: RunState, settings: RunSettings, tokens: int | None 
 
 
 def limits_to_raise(
-    parent: RunState, child: RunState, child_settings: RunSettings, allowed: Limits
+    parent: RunState, child: RunState, child_settings: RunSettings, allowed: Limits, *, lowers: bool
 ) -> dict[str, int | None]:
-    """Return the limits of a sub-run that its parent can now extend, with their new values.
+    """Return the limits of a child that its parent can now extend, with their new values.
+
+    With `lowers`, also time and tokens of which the parent has less left than before.
 
     Caps that a phase or a model may set, too, are raised in the sub-run to the value that they were raised to in the
     parent.
@@ -168,6 +170,7 @@ def limits_to_raise(
             found[name] = parent.raised[name]
     for name in ("max_phase_visits", "phase_seconds", "run_seconds", "tokens", "no_progress"):
         cap, now = limit_of(child, child_settings, name), getattr(allowed, name)
-        if cap is not None and (now is None or now > cap):
+        is_lower = lowers and name in ("run_seconds", "tokens") and now is not None and (cap is None or now < cap)
+        if is_lower or (cap is not None and (now is None or now > cap)):
             found[name] = now
     return found

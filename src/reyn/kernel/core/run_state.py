@@ -259,8 +259,8 @@ def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
-    # The usage of two steps is that of two prompts, so it does not calibrate the count of one.
-    models = state.models.with_answer(body.usage, None if body.chose_first else state.visit.prompt)
+    # The usage of several prompts does not calibrate the count of one.
+    models = state.models.with_answer(body.usage, None if body.asked is not None else state.visit.prompt)
     return replace(state, models=models, recovery=_SETTLED)
 
 

@@ -14,15 +14,15 @@ from reyn.context import (
     PromptContract,
     choose_context,
     closing_text,
-    conversation_choice,
     stable_frame,
-    static_choice,
     static_text,
+    task_text,
 )
 from reyn.context.field_order import field_order
 from reyn.context.tokens import ESTIMATING, NEUTRAL
+from reyn.context.words import describe_fields, one_line
 from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
-from reyn.journal import Blob, canonical, kinds, ordered
+from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.core.limits import limit_of, visits_left
 from reyn.skills import successors
@@ -162,14 +162,12 @@ class TurnSpec:
         stays_open: bool = False,
     ) -> None:
         settings = context.settings
-        self._ops = ops if stays_open else ()
+        self._ops = ops
+        self._asks_handoff = asks_handoff
         self._stays_open = stays_open
         self.phase = phase
         self.form = form
-        self.candidates = tuple(
-            models.Candidate(c.next_phase, c.control_type, c.schema_name, c.description, c.artifact_schema, c.label)
-            for c in candidates
-        )
+        self.candidates = candidates
         self.contract = Contract(
             candidates,
             ops,
@@ -193,31 +191,28 @@ class TurnSpec:
             self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain, allows_abort=not stays_open
         )
         self.stable = Blob.of(text.encode())
-        self.reply = self._reply_text(asks_handoff) if stays_open and form == "short" else None
-        """The static text of a reply, which offers no ops."""
-        choice = static_choice(self.frame) if form == "short" else None
-        self.choice = Blob.of(canonical(choice)) if choice is not None else None
         self.schema = Blob.of(ordered(self.contract.schema))
         self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
         self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
         self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
 
-    def _reply_text(self, asks_handoff: bool) -> Blob:
-        frame = msgspec.structs.replace(self.frame, available_control_ops=())
-        is_plain = self.contract.reply_field is not None
-        return Blob.of(static_text(frame, self.form, asks_handoff=asks_handoff, is_plain_text=is_plain).encode())
-
-    def conversation_choice(self, best: tuple[str, ...], *, must_reply: bool) -> Blob | None:
-        """Return the prompts with which a small model chooses between a reply and an op; `None` if it need not.
-
-        Args:
-            best: The names of the targets to choose from, if there are many.
-            must_reply: Whether it has acted already.
-        """
-        if not self._stays_open or self.form != "short":
-            return None
-        ops = () if must_reply else self._ops
-        return Blob.of(canonical(conversation_choice(self.frame, ops, best, self.contract.reply_field)))
+    @cached_property
+    def source(self) -> models.PromptSource:
+        """What the prompt is written from. In a conversation, `system` is the static text of a reply."""
+        task, closing = task_text(self.frame).rstrip(), self.closing
+        if not self._stays_open:
+            return models.PromptSource(task, closing)
+        frame, field = msgspec.structs.replace(self.frame, available_control_ops=()), self.contract.reply_field
+        system = static_text(frame, self.form, asks_handoff=self._asks_handoff, is_plain_text=field is not None)
+        targets = tuple(
+            models.OfferedTarget(spec.kind, spec.target_field, target.name, one_line(target.text), _fields(target))
+            for spec in self._ops
+            if spec.target_field is not None and not spec.targets_of
+            for target in spec.targets
+        )
+        return models.PromptSource(
+            task, closing, is_conversation=True, reply_field=field or "", targets=targets, system=system
+        )
 
     @property
     def answer_schema(self) -> dict[str, Any]:
@@ -228,6 +223,12 @@ class TurnSpec:
     def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
         """The native tools of a request; `tools` is their record."""
         return self.contract.tools
+
+
+def _fields(target: OpTarget) -> str:
+    """Return the arguments of a call with a target, one per line, in words."""
+    described = ((name, describe_fields(schema)) for name, schema in target.arguments.items())
+    return "".join(f"{name}: {fields}.\n" for name, fields in described if fields)
 
 
 class CompiledPhase(RunContext):

@@ -9,9 +9,12 @@ from reyn.kernel.core.effects import CallModel, Reply
 from reyn.kernel.core.limits import within_allowance
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.context import NormalizedMessageList
     from reyn.kernel.core.effects import AnswerSpec
     from reyn.kernel.core.tape import Tape
+    from reyn.models import PromptSource
 
 
 async def ask(
@@ -23,6 +26,7 @@ async def ask(
     results: tuple[str, ...],
     input_hash: str,
     transcript: NormalizedMessageList | None = None,
+    source: Callable[[], PromptSource] | None = None,
 ) -> Reply:
     """Record the intent of a call and await its answer, within a visit.
 
@@ -35,15 +39,15 @@ async def ask(
         results: Hashes of the op results that the frame contains.
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
+        source: Returns what the messages were written from.
     """
     schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
     refers = (frame.transcript,) if frame.transcript is not None else ()
-    choice = (frame.choice,) if frame.choice is not None else ()
-    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools], *choice]))
+    request = digest(canonical([frame.messages, schema.hash, *refers, *[blob.hash for blob in tools]]))
     intent = kinds.LlmRequested(
         call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
     request = tape.emit(intent, schema, *tools).request
-    reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, frame.choice)
+    reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, source)
     await within_allowance(tape)
     return reply

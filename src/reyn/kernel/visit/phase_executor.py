@@ -1,4 +1,4 @@
-"""Execute one visit: preprocessor, frame, model call, verdict, ops, then the decision or the next turn.
+"""Execute one visit: input, frame, model call, verdict, ops, then the decision or the next turn.
 
 Visits are coroutines that emit events and await effects, so that first execution, recovery and replay are the same
 code. A visit knows its candidates and nothing else of the graph; the orchestrator decides what follows. `visit_skill`
@@ -7,17 +7,14 @@ visits a node that is a skill; `postprocess` turns the finish artifact into the 
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context import Rollback
-from reyn.context.words import plain_text
 from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.core.effects import QUEUED, CheckOutput, Pause, ReadOverviews, Restore, TurnInterrupted
+from reyn.kernel.core.effects import CheckOutput, Pause, Restore, TurnInterrupted
 from reyn.kernel.core.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.compiled_phase import Targets
@@ -26,22 +23,108 @@ from reyn.kernel.visit.op_dispatch import OpLog, run_sub_skill
 from reyn.kernel.visit.prompt_budget import fit_prompt
 from reyn.kernel.visit.steps import StepFault, run_steps
 from reyn.kernel.visit.transcript_budget import fit_transcript
-from reyn.kernel.visit.turn import PreparedInput, TurnContext, execute_single_llm_phase, schedule_tool_batch
-from reyn.kernel.visit.waits import ask_person, beginning, review_decision, sent_back
+from reyn.kernel.visit.turn import TurnContext, execute_single_llm_phase, schedule_tool_batch
+from reyn.kernel.visit.visit_input import prepare_input, read_overviews
+from reyn.kernel.visit.waits import review_decision, sent_back
 from reyn.skills import successors
-from reyn.skills.values import USER_MESSAGE, skill_of
+from reyn.skills.values import skill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from reyn.context import CompiledTurnContext, Repetition
+    from reyn.context import CompiledTurnContext
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, TurnSpec
+    from reyn.kernel.visit.prompt_budget import Prompt
+    from reyn.kernel.visit.turn import LlmPhaseResult
+
+    Check = Callable[["Progress", Accepted], Awaitable["Accepted | Rejected | SentBack"]]
 
 
 MAX_TRUNCATED_READS = 10
 """Turns in which a visit may read more of truncated content; they cost no act turns."""
+
+
+class VisitFault(Exception):
+    """The visit fails: the files that it changed are restored, and the reason is recorded."""
+
+    def __init__(self, code: str, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+class SentBack(NamedTuple):
+    """The verdict of a person who sends a decision back to the model."""
+
+    message: str
+
+
+class Progress:
+    """The progress of a visit: what it has used up, and the turn that it is in.
+
+    Attributes:
+        calls: Model calls, compactions included.
+        call: The id of the last one.
+        turns: Turns in which the model acted.
+        reads: Turns in which it only read truncated content.
+        retries: Answers in a row that led nowhere.
+        rejection: The last answer, if it was rejected.
+        must_reply: Whether ops are not on offer any more, because the same op keeps failing.
+        left: The act turns that are left in this turn.
+        spec: What the model may answer in this turn.
+        checks: What has to accept a decision besides the contract: the program that started the run, a person.
+    """
+
+    spec: TurnSpec
+
+    def __init__(self, phase: CompiledPhase, entry: Visit, context: TurnContext, log: OpLog, tape: Tape) -> None:
+        self.phase = phase
+        self.entry = entry
+        self.context = context
+        self.log = log
+        self.tape = tape
+        self.calls = self.turns = self.reads = self.retries = self.left = 0
+        self.call = f"{entry.step}.0"
+        self.rejection: Rejected | None = None
+        self.must_reply = False
+        self.checks: list[Check] = []
+        if phase.skill.checks_output:
+            self.checks.append(_check_output)
+        if phase.definition.requires_approval:
+            self.checks.append(_review)
+
+    def count_calls(self, calls: int) -> None:
+        """Count model calls."""
+        self.calls += calls
+        self.call = f"{self.entry.step}.{self.calls}"
+
+    def draft(self, *, is_truncated: bool = False) -> tuple[TurnSpec, CompiledTurnContext]:
+        """Return the answer specification and the messages of the turn, without regard to a token budget."""
+        phase, context, tape = self.phase, self.context, self.tape
+        reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.is_truncated else 0
+        named = context.overviews.targets if context.overviews is not None else None
+        targets = Targets(named, tape.content) if named is not None else None
+        spec = phase.turn_spec(
+            phase.form(tape.state), acting=self.left > 0, is_truncated=reads_left > 0, targets=targets
+        )
+        return spec, context.compile(spec, self.left if phase.ops else reads_left or None)
+
+    def correct(self, answer: LlmPhaseResult, path: str, message: str) -> None:
+        """Let the next turn show an answer and what is wrong with it."""
+        limit = self.phase.settings.sizes.input_bytes
+        excerpt = self.log.truncate(f"{self.call}.answer", answer.reply.hash, limit, self.tape)
+        self.context.correct(self.spec, answer, excerpt, path, message)
+
+    def failure_reason(self) -> str:
+        """Return why the visit has no decision."""
+        phase, rejection = self.phase, self.rejection
+        if rejection is None:
+            return f"phase `{phase.name}`: no decision could be executed after {self.calls} answers"
+        rejected = phase.max_retries + 1
+        answers = "1 answer" if rejected == 1 else f"{rejected} answers"
+        return f"phase `{phase.name}`: {answers} rejected, last at {rejection.path}: {rejection.message}"
 
 
 async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
@@ -49,13 +132,17 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     log = OpLog(phase.vocabulary)
     try:
-        prepared = _unprocessed_input(phase, entry, tape) or await _prepare_input(phase, entry, log, tape)
+        prepared = await prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
     handoff = await hand_in(phase, entry, tape)
-    context = TurnContext(phase, entry, prepared, handoff, log, tape, await _overviews(phase, entry, prepared, tape))
+    overviews = await read_overviews(phase, entry, prepared, tape)
+    context = TurnContext(phase, entry, prepared, handoff, log, tape, overviews)
+    progress = Progress(phase, entry, context, log, tape)
     try:
-        await _take_turns(phase, entry, context, log, tape)
+        await _take_turns(progress)
+    except VisitFault as fault:
+        await _fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)
     except TurnInterrupted:
         aborted = tape.state.aborted
         assert aborted is not None
@@ -65,224 +152,38 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends))
 
 
-async def _take_turns(phase: CompiledPhase, entry: Visit, context: TurnContext, log: OpLog, tape: Tape) -> None:
-    """Take turns until a decision is committed or the visit fails."""
-    turns, reads, retries, calls = 0, 0, 0, 0
-    must_reply = False
-    last_rejection: Rejected | None = None
-    while retries <= phase.max_retries:
-        if log.failure is not None and phase.stays_open:
-            must_reply = must_reply or _is_stuck(phase, log.failure, tape)
-        elif log.failure is not None:
-            await _within_progress(phase, log.failure, tape)
-        left = 0 if phase.skips_limit_checks and not tape.state.raised else await _turns_left(phase, turns, tape)
-        left = 0 if must_reply else left
-        draft = partial(_draft, phase, context, log, left, MAX_TRUNCATED_READS - reads, tape)
-        spec, compiled = draft()
-        if phase.calls_hooks(tape.state) and await context.call_hooks(spec, compiled, f"{entry.step}.{calls + 1}"):
-            spec, compiled = draft()
-        if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
-            compaction = await compact(plan, phase, f"{entry.step}.{calls}", tape)
-            calls += compaction.calls
-            if compaction.error:
-                return await _fail_visit(entry, log, calls, CompactionFailed.code, compaction.error, tape)
-            spec, compiled = draft()
-        calls += 1
-        call = f"{entry.step}.{calls}"
-        prompt = None
-        if phase.prompt_limit(tape.state).tokens is not None:
-            contents = context.contents(f"{entry.step}.{calls - 1}")
-            if context.grows(spec):
-                prompt = await fit_transcript(draft, context.transcript, contents, phase, log, call, tape)
-            else:
-                prompt = await fit_prompt(draft, contents, phase, log, call, tape)
-            spec = prompt.spec if prompt is not None else spec
-        answer = await execute_single_llm_phase(spec, compiled, call, context, phase.model, tape, prompt)
-        reply, verdict = answer
-        if phase.skill.checks_output and isinstance(verdict, Accepted):
-            verdict = await _check_output(verdict, call, spec)
+async def _take_turns(progress: Progress) -> None:
+    """Take turns until a decision is committed, or the retries are used up."""
+    while progress.retries <= progress.phase.max_retries:
+        await _check_limits(progress)
+        answer = await _ask_model(progress)
+        verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
+        for check in progress.checks:
+            verdict = await check(progress, verdict) if isinstance(verdict, Accepted) else verdict
         if isinstance(verdict, Rejected):
-            error = tape.emit(kinds.ValidationError(call, verdict.rule, verdict.path, verdict.message, reply.hash))
-            excerpt = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
-            context.correct(spec, answer, excerpt, error.path, error.message)
-            last_rejection, retries = verdict, retries + 1
-            if retries > phase.max_retries and phase.used_up and verdict.rule == "candidate":
-                phase, retries = await _more_visits(phase, _failure_reason(phase, calls, verdict), tape), 0
-            elif retries > phase.max_retries and phase.stays_open and left > 0:
-                must_reply, retries = True, phase.max_retries  # one more attempt, without ops
-                context.pending = ()
-            continue
-        if isinstance(verdict, Accepted) and phase.definition.requires_approval:
-            reviewed = await review_decision(verdict, call, phase, tape)
-            if reviewed.decision == "expired":
-                reason = f"phase `{phase.name}`: its decision was not approved in time"
-                return await _fail_visit(entry, log, calls, ApprovalExpired.code, reason, tape)
-            if reviewed.decision == "reject":
-                # Rejections by a person are not limited, and reset the retries for answers that Reyn rejects.
-                rejected = log.truncate(f"{call}.answer", reply.hash, phase.settings.sizes.input_bytes, tape)
-                context.correct(spec, answer, rejected, "$", sent_back(reviewed))
-                retries = 0
-                continue
-        context.pending, last_rejection = (), None
-        context.begin_ops(spec, answer, call)
-        batch = await schedule_tool_batch(verdict, call, phase, log, tape) if verdict.ops else None
-        context.add_turn(spec, answer, batch, max(0, left - 1))
-        if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):
-            return _commit(phase, entry, call, verdict, log, tape)
-        if context.overviews is not None and _may_change(phase, verdict.ops):
-            context.overviews = await _overviews(phase, entry, context.prepared, tape, call)
-        if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
-            reads += 1
-        elif left > 0:
-            turns += 1
-        else:
-            retries += 1
-    reason = _failure_reason(phase, calls, last_rejection)
-    if phase.stays_open:
-        # Completed ops stay, as after an abort by the user.
-        tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends=False, code=AnswersRejected.code))
-        return None
-    return await _fail_visit(entry, log, calls, AnswersRejected.code, reason, tape)
+            await _reject(progress, answer, verdict)
+        elif isinstance(verdict, SentBack):
+            # Rejections by a person are not limited, and reset the retries for answers that Reyn rejects.
+            progress.correct(answer, "$", verdict.message)
+            progress.retries = 0
+        elif await _act(progress, answer, verdict) and isinstance(verdict, Accepted):
+            return _commit(progress, verdict)
+    return _give_up(progress)
 
 
-def _is_stuck(phase: CompiledPhase, failure: Repetition, tape: Tape) -> bool:
-    """Return whether the same op failed too often with the same arguments."""
-    return repeated_failure(tape.state, phase.settings, failure.name, failure.times) is not None
-
-
-def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
-    """Return whether ops may have changed what other ops can act on."""
-    forms = (phase.vocabulary.form_of(op) for op in ops)
-    return any(form is None or form.effect_of(op) != "pure" for form, op in zip(forms, ops, strict=True))
-
-
-async def _check_output(verdict: Accepted, call: str, spec: TurnSpec) -> Accepted | Rejected:
-    """Reject a final output that fits its schema but not the check of the program that started the run."""
-    if verdict.type != "finish" or verdict.artifact is None:
-        return verdict
-    found = await CheckOutput(call, verdict.artifact["data"])
-    return spec.contract.reject_output(found.path, found.error) if found.error else verdict
-
-
-async def _overviews(
-    phase: CompiledPhase, entry: Visit, prepared: PreparedInput, tape: Tape, call: str = ""
-) -> kinds.OverviewsRead | None:
-    """Return what the ops of a conversation can act on, if one of them can tell.
-
-    `call` is the last call of the visit: its ops may have changed what there is.
-    """
-    if phase.definition.conversation is None:
-        return None
-    op_kinds = tuple(spec.kind for spec in phase.ops if spec.has_overview)
-    if not op_kinds:
-        return None
-    new = {blob.hash: blob.content for blob in prepared.blobs}
-    text = plain_text(new.get(prepared.input) or tape.content(prepared.input))
-    if _continues(phase, entry):  # a short message, such as `yes`, refers to what was said before
-        text += f"\n{plain_text(tape.content(entry.input.hash))}"
-    return await ReadOverviews(f"{call or entry.step}.overviews", op_kinds, text)
-
-
-def _unprocessed_input(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
-    """Return the input of a visit that needs no preparation; `None` if it needs some."""
-    definition = phase.definition
-    if entry.rollback is not None or definition.preprocessor or definition.reads or _continues(phase, entry):
-        return None
-    name = entry.input.hash
-    if len(tape.content(name)) > phase.settings.sizes.input_bytes:
-        return None
-    order = phase.field_order(entry.input.type)
-    if order is None:
-        return PreparedInput(name, name)
-    return PreparedInput(name, name, (order,), orders={name: order.hash})
-
-
-async def _prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
-    """Run the preprocessor on the input artifact, and truncate content that is too large for a prompt.
-
-    Includes the artifacts that the phase reads, if they exist and are not the input itself.
-    """
-    limit, back = phase.settings.sizes.input_bytes, entry.rollback
-    content = Blob(entry.input.hash, tape.content(entry.input.hash))
-    images: tuple[kinds.Part, ...] = ()
-    is_reply = _continues(phase, entry)
-    if is_reply:
-        content, images = await _next_message(content.content, entry, tape)
-    if phase.definition.preprocessor:
-        artifact: dict[str, Any] = msgspec.json.decode(content.content)
-        enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
-        content = Blob.of(canonical(enriched))
-    rollback = None
-    if back is not None:
-        rollback = Rollback(log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
-    reads = tuple(
-        (name, log.truncate(f"{entry.step}.read{number}", entry.latest[name], limit, tape))
-        for number, name in enumerate(phase.definition.reads, start=1)
-        if entry.latest.get(name) not in (None, entry.input.hash)
-    )
-    shown = content.hash
-    blobs: tuple[Blob, ...] = (content,) if phase.definition.preprocessor or is_reply else ()
-    if len(content.content) > limit:
-        shown, blobs = log.truncate_blob(f"{entry.step}.input", content, limit, tape), ()
-    types = {shown: USER_MESSAGE.name if is_reply else entry.input.type} | {one: name for name, one in reads}
-    if back is not None and rollback is not None:
-        types[rollback.rejected_artifact] = back.rejected.type
-    found = {one: order for one, name in types.items() if (order := phase.field_order(name)) is not None}
-    blobs = (*blobs, *dict.fromkeys(found.values()))
-    orders = {one: order.hash for one, order in found.items()}
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders)
-
-
-def _continues(phase: CompiledPhase, entry: Visit) -> bool:
-    """Return whether the visit continues a conversation: the phase follows itself, and its input is its own reply.
-
-    A fork may replace the input by a message of the user.
-    """
-    if phase.definition.conversation is None or entry.rollback is not None:
-        return False
-    follows_itself = len(entry.path) > 1 and entry.path[-2] == entry.phase
-    return follows_itself and (not entry.reply or entry.reply == entry.input.hash)
-
-
-async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
-    """Return the next message as a `user_message`, and its images: the oldest in the queue, or the user's reply."""
-    text: Any = None
-    images: tuple[kinds.Part, ...] = ()
-    if not tape.state.inbox.queued:
-        schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
-        excerpt = beginning(plain_text(reply))
-        text = await ask_person(f"{entry.step}.message", excerpt, schema, tape, reason=kinds.MESSAGE)
-    if text is None or text is QUEUED:
-        queued = tape.state.inbox.queued[0]
-        tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
-        text = tape.content(queued.text).decode()
-    elif (answer := tape.state.last_answer) is not None:
-        images = tuple(kinds.Part(image=image) for image in answer.images)
-    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}})), images
-
-
-MAX_MESSAGE_CHARS = 10_000_000
-
-
-def _draft(
-    phase: CompiledPhase,
-    context: TurnContext,
-    log: OpLog,
-    left: int,
-    reads: int,
-    tape: Tape,
-    *,
-    is_truncated: bool = False,
-) -> tuple[TurnSpec, CompiledTurnContext]:
-    """Return the answer specification and the messages, without regard to a token budget.
-
-    `left` and `reads` are the act turns that are left, and the turns to read truncated content.
-    """
-    reads_left = reads if is_truncated or log.is_truncated else 0
-    form, read = phase.form(tape.state), context.overviews
-    targets = Targets(read.targets, tape.content) if read is not None and read.targets is not None else None
-    spec = phase.turn_spec(form, acting=left > 0, is_truncated=reads_left > 0, targets=targets)
-    return spec, context.compile(spec, left if phase.ops else reads_left or None)
+async def _check_limits(progress: Progress) -> None:
+    """Stop the run for every limit that is reached, and find out how many act turns are left."""
+    phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
+    if failure is not None and phase.stays_open:
+        is_stuck = repeated_failure(state, phase.settings, failure.name, failure.times) is not None
+        progress.must_reply = progress.must_reply or is_stuck
+    elif failure is not None:
+        while (stop := repeated_failure(progress.tape.state, phase.settings, failure.name, failure.times)) is not None:
+            progress.tape.emit(stop)
+            await Pause()
+    is_unlimited = phase.skips_limit_checks and not progress.tape.state.raised
+    left = 0 if is_unlimited else await _turns_left(phase, progress.turns, progress.tape)
+    progress.left = 0 if progress.must_reply else left
 
 
 async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
@@ -302,6 +203,71 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
         await Pause()
 
 
+async def _ask_model(progress: Progress) -> LlmPhaseResult:
+    """Prepare the prompt of a turn, and call the model."""
+    phase, context, tape = progress.phase, progress.context, progress.tape
+    spec, compiled = progress.draft()
+    if phase.calls_hooks(tape.state) and await context.call_hooks(
+        spec, compiled, f"{progress.entry.step}.{progress.calls + 1}"
+    ):
+        spec, compiled = progress.draft()
+    if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
+        compaction = await compact(plan, phase, progress.call, tape)
+        progress.count_calls(compaction.calls)
+        if compaction.error:
+            raise VisitFault(CompactionFailed.code, compaction.error)
+        spec, compiled = progress.draft()
+    last_call = progress.call
+    progress.count_calls(1)
+    prompt: Prompt | None = None
+    if phase.prompt_limit(tape.state).tokens is not None:
+        contents = context.contents(last_call)
+        if context.grows(spec):
+            prompt = await fit_transcript(
+                progress.draft, context.transcript, contents, phase, progress.log, progress.call, tape
+            )
+        else:
+            prompt = await fit_prompt(progress.draft, contents, phase, progress.log, progress.call, tape)
+    progress.spec = spec if prompt is None else prompt.spec
+    return await execute_single_llm_phase(progress.spec, compiled, progress.call, context, phase.model, tape, prompt)
+
+
+async def _check_output(progress: Progress, verdict: Accepted) -> Accepted | Rejected:
+    """Reject a final output that fits its schema but not the check of the program that started the run."""
+    if verdict.type != "finish" or verdict.artifact is None:
+        return verdict
+    found = await CheckOutput(progress.call, verdict.artifact["data"])
+    return progress.spec.contract.reject_output(found.path, found.error) if found.error else verdict
+
+
+async def _review(progress: Progress, verdict: Accepted) -> Accepted | SentBack:
+    """Wait until a person approves the decision, or sends it back."""
+    reviewed = await review_decision(verdict, progress.call, progress.phase, progress.tape)
+    if reviewed.decision == "expired":
+        reason = f"phase `{progress.phase.name}`: its decision was not approved in time"
+        raise VisitFault(ApprovalExpired.code, reason)
+    return SentBack(sent_back(reviewed)) if reviewed.decision == "reject" else verdict
+
+
+async def _reject(progress: Progress, answer: LlmPhaseResult, verdict: Rejected) -> None:
+    """Record why an answer is rejected, and let the next turn correct it."""
+    phase, tape = progress.phase, progress.tape
+    error = tape.emit(
+        kinds.ValidationError(progress.call, verdict.rule, verdict.path, verdict.message, answer.reply.hash)
+    )
+    progress.correct(answer, error.path, error.message)
+    progress.rejection = verdict
+    progress.retries += 1
+    if progress.retries <= phase.max_retries:
+        return
+    if phase.used_up and verdict.rule == "candidate":
+        progress.phase = await _more_visits(phase, progress.failure_reason(), tape)
+        progress.retries = 0
+    elif phase.stays_open and progress.left > 0:
+        progress.must_reply, progress.retries = True, phase.max_retries  # one more attempt, without ops
+        progress.context.pending = ()
+
+
 async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> CompiledPhase:
     """Stop the run: the model keeps choosing a phase without visits left. Return the phase after a raise."""
     names = " and ".join(f"`{name}`" for name in sorted(phase.used_up))
@@ -312,23 +278,53 @@ async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> Com
     return phase.recompiled(tape.state)
 
 
-async def _within_progress(phase: CompiledPhase, failure: Repetition, tape: Tape) -> None:
-    """Stop the run if the same op failed too often with the same arguments."""
-    while (stop := repeated_failure(tape.state, phase.settings, failure.name, failure.times)) is not None:
-        tape.emit(stop)
-        await Pause()
+async def _act(progress: Progress, answer: LlmPhaseResult, verdict: Accepted | Acting) -> bool:
+    """Execute the ops of an answer; return whether a decision can be committed."""
+    phase, context, log, tape, spec = progress.phase, progress.context, progress.log, progress.tape, progress.spec
+    context.pending, progress.rejection = (), None
+    context.begin_ops(spec, answer, progress.call)
+    batch = await schedule_tool_batch(verdict, progress.call, phase, log, tape) if verdict.ops else None
+    context.add_turn(spec, answer, batch, max(0, progress.left - 1))
+    if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):
+        return True
+    if context.overviews is not None and _may_change(phase, verdict.ops):
+        context.overviews = await read_overviews(phase, progress.entry, context.prepared, tape, progress.call)
+    if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
+        progress.reads += 1
+    elif progress.left > 0:
+        progress.turns += 1
+    else:
+        progress.retries += 1
+    return False
 
 
-def _commit(phase: CompiledPhase, entry: Visit, call: str, verdict: Accepted, log: OpLog, tape: Tape) -> None:
+def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
+    """Return whether ops may have changed what other ops can act on."""
+    forms = (phase.vocabulary.form_of(op) for op in ops)
+    return any(form is None or form.effect_of(op) != "pure" for form, op in zip(forms, ops, strict=True))
+
+
+def _give_up(progress: Progress) -> None:
+    """End the visit without a decision. A conversation stays open, and completed ops stay, as after an abort."""
+    reason, entry = progress.failure_reason(), progress.entry
+    if not progress.phase.stays_open:
+        raise VisitFault(AnswersRejected.code, reason)
+    progress.tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends=False, code=AnswersRejected.code))
+
+
+def _commit(progress: Progress, verdict: Accepted) -> None:
     """Emit the decision, its artifact and the end of the visit."""
+    entry, tape = progress.entry, progress.tape
     tape.emit(
         kinds.ControlDecided(
-            call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
+            progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
         )
     )
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
-        hand_over(phase, entry, verdict.artifact, log, tape, reason=verdict.reason, extra=verdict.handoff)
+        hand_over(
+            progress.phase, entry, verdict.artifact, progress.log, tape, reason=verdict.reason, extra=verdict.handoff
+        )
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
 
 
@@ -338,14 +334,6 @@ def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -
     reference = kinds.ArtifactRef(artifact["type"], content.hash)
     tape.emit(kinds.ArtifactStored(reference, len(content.content)), content)
     return reference
-
-
-def _failure_reason(phase: CompiledPhase, calls: int, last_rejection: Rejected | None) -> str:
-    if last_rejection is None:
-        return f"phase `{phase.name}`: no decision could be executed after {calls} answers"
-    rejected = phase.max_retries + 1
-    answers = "1 answer" if rejected == 1 else f"{rejected} answers"
-    return f"phase `{phase.name}`: {answers} rejected, last at {last_rejection.path}: {last_rejection.message}"
 
 
 async def _fail_visit(entry: Visit, log: OpLog, calls: int, code: str, reason: str, tape: Tape) -> None:

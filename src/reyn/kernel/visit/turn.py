@@ -8,6 +8,7 @@ and a frame refers to the transcript by length and digest, so that a turn costs 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -28,10 +29,10 @@ from reyn.context import (
     correction,
     estimate_tokens,
     frame_message,
+    message_text,
     results_message,
     sent_text,
     turn_message,
-    without_closing,
 )
 from reyn.context.records import mutation_of
 from reyn.context.render import image_parts
@@ -42,7 +43,7 @@ from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import run_op
 from reyn.kernel.visit.prompt_budget import Contents
 from reyn.models import ToolCall
-from reyn.models.native_reply import decode_reply
+from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec, Rollback
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
+    from reyn.models import PromptSource
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -178,27 +180,24 @@ class TurnContext:
         invocation = with_overviews(spec.invocation, self.overviews.text if self.overviews is not None else None)
         return compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
 
-    def choice(
-        self, spec: TurnSpec, messages: tuple[kinds.FrameMessage, ...]
-    ) -> tuple[kinds.ChoicePrompt, Blob] | None:
-        """Return the prompts that ask a small model for its choice, and their static part."""
-        if self.is_conversation:
-            best = self.overviews.best if self.overviews is not None else ()
-            static = spec.conversation_choice(best, must_reply=bool(self._log.results))
-            turn = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
-            if static is not None:
-                return kinds.ChoicePrompt(static.hash, turn, self._reply_system(spec, messages[0])), static
-        else:
-            static = spec.choice if not self.grows(spec) else None
-            turn = without_closing(messages[1], spec.closing) if static is not None else messages[0]
-        return (kinds.ChoicePrompt(static.hash, turn), static) if static is not None else None
+    def source(self, spec: TurnSpec, system: kinds.FrameMessage) -> PromptSource:
+        """Return what the messages of a turn are written from; `system` is its system message.
 
-    def _reply_system(self, spec: TurnSpec, system: kinds.FrameMessage) -> kinds.FrameMessage:
-        """Return the system message without the ops on offer, and without the list of what they can act on."""
-        assert spec.reply is not None
-        listed = self.overviews.text if self.overviews is not None else None
-        parts = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
-        return kinds.FrameMessage("system", (kinds.Part(blob=spec.reply.hash), *parts))
+        In a conversation, a reply offers no ops, and has no list of what they can act on.
+        """
+        if not self.is_conversation:
+            return spec.source
+        content, overviews = self._tape.content, self.overviews
+        listed, best = (overviews.text, overviews.best) if overviews is not None else (None, ())
+        rest = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
+        said = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
+        targets = () if self._log.results else spec.source.targets
+        return replace(
+            spec.source,
+            targets=tuple(target for target in targets if not best or target.name in best),
+            input=message_text(said, content),
+            system=spec.source.system + message_text(kinds.FrameMessage("system", rest), content),
+        )
 
     async def call_hooks(self, spec: TurnSpec, compiled: CompiledTurnContext, call: str) -> bool:
         """Call the hooks of the program before a turn; return whether they patched it.
@@ -366,17 +365,12 @@ async def execute_single_llm_phase(
     else:
         messages = tuple(map(frame_message, sent))
     reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
-    choice = None
-    if (chosen := context.choice(spec, messages)) is not None:
-        choice, static = chosen
-        blobs.append(static)
-        if spec.reply is not None:
-            blobs.append(spec.reply)
     budget = prompt.budget if prompt else None
-    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference, choice), *blobs)
+    frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
     transcript = context.messages if frame.transcript is not None else None
-    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript)
+    source = partial(context.source, spec, frame.messages[0]) if spec.form == "short" else None
+    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, source)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))

@@ -15,7 +15,7 @@ from reyn.config.budgets import Caps, skill_caps
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceInvalid, PriceUnknown
 from reyn.journal import kinds
 from reyn.journal.kinds.shapes import MAX_INTEGER
-from reyn.journal.reservations import open_reservations
+from reyn.journal.port import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
 from reyn.kernel.world.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost
@@ -232,8 +232,7 @@ class CallBudget:
         above: Above,
         call: str,
         now: Callable[[], int],
-        flush: Callable[[], Awaitable[None]],
-        flush_shielded: Callable[[], Awaitable[None]],
+        flush: Callable[[Tape], Awaitable[None]],
     ) -> None:
         """Prepare a call.
 
@@ -245,8 +244,7 @@ class CallBudget:
             above: Returns the runs above it.
             call: The id of the call.
             now: Returns the time.
-            flush: Makes the events of the tape durable. Raises `BudgetExceeded`.
-            flush_shielded: The same, in a task that may be cancelled.
+            flush: Makes the events of a tape durable. Raises `BudgetExceeded`.
         """
         self._budgets = budgets
         self._journal = journal
@@ -256,9 +254,21 @@ class CallBudget:
         self._call = call
         self._now = now
         self._flush = flush
-        self._flush_shielded = flush_shielded
         self._is_reserved = False
         self._is_abandoned = False
+
+    async def flush(self) -> None:
+        """Make the events of the run durable."""
+        await self._flush(self._tape)
+
+    async def flush_shielded(self) -> None:
+        """Make the events of the run durable, in a task that may be cancelled."""
+        flushing = asyncio.ensure_future(self.flush())
+        try:
+            await asyncio.shield(flushing)
+        except asyncio.CancelledError:
+            await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
+            raise
 
     async def reserve_first(
         self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
@@ -271,7 +281,7 @@ class CallBudget:
             PriceUnknown: A budget limits money, and the price of the model is unknown.
         """
         body = self._reservation(name, model, settings, request, 0)
-        self._is_reserved = await self._try(body, self._flush) is None
+        self._is_reserved = await self._try(body, self.flush) is None
 
     async def reserve(
         self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
@@ -295,7 +305,7 @@ class CallBudget:
         longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS
         while True:
             body = self._reservation(name, model, settings, request, int(waited * 1000))
-            error = await self._try(body, self._flush_shielded)
+            error = await self._try(body, self.flush_shielded)
             if error is None or body is None:
                 return None
             if waited >= next_look:  # looking at all runs costs more than another attempt

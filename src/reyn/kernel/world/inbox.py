@@ -142,7 +142,7 @@ def to_event(
                 for image, picture in zip(images, pictures, strict=True)
             )
             blobs = (content, *(picture for picture in pictures if picture is not None))
-            return kinds.WaitAnswered(asked, content.hash, message.id, by, attached, _is_message(wait)), blobs
+            return kinds.WaitAnswered(asked, content.hash, message.id, by, attached), blobs
 
 
 def _is_message(wait: kinds.Question | None) -> bool:

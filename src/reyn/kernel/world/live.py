@@ -6,7 +6,7 @@ The driver decides when each of these happens. Claims, and whether a stopped run
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -23,6 +23,7 @@ from reyn.journal import (
 )
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
+from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import (
     CallHooks,
     CallModel,
@@ -39,35 +40,28 @@ from reyn.kernel.core.effects import (
     StartSubRuns,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople
-from reyn.kernel.world.budgets import CallBudget
+from reyn.kernel.world.agent_messages import AgentMessages
+from reyn.kernel.world.budgets import CallBudget, budgeted_run
+from reyn.kernel.world.child_tasks import ChildTasks
+from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
 from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
-from reyn.kernel.world.sub_runs import run_scope
+from reyn.kernel.world.run_scope import run_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
-    from reyn.context.budget_log import BudgetLog
-    from reyn.journal import Body, Event, Journal
-    from reyn.journal.commits import SharedCommits
+    from reyn.journal import Body, Event
     from reyn.kernel.core.effects import Effect, EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import Clock, People
-    from reyn.kernel.world.budgets import Above, Budgets, SettingsOf
-    from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.inbox import InboxPolling
+    from reyn.kernel.runtime_types import People
+    from reyn.kernel.world.budgets import Above, BudgetedRun
+    from reyn.kernel.world.children import ChildSpec
     from reyn.kernel.world.loading import Resumption
-    from reyn.kernel.world.op_performer import OpPerformer
-    from reyn.kernel.world.sub_runs import SubRuns
-    from reyn.models import Delta
-    from reyn.models.roster import Roster
-
-    Listener = Callable[[Event], None]
-    OnDelta = Callable[[Delta], None]
-    OutputCheck = Callable[[Any], tuple[str, str]]
-    """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
+    from reyn.kernel.world.services import Observers, Services
+    from reyn.models import ModelRequest
 
 _APPROVAL_DECIDED = kinds.ApprovalDecided.kind
 _WAIT_POLL_SECONDS = 0.05
@@ -78,84 +72,83 @@ _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 
 
-class AgentMessenger(Protocol):
-    """Carries messages between agents: plans a message, then delivers it and awaits the reply."""
-
-    def plan(self, effect: PlanMessage, tape: Tape) -> EventWithBlobs:
-        """Return the `agent_asked` event of a message."""
-        ...
-
-    async def deliver(self, effect: DeliverMessage, tape: Tape) -> EventWithBlobs:
-        """Deliver a message once, whatever happened before, and return its `agent_replied` event."""
-        ...
-
-
 class LiveWorld:
     """The world of one run. `warnings` collects messages for the caller that no event records."""
 
     def __init__(
         self,
-        journal: Journal,
-        commits: SharedCommits,
+        services: Services,
         model: str,
-        roster: Roster,
-        clock: Clock,
-        ops: OpPerformer,
-        sub_runs: SubRuns,
-        people: People,
-        polling: InboxPolling,
-        budget_log: BudgetLog,
-        budgets: Budgets,
-        settings_of: SettingsOf,
-        above: Above,
-        messenger: Callable[[], AgentMessenger],
-        *,
+        observers: Observers,
         resumption: Resumption | None = None,
-        listener: Listener | None = None,
-        on_delta: OnDelta | None = None,
-        check: OutputCheck | None = None,
-        owner: object = None,
-        hooks: tuple[Hook, ...] = (),
+        above: Above = tuple,
+        people: People | None = None,
     ) -> None:
-        self._hooks = HookCaller(hooks, roster)
-        self._owner = owner
-        self._check = check
-        self._journal = journal
-        self._commits = commits
+        """Create the world of a run.
+
+        Args:
+            services: What performing effects needs.
+            model: The model to call.
+            observers: The callbacks of the caller.
+            resumption: The options with which a recorded run continues.
+            above: Returns the runs above a child, on whose budgets it draws.
+            people: Who replies to the questions of the run; by default the people of the services.
+        """
+        self._services = services
+        self._observers = observers
+        self._journal = services.journal
         self._model = model
-        self._roster = roster
-        self._recorder = LlmCallRecorder(roster, on_delta)
-        self._counting = TokenCounting(roster)
-        self._clock = clock
-        self._ops = ops
-        self._sub_runs = sub_runs
-        self._people = people
-        self._polling = polling
-        self._budget_log = budget_log
-        self._budgets = budgets
-        self._settings_of = settings_of
+        self._roster = services.roster
+        self._recorder = LlmCallRecorder(services.roster, observers.on_delta)
+        self._counting = TokenCounting(services.roster)
+        self._ops = services.performer
+        self._people = people or services.people
+        self._polling = services.polling
         self._above = above
-        self._messenger = messenger
+        self.children = Children(services, self._execute_child)
+        """The children of the run."""
+        self._tasks = ChildTasks(self.children, services.commits, self.flush)
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
-        self._listener = listener
+        self._listener = observers.listener
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
-        self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
-        self._executing: set[str] = set()
-        self._tokens: dict[str, int] = {}
-        """Tokens of sub-runs whose outcomes are not recorded yet, by call: their shares, then what they have used."""
-        self._slots: tuple[int, asyncio.Semaphore] | None = None
+        self._call: tuple[ModelRequest, CallBudget] | None = None
+        """The model call whose intent is durable."""
+
+    async def execute(self, tape: Tape) -> RunState:
+        """Execute the run until it ends or stops."""
+        compile_skill = self._services.compile_skill
+        return await Driver(tape, lambda started: compile_skill(started, tape.content), self).execute()
+
+    async def _execute_child(
+        self, tape: Tape, resumption: Resumption | None, parent: Tape, spec: ChildSpec
+    ) -> RunState:
+        """Execute a child until it ends or stops. It draws on the budgets of its parent and of the runs above."""
+        services = self._services
+
+        def above() -> tuple[BudgetedRun, ...]:
+            settings = services.settings_of(parent.started, parent.content)
+            return budgeted_run(parent.state, settings), *self._above()
+
+        observers, model = self._observers._replace(check=spec.check), spec.model.name
+        try:
+            return await LiveWorld(services, model, observers, resumption, above, spec.people).execute(tape)
+        finally:
+            self._polling.notify(tape.run_id)
+            self._polling.notify(parent.run_id)  # the message may be for the parent as well
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
-        if self._ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
+        if self._tasks.is_ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
             await self.settle()  # the iteration that started them has ended
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
             case CallHooks():
-                return await self._unless_cancelled(self._hooks.perform(effect, tape), tape)
+                return await self._unless_cancelled(
+                    HookCaller(self._services.hooks, self._roster).perform(effect, tape), tape
+                )
             case FitTokens(key, counter, model, work):
                 return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
             case PlanOp() if self._ops.is_preparable(effect):
@@ -166,7 +159,7 @@ class LiveWorld:
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
             case PerformOp() if self._ops.may_take_time(effect):
-                with run_scope(self._owner, tape, effect.key, self._above):
+                with run_scope(self._services.owner, tape, effect.key, self._above):
                     return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
@@ -177,42 +170,29 @@ class LiveWorld:
             case ReadOverviews():
                 return self._ops.read_overviews(effect, tape)
             case PlanSubRun():
-                return self._sub_runs.plan(effect, tape)
+                return self.children.plan(effect, tape)
+            case ExecuteSubRun() if effect.needs_intent:
+                return await self.children.execute(effect, tape)
+            case ExecuteSubRun() if self._may_overlap(tape):
+                return await self._tasks.execute(effect, tape)
             case ExecuteSubRun():
-                return await self._execute_sub_run(effect, tape)
+                await self.flush(tape)
+                return await self.children.execute(effect, tape)
             case PlanMessage():
-                return self._messenger().plan(effect, tape)
+                return AgentMessages(self.children).plan(effect, tape)
             case DeliverMessage():
-                return await self._messenger().deliver(effect, tape)
+                return await AgentMessages(self.children).deliver(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
-        if self._check is None:
+        if self._observers.check is None:
             return kinds.OutputChecked(effect.key, checked=False)
-        path, error = self._check(effect.data)
+        path, error = self._observers.check(effect.data)
         return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
 
-    async def _execute_sub_run(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
-        """Execute a sub-run, and meanwhile those that are awaited next.
-
-        Each has a journal of its own, so one that is interrupted continues when it is awaited again.
-        """
-        if effect.needs_intent:
-            return await self._sub_runs.execute(effect, tape)
-        if not self._may_overlap(tape):
-            await self.flush(tape)
-            return await self._sub_runs.execute(effect, tape)
-        await self._start((effect.started, *effect.ahead), effect.concurrency, tape)
-        if not self._ahead[effect.key].done():
-            await self.flush(tape)  # what is known before a wait
-        outcome = await self._ahead[effect.key]
-        del self._ahead[effect.key]
-        self._tokens.pop(effect.key, None)
-        if isinstance(outcome[0], kinds.SubRunStopped) and outcome[0].limit == "tokens":
-            # It has used its share. Once it is known what the others need, it may use all that is left.
-            await self._finish_executing()
-            outcome = await self._sub_runs.execute(effect, tape, self._tokens_left(tape))
-        return outcome
+    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+        if self._may_overlap(tape):
+            await self._tasks.start(effect.started, effect.concurrency, tape)
 
     def _may_overlap(self, tape: Tape) -> bool:
         """Return whether sub-runs execute at the same time.
@@ -222,103 +202,34 @@ class LiveWorld:
         """
         return self._roster.takes_time(tape.state.models.name)
 
-    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
-        if self._may_overlap(tape):
-            await self._start(effect.started, effect.concurrency, tape)
-
-    async def _start(self, sub_runs: tuple[kinds.SubRunStarted, ...], concurrency: int, tape: Tape) -> None:
-        """Start the sub-runs that were not started before, once their intents are durable."""
-        new = [started for started in sub_runs if started.call not in self._ahead]
-        if not new:
-            return
-        await self.flush(tape)
-        for started in new:
-            work = self._execute_one(ExecuteSubRun(started.call, started), concurrency, tape)
-            self._ahead[started.call] = asyncio.ensure_future(work)
-        await asyncio.sleep(0)  # they reach their first commit, or the model
-
-    async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
-        if self._slots is None or self._slots[0] != concurrency:
-            self._slots = (concurrency, asyncio.Semaphore(concurrency))
-        async with self._slots[1]:
-            left = self._tokens_left(tape)
-            share = left and max(1, left // (concurrency - len(self._executing)))
-            self._tokens[effect.key] = share or 0
-            self._executing.add(effect.key)
-            try:
-                with self._commits.active_sub_run():  # shares its commits with those that execute beside it
-                    outcome = await self._sub_runs.execute(effect, tape, share)
-                self._tokens[effect.key] = self._sub_runs.tokens_of(outcome[0])
-                return outcome
-            finally:
-                self._executing.discard(effect.key)
-
-    def _tokens_left(self, tape: Tape) -> int | None:
-        """Return the tokens that no sub-run has used or may use; `None` if they are not limited."""
-        left = self._sub_runs.tokens_left(tape)
-        return None if left is None else max(0, left - sum(self._tokens.values()))
-
-    async def _finish_executing(self) -> None:
-        """Let the sub-runs in progress end or stop, and start no others."""
-        for call, task in self._ahead.items():
-            if call not in self._executing:
-                task.cancel()
-        await asyncio.gather(*self._ahead.values(), return_exceptions=True)
-        self._ahead = {call: task for call, task in self._ahead.items() if not task.cancelled()}
-
     async def settle(self, *, is_finishing: bool = False) -> None:
-        """End the sub-runs that nothing awaits any more: interrupt them, or let those in progress end or stop.
+        await self._tasks.settle(is_finishing=is_finishing)
 
-        A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
-        """
-        if not self._ahead:
-            self._tokens.clear()
-            return
-        if is_finishing:
-            await self._finish_executing()
-        tasks = [*self._ahead.values()]
-        self._ahead.clear()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._tokens.clear()
+    async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
+        """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
+        if not isinstance(effect, CallModel):
+            return await self.flush(tape)
+        services = self._services
+        settings = services.settings_of(tape.started, tape.content)
+        budget = CallBudget(
+            services.budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush
+        )
+        self._call = (self._recorder.request(effect, tape), budget)
+        return await self._recorder.begin(effect, *self._call, tape)
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
-        if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
-            return None
-
-        async def flush() -> None:
-            flushing = asyncio.ensure_future(self.flush(tape))
-            try:
-                await asyncio.shield(flushing)
-            except asyncio.CancelledError:
-                await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
-                raise
-
-        async def record(body: Body) -> None:
-            tape.record(body, self.now())
-            await flush()
-
-        assert tape.state.started is not None
-        settings = self._settings_of(tape.state.started, tape.content)
-        budget = CallBudget(
-            self._budgets,
-            self._journal,
-            tape,
-            settings,
-            self._above,
-            effect.key,
-            self.now,
-            lambda: self.flush(tape),
-            flush,
-        )
-        request = self._recorder.request(effect, tape)
-        await self._recorder.begin(effect, request, tape, budget)
+        assert self._call is not None
+        (request, budget), self._call = self._call, None
         if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
             # The listener, which was told of the intent, may have asked for the abort.
             budget.release()
             return None
+
+        async def record(body: Body) -> None:
+            tape.record(body, self.now())
+            await budget.flush_shielded()
+
         call = self._recorder.perform(effect, request, tape, record, budget)
         if not self._recorder.may_take_time(effect, tape.state):
             return await call
@@ -352,7 +263,7 @@ class LiveWorld:
         return is_cancelled
 
     def now(self) -> int:
-        return self._clock.now()
+        return self._services.clock.now()
 
     # -- messages to the run --------------------------------------------------------------------------
 
@@ -376,6 +287,7 @@ class LiveWorld:
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
         pinned, recorded = resumption.pinned, state.started.hooks if state.started is not None else ()
+        names = self._services.hook_names
         is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
             resumption.driver,
@@ -388,7 +300,7 @@ class LiveWorld:
             resumption.ops.hash if resumption.ops else None,
             self._roster.answer_form(self._model) if is_new else None,
             self._roster.prompt_limit(self._model) if is_new else None,
-            self._hooks.names if self._hooks.names not in ((), recorded) else None,
+            names if names not in ((), recorded) else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
@@ -436,16 +348,18 @@ class LiveWorld:
         for event in tape.pending:
             if event.kind == _APPROVAL_DECIDED:
                 self._keep_standing(event, tape.state)
-        events = await tape.flush(self._commits.append)
+        events = await tape.flush(self._services.commits.append)
         if self._listener is not None:
             for event in events:
                 self.notify_listener(event)
         if self._completes_log:
             self._completes_log = False
             has_budgets = tape.state.has_handoffs
-            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id) if has_budgets else ())
+            failure = self._services.budget_log.complete(
+                tape.run_id, self._journal.read(tape.run_id) if has_budgets else ()
+            )
         else:
-            failure = self._budget_log.append(events)
+            failure = self._services.budget_log.append(events)
         if failure and failure != self._log_failure and tape.upcoming is None:
             self._log_failure = failure
             tape.record(kinds.ContextLogFailed(BUDGET_LOG, failure), self.now())

@@ -20,17 +20,15 @@ import msgspec
 from reyn.context import (
     message_text,
     normalized,
-    recorded_choice,
     rendered_message,
     result_images,
 )
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
-from reyn.journal import Blob, kinds
+from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
-from reyn.models import ChoicePrompt, Delta, Message, ModelAnswer, ModelRequest
-from reyn.models.native_reply import encode_reply
-from reyn.models.protocol import takes_time
+from reyn.models import Delta, Message, ModelAnswer, ModelRequest, PromptSource
+from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools, in_words
 
 if TYPE_CHECKING:
@@ -75,9 +73,9 @@ class LlmCallRecorder:
 
     def request(self, call: CallModel, tape: Tape) -> ModelRequest:
         """Return the request of a call."""
-        on_delta, spec, messages = self._on_delta, call.spec, self._messages(call, tape)
+        on_delta, spec = self._on_delta, call.spec
         return ModelRequest(
-            messages=messages,
+            messages=self._messages(call, tape),
             contract=spec.answer_schema,
             run_id=tape.run_id,
             call=call.key,
@@ -89,10 +87,10 @@ class LlmCallRecorder:
             candidates=spec.candidates,
             answer_form=spec.form,
             tools=spec.tool_definitions,
-            choice_prompt=self._choice_prompt(call, tape, messages[0].text),
+            source=self._source(call.source()) if call.source is not None else None,
         )
 
-    async def begin(self, call: CallModel, request: ModelRequest, tape: Tape, budget: CallBudget) -> None:
+    async def begin(self, call: CallModel, request: ModelRequest, budget: CallBudget, tape: Tape) -> None:
         """Make the intent of a call durable, with the reservation of its first attempt.
 
         The attempt itself reports a model that cannot be opened, and a price that is unknown.
@@ -106,7 +104,8 @@ class LlmCallRecorder:
         if not isinstance(model, ModelError):
             with suppress(ModelError):
                 sent = self._as_sent(name, _with_max_tokens(request, settings))
-                await budget.reserve_first(name, model, settings, sent)
+                return await budget.reserve_first(name, model, settings, sent)
+        return await budget.flush()
 
     async def perform(
         self, call: CallModel, request: ModelRequest, tape: Tape, record: Record, budget: CallBudget
@@ -172,25 +171,10 @@ class LlmCallRecorder:
         )
         return rendered.with_system(system).append(*rest)
 
-    def _choice_prompt(self, call: CallModel, tape: Tape, system: str) -> ChoicePrompt | None:
-        """Return the prompts that ask for the choice alone. `system` is the system message of the answer."""
-        if call.choice is None:
-            return None
-        scrub = self._roster.scrub
-        static, text = recorded_choice(call.choice, tape.content, call.results)
-        examples = tuple(Message(example.role, scrub(example.text)) for example in static.examples)
-        texts = tuple(map(scrub, static.texts))
-        return ChoicePrompt(
-            examples,
-            scrub(static.topic) or system,
-            texts,
-            scrub(text),
-            tuple(msgspec.structs.replace(op, prompt=scrub(op.prompt)) for op in static.ops),
-            tuple(tuple(map(scrub, parts)) for parts in static.replies),
-            static.is_conversation,
-            scrub(message_text(call.choice.system, tape.content)) if call.choice.system is not None else "",
-            static.field,
-        )
+    def _source(self, source: PromptSource) -> PromptSource:
+        if not self._roster.known_secrets:
+            return source
+        return msgspec.convert(self._roster.scrub_value(msgspec.to_builtins(source)), PromptSource)
 
     async def _try(
         self,
@@ -342,6 +326,9 @@ class LlmCallRecorder:
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
+        asked = None
+        if reply.asked is not None:
+            asked = Blob.of(canonical([[role, scrub(words)] for role, words in reply.asked]))
         responded = kinds.LlmResponded(
             call.key,
             text.hash,
@@ -349,9 +336,9 @@ class LlmCallRecorder:
             reply.mode,
             bool(reply.is_truncated),
             probability,
-            bool(reply.chose_first) and call.choice is not None,
+            asked.hash if asked is not None else None,
         )
-        return responded, (text,)
+        return responded, (text,) if asked is None else (text, asked)
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore one that is malformed or implausible with a warning."""

@@ -17,6 +17,7 @@ from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
 from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
 from reyn.kernel import versions
 from reyn.kernel.core.run_state import EMPTY, apply
+from reyn.kernel.core.snapshot import Models
 from reyn.kernel.core.tape import Tape
 from reyn.skills import pin
 from reyn.vocabulary import PERMISSIONS, STEPS, OpSpec, Vocabulary
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.journal import Event, Journal
     from reyn.kernel.core.snapshot import RunState
+    from reyn.models.roster import Roster
     from reyn.ops import OpTable
     from reyn.skills import Skill
 
@@ -76,52 +78,84 @@ def new_tape(journal: Journal, started: kinds.RunStarted, blobs: tuple[Blob, ...
     return tape
 
 
+class Copies(NamedTuple):
+    """A run's own copies of its skill, its input and its op specifications, and their content."""
+
+    skill: str
+    skill_hash: str
+    input: kinds.ArtifactRef
+    ops: str | None
+    blobs: tuple[Blob, ...] = ()
+
+
+def pin_run(skill: Skill, artifact: Blob, specs: Blob | None) -> Copies:
+    """Return the copies of a skill, its input and the specifications of its ops."""
+    copy = pin(skill)
+    reference = kinds.ArtifactRef(_TYPE.decode(artifact.content).type, artifact.hash)
+    blobs = (copy, artifact) if specs is None else (copy, artifact, specs)
+    return Copies(skill.name, copy.hash, reference, specs.hash if specs else None, blobs)
+
+
+def pin_model(roster: Roster, name: str) -> Models:
+    """Return a model as a run records it, with the form of its answers and the size of its prompts."""
+    return Models(name, roster.answer_form(name), prompt_limit=roster.prompt_limit(name))
+
+
 def start_event(
     run_id: str,
-    skill: Skill,
+    copies: Copies,
     settings: Blob,
-    specs: Blob,
-    artifact: Blob,
+    model: Models,
     *,
-    model: str,
-    answer_form: kinds.AnswerForm = "full",
-    prompt_limit: PromptLimit | None = None,
+    parent: kinds.ParentRef | None = None,
+    workspace: str | None = None,
     rerun_of: str | None = None,
     source: str | None = None,
     imported: bool = False,
-    requests: str | None = None,
+    requests: Blob | None = None,
+    credentials: tuple[str, ...] | None = None,
     summaries: Blob | None = None,
     history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ()),
     hooks: tuple[str, ...] = (),
+    ask: kinds.AskRef | None = None,
 ) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
-    """Return the first event of a run, and the copies that it refers to.
+    """Return the first event of a run, and the content that it refers to. `RunStarted` documents the arguments.
 
-    `settings`, `specs` and `artifact` are the copies of the settings, the op specifications and the input. `requests`
-    are the requests of the runs above a sub-run that is repeated: it gains nothing by that. `history` are the messages
-    that came before in a conversation, and their content. `hooks` are the names of the program's hooks.
+    `history` are the messages that came before in a conversation, and their content.
     """
-    copy = pin(skill)
     started = kinds.RunStarted(
         run_id=run_id,
-        skill=skill.name,
-        skill_hash=copy.hash,
-        input=kinds.ArtifactRef(_TYPE.decode(artifact.content).type, artifact.hash),
-        model=model,
-        answer_form=answer_form,
+        skill=copies.skill,
+        skill_hash=copies.skill_hash,
+        input=copies.input,
+        model=model.name,
+        answer_form=model.form,
+        prompt_limit=None if model.prompt_limit == PromptLimit() else model.prompt_limit,
         settings=settings.hash,
         rules=versions.RULES,
         wording=versions.WORDING,
-        ops=specs.hash,
+        ops=copies.ops,
+        parent=parent,
+        workspace=workspace,
         rerun_of=rerun_of,
         source=source,
         imported=imported,
-        requests=requests,
+        requests=requests.hash if requests else None,
+        credentials=credentials,
         summaries=summaries.hash if summaries else None,
-        prompt_limit=None if prompt_limit == PromptLimit() else prompt_limit,
         history=history[0],
         hooks=hooks,
+        ask=ask,
     )
-    return started, (copy, settings, specs, artifact, *((summaries,) if summaries else ()), *history[1])
+    more = (blob for blob in (requests, summaries) if blob is not None)
+    return started, (*copies.blobs, settings, *more, *history[1])
+
+
+def first_event(journal: Journal, run_id: str) -> kinds.RunStarted | None:
+    """Return the first event of a run; `None` if there is no such run. A resumption may replace parts of it later."""
+    event = next(iter(journal.read(run_id)), None)
+    body = decode(event) if event is not None else None
+    return body if isinstance(body, kinds.RunStarted) else None
 
 
 class _Artifact(msgspec.Struct):

@@ -20,7 +20,7 @@ from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.ops import Call, Denied, Env, Plan
-from reyn.ops.budget import Budget, BudgetExceeded, Budgets
+from reyn.ops.budget import OpBudget, OpBudgetExceeded, OpBudgets
 from reyn.ops.execution import apply_changes, is_preparable, overview_of, perform_op, plan_op, prepare_op
 from reyn.ops.op import Attachments, HasOverview, no_credentials
 from reyn.ops.preview import preview
@@ -135,7 +135,7 @@ class OpPerformer:
         self._compile_skill = compile_skill
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
         self._offers: dict[tuple[str | None, str], _Offered] = {}
-        self._budgets: dict[str, tuple[int, Budget]] = {}
+        self._budgets: dict[str, tuple[int, OpBudget]] = {}
         self._last_env: tuple[tuple[object, ...], Env] | None = None
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
@@ -216,20 +216,20 @@ class OpPerformer:
             return plan
         try:
             self._budget(tape).add_recorded(plan.blobs)
-        except BudgetExceeded as error:
+        except OpBudgetExceeded as error:
             return Plan(plan.rule, result=call.failed(error))
         return plan
 
-    def _budget(self, tape: Tape) -> Budget:
+    def _budget(self, tape: Tape) -> OpBudget:
         """Return the budgets that the ops of the visit in progress have used."""
         visit = tape.state.history.total_steps
         found = self._budgets.get(tape.run_id)
         if found is None or found[0] != visit:
             sizes = self._settings(tape).sizes
-            most = Budgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes)
+            most = OpBudgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes)
             while len(self._budgets) >= _MAX_BUDGETS:
                 del self._budgets[next(iter(self._budgets))]
-            found = self._budgets[tape.run_id] = (visit, Budget(most))
+            found = self._budgets[tape.run_id] = (visit, OpBudget(most))
         return found[1]
 
     def _settings(self, tape: Tape) -> RunSettings:
@@ -353,7 +353,7 @@ class OpPerformer:
         attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:
             env.budget.add_recorded((content, *attached))
-        except BudgetExceeded as error:
+        except OpBudgetExceeded as error:
             result, attached = call.failed(error), ()
             content = Blob.of(canonical(result))
         completed = _outcome(effect, call, result["status"], content)

@@ -1,4 +1,4 @@
-"""The op `file`: dispatch of its forms and permission checks.
+"""The op `file`: its forms, their dispatch and permission checks.
 
 Forms that change files compute the complete change in `plan`; forms that only read do their work in `perform`. The gate
 decides when the op is planned and again when it is performed.
@@ -10,26 +10,172 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reyn.journal import digest
-from reyn.ops.file.checking import changes_error
-from reyn.ops.file.finding import glob_files, glob_root
-from reyn.ops.file.forms import FILE_FORMS, READ_FULL_CONTENT
-from reyn.ops.file.index import index_draft
 from reyn.ops.file.reading import read_file
-from reyn.ops.file.searching import grep_files
-from reyn.ops.file.writing import delete_draft, edit_draft, write_draft
-from reyn.ops.op import Call, Env, Plan
-from reyn.permissions import Denied, NeedsApproval, refusal
-from reyn.vocabulary import OpSpec
-from reyn.workspace import locate, read
+from reyn.ops.file.searching import glob_files, glob_root, grep_files
+from reyn.ops.file.writing import Arguments, Written, changes_error, delete_file, edit_file, write_file, write_index
+from reyn.ops.op import Call, Env, Plan, RecordedChanges, Result, approval_of
+from reyn.permissions import Denied, Verdict, refusal
+from reyn.vocabulary import Effect, OpForm, OpSpec
+from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, Fields, arguments, boolean, integer, path, result, text
+from reyn.workspace import Location, locate, read
+from reyn.workspace.paths import FULL_CONTENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.ops.file.writing import Arguments, Draft
-    from reyn.ops.op import Result
-    from reyn.permissions import Verdict
-    from reyn.workspace import Change, Location
+_MAX_FILE_CHARS = 1_000_000
+_MAX_LINES = 10_000_000
+_MAX_CHARS = 10_000_000
+_MAX_RESULTS = 1_000
+
+_STRINGS = {"type": "array", "items": STRING}
+
+
+def _form(
+    op: str,
+    summary: str,
+    effect: Effect,
+    required: Fields,
+    optional: Fields,
+    result_fields: Fields,
+    *,
+    one_of: tuple[str, ...] = (),
+    **example: Any,
+) -> OpForm:
+    return OpForm(
+        op=op,
+        summary=summary,
+        arguments=arguments("file", op, required, optional, one_of),
+        effect=effect,
+        result=result("file", op, result_fields),
+        example={"kind": "file", "op": op, **example},
+    )
+
+
+def _read_form(summary: str, path_: dict[str, Any], example: str) -> OpForm:
+    return _form(
+        "read",
+        summary,
+        "pure",
+        {"path": path_},
+        {
+            "offset": integer(0, _MAX_LINES, default=0),
+            "limit": integer(1, _MAX_LINES),
+            "start": integer(0, _MAX_CHARS, default=0),
+            "length": integer(1, _MAX_CHARS),
+        },
+        {"path": STRING, "content": STRING, "total_lines": INTEGER, "total_chars": INTEGER, "suggestions": _STRINGS},
+        path=example,
+    )
+
+
+_MATCH = {
+    "type": "object",
+    "properties": {
+        "path": STRING,
+        "line_number": INTEGER,
+        "content": STRING,
+        "context": {"type": "object", "properties": {"before": _STRINGS, "after": _STRINGS}},
+    },
+    "required": ["path", "line_number", "content"],
+    "additionalProperties": False,
+}
+
+FILE_FORMS = (
+    _read_form(
+        "Read a text file: whole, some lines (`offset`, `limit`), or some characters of those (`start`, `length`).",
+        path(),
+        "output/notes.md",
+    ),
+    _form(
+        "write",
+        "Write a whole file; folders on the way are made.",
+        "reconcilable",
+        {"path": path(), "content": text(_MAX_FILE_CHARS)},
+        {},
+        {"path": STRING},
+        path="workspace:notes.md",
+        content="# Notes\n",
+    ),
+    _form(
+        "edit",
+        "Replace a text that occurs exactly once in a file, or with `replace_all` wherever it occurs.",
+        "reconcilable",
+        {"path": path(), "old_string": text(_MAX_FILE_CHARS, min_length=1), "new_string": text(_MAX_FILE_CHARS)},
+        {"replace_all": boolean(default=False)},
+        {"path": STRING, "replacements": INTEGER, "suggestions": _STRINGS},
+        path="output/notes.md",
+        old_string="draft",
+        new_string="final",
+    ),
+    _form(
+        "delete",
+        "Delete a file; one that is not there counts as deleted.",
+        "reconcilable",
+        {"path": path()},
+        {},
+        {"path": STRING, "deleted": BOOLEAN},
+        path="workspace:notes.md",
+    ),
+    _form(
+        "glob",
+        "List the files that a pattern fits. `*` and `**` pass over names that begin with a dot.",
+        "pure",
+        {},
+        {"pattern": path(), "path": path(), "max_results": integer(1, _MAX_RESULTS, default=50)},
+        {"pattern": STRING, "matches": _STRINGS, "count": INTEGER, "truncated": BOOLEAN},
+        one_of=("pattern", "path"),
+        pattern="output/**/*.md",
+    ),
+    _form(
+        "grep",
+        "Search the lines of files below `path` for a regular expression.",
+        "pure",
+        {"pattern": text(1_000, min_length=1)},
+        {
+            "path": path(default="."),
+            "glob": path(default="**/*"),
+            "file_type": text(20, min_length=1),
+            "output_mode": {"enum": ["content", "files_with_matches", "count"], "default": "content"},
+            "case_insensitive": boolean(default=False),
+            "context_before": integer(0, 20, default=0),
+            "context_after": integer(0, 20, default=0),
+            "head_limit": integer(1, _MAX_RESULTS, default=50),
+        },
+        {
+            "pattern": STRING,
+            "matches": {"type": "array", "items": _MATCH},
+            "files": _STRINGS,
+            "count": INTEGER,
+            "truncated": BOOLEAN,
+            "skipped": INTEGER,
+            "suggestions": _STRINGS,
+        },
+        pattern="TODO",
+        path="output",
+    ),
+    _form(
+        "regenerate_index",
+        "Write a list of the Markdown files of a folder, a line for each, from the keys of their front matter.",
+        "reconcilable",
+        {"path": path(), "output_path": path(), "entry_template": text(2_000, min_length=1)},
+        {"header": text(20_000, default="")},
+        {"path": STRING, "output_path": STRING, "entries": INTEGER, "skipped": INTEGER},
+        path="output/notes",
+        output_path="output/notes/index.md",
+        entry_template="- {title}: {slug}.md",
+    ),
+)
+
+READ_FULL_CONTENT = _read_form(
+    "Read more of truncated content, by the path that its marker names.",
+    path(pattern=f"^{FULL_CONTENT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$"),
+    f"{FULL_CONTENT}NAME",
+)
+"""Reads content that was truncated in a frame; offered even in phases that do not allow `file`."""
 
 _READERS: dict[str, Callable[[Call, Arguments, Location, Env], dict[str, Any]]] = {
     "read": read_file,
@@ -38,11 +184,11 @@ _READERS: dict[str, Callable[[Call, Arguments, Location, Env], dict[str, Any]]] 
 }
 _SLOW = ("glob", "grep")
 """Forms that run in a thread."""
-_WRITERS: dict[str, Callable[[Arguments, Location, Env], Draft | Denied]] = {
-    "write": write_draft,
-    "edit": edit_draft,
-    "delete": delete_draft,
-    "regenerate_index": index_draft,
+_WRITERS: dict[str, Callable[[Arguments, Location, Env], Written | Denied]] = {
+    "write": write_file,
+    "edit": edit_file,
+    "delete": delete_file,
+    "regenerate_index": write_index,
 }
 _DEFAULTS = {form.op: form.defaults for form in FILE_FORMS}
 
@@ -66,28 +212,25 @@ class FileOp:
         verdict, location = _decide(op, arguments, env)
         if isinstance(verdict, Denied):
             return verdict
-        approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
+        approval = approval_of(verdict)
         if op in _READERS:
             reads = _content_hash(location, env) if approval and op == "read" else ""
             return Plan(verdict.rule, approval=approval, reads=reads)
         try:
-            draft = _WRITERS[op](arguments, location, env)
+            written = _WRITERS[op](arguments, location, env)
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
             return Plan(verdict.rule, result=call.failed(error))
-        if isinstance(draft, Denied):
-            return draft
-        rules = [rule for rule in (approval if draft.changes else None, draft.approval) if rule]
-        asked = " and ".join(rules) or None
-        return Plan(verdict.rule, draft.changes, call.ok(**draft.fields), draft.blobs, approval=asked)
+        if isinstance(written, Denied):
+            return written
+        fields, change, read_approval = written
+        asked = " and ".join(rule for rule in (approval if change else None, read_approval) if rule) or None
+        result = call.ok(**fields)
+        if change is None:
+            return Plan(verdict.rule, (), result, approval=asked)
+        return Plan(verdict.rule, (change.change,), result, change.blobs, approval=asked)
 
-    def changes_error(
-        self,
-        call: Call,
-        changes: tuple[Change, ...],
-        content: Callable[[str], bytes],
-        resolve: Callable[[str], str],
-    ) -> str:
-        return changes_error(str(call.op), _arguments(call, str(call.op)), changes, content, resolve)
+    def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
+        return changes_error(str(call.op), _arguments(call, str(call.op)), recorded)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         if call.op in _SLOW:
@@ -130,3 +273,29 @@ def _read(call: Call, plan: Plan, env: Env) -> Result:
     if refused := refusal(verdict, approved=plan.approved):
         return call.denied(refused)
     return _READERS[op](call, arguments, location, env)
+
+
+def plan_file(call: Call, env: Env, arguments: Arguments, /, **fields: Any) -> Plan | Denied:
+    """Plan an op of any kind that changes a file as the op `file` does, and returns `fields` as its result."""
+    plan = FileOp().plan(Call(call.key, {"kind": "file", **arguments}), env)
+    if isinstance(plan, Denied):
+        return plan
+    assert plan.result is not None
+    if plan.result["status"] != "ok":
+        return Plan(plan.rule, result=call.error(str(plan.result.get("error", ""))))
+    return replace(plan, result=call.ok(**fields))
+
+
+def plan_write(call: Call, env: Env, path: str, text: str, /, **fields: Any) -> Plan | Denied:
+    """Plan an op that writes one file and returns `fields` as its result.
+
+    The change is checked by the gate, recorded with its before-image, and can be undone.
+
+    Args:
+        call: The call of the op.
+        env: What the op may use.
+        path: The file, relative to the project or `workspace:<path>`.
+        text: Its whole content.
+        **fields: The fields of the result.
+    """
+    return plan_file(call, env, {"op": "write", "path": path, "content": text}, **fields)

@@ -1,23 +1,170 @@
-"""The form `grep`: search files for a regular expression, within a time limit."""
+"""The forms `glob` and `grep`: find files by a pattern, and lines in them by a regular expression, within a time limit.
+
+In a pattern, `*`, `?` and `[…]` match within one name, `**` matches any number of folders. No wildcard matches a name
+that begins with a dot, unless the pattern spells the dot.
+"""
 
 from __future__ import annotations
 
 import re
+from fnmatch import translate
+from functools import cached_property
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from reyn.ops.budget import BudgetExceeded, OpFailed
-from reyn.ops.file.finding import TOO_LONG, files_below
-from reyn.ops.file.lines import Line, iterate_lines, lines_after, lines_before
-from reyn.ops.file.patterns import anywhere
-from reyn.ops.file.reading import not_found, text_at
-from reyn.workspace import FileError, Guard, Location, kind_of
+import msgspec
+
+from reyn.ops.budget import SEARCH_SECONDS, Deadline, OpBudgetExceeded, OpFailed
+from reyn.ops.file.reading import (
+    TextLine,
+    is_readable_below,
+    iterate_lines,
+    lines_after,
+    lines_before,
+    not_found,
+    text_at,
+)
+from reyn.workspace import FileError, Guard, Location, kind_of, walk
+from reyn.workspace.paths import MAX_DEPTH, WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.ops.budget import Deadline
     from reyn.ops.file.writing import Arguments
     from reyn.ops.op import Call, Env
+
+_ANY = "**"
+
+
+class Pattern(msgspec.Struct, frozen=True, dict=True):
+    """A glob pattern, split into names."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: list[str]) -> Pattern:
+        significant = tuple(name for name in names if name not in ("", "."))
+        if ".." in significant:
+            raise OpFailed("`..` cannot stand in a pattern after a wildcard, nor at its end")
+        if len(significant) > MAX_DEPTH:
+            raise OpFailed(f"the pattern has more than {MAX_DEPTH} names")
+        return cls(significant)
+
+    @cached_property
+    def _expressions(self) -> tuple[re.Pattern[str], ...]:
+        """The names as expressions. `fnmatch` would keep thousands of those that a model made up."""
+        return tuple(re.compile(translate(name)) for name in self.names)
+
+    def matches(self, path: tuple[str, ...]) -> bool:
+        return len(self.names) in self._reached(path)
+
+    def may_match_below(self, path: tuple[str, ...]) -> bool:
+        return any(position < len(self.names) for position in self._reached(path))
+
+    def _reached(self, path: tuple[str, ...]) -> set[int]:
+        """Return every position of the pattern that a path can advance to (an NFA simulation)."""
+        reached = self._skip_any({0})
+        for name in path:
+            reached = self._skip_any({after for position in reached for after in self._after(position, name)})
+        return reached
+
+    def _after(self, position: int, name: str) -> tuple[int, ...]:
+        if position == len(self.names):
+            return ()
+        expected = self.names[position]
+        if name.startswith(".") and not expected.startswith("."):
+            return ()
+        if expected == _ANY:
+            return (position, position + 1) if position + 1 == len(self.names) else (position,)
+        return (position + 1,) if self._expressions[position].match(name) else ()
+
+    def _skip_any(self, positions: set[int]) -> set[int]:
+        """Add the positions after each `**`, which also matches no folder. At the end, `a/**` means files in `a`."""
+        for position in sorted(positions):
+            while position + 1 < len(self.names) and self.names[position] == _ANY:
+                position += 1
+                positions.add(position)
+        return positions
+
+
+def split(text: str) -> tuple[str, Pattern]:
+    """Split a pattern into the folder before the first wildcard and the rest."""
+    scheme = WORKSPACE if text.startswith(WORKSPACE) else ""
+    names = text.removeprefix(scheme).split("/")
+    plain = list(takewhile(is_plain, names[:-1]))
+    folder = "/".join(plain) or ("/" if plain else "" if scheme else ".")
+    return scheme + folder, Pattern.of(names[len(plain) :])
+
+
+def anywhere(text: str) -> Pattern:
+    """Return a pattern that matches at any depth if it has no slash."""
+    return Pattern.of(text.split("/") if "/" in text else [_ANY, text])
+
+
+def is_plain(name: str) -> bool:
+    """Return whether a name has no wildcards."""
+    return not any(wildcard in name for wildcard in "*?[")
+
+
+# -- glob -----------------------------------------------------------------------------------------------------
+
+TOO_LONG = f"the search took longer than {SEARCH_SECONDS:g} seconds; give a narrower path or a simpler pattern"
+"""The error message of a search that timed out."""
+
+
+def glob_root(arguments: Arguments) -> str:
+    """Return the folder that a glob starts from."""
+    folder, _ = split(_glob(arguments))
+    return folder
+
+
+def glob_files(call: Call, arguments: Arguments, location: Location, env: Env) -> dict[str, Any]:
+    pattern = _listing(split(_glob(arguments))[1], location, env)
+    matches: list[str] = []
+    fields: dict[str, Any] = {"pattern": _glob(arguments), "matches": matches, "count": 0, "truncated": False}
+    try:
+        with env.budget.search() as deadline:
+            for found in files_below(location, pattern, env, deadline, Guard(env.roots)):
+                if len(matches) == arguments["max_results"]:
+                    fields["truncated"] = True
+                    break
+                matches.append(found.display_path)
+    except TimeoutError:
+        return call.timeout(TOO_LONG, **fields | {"count": len(matches), "truncated": True})
+    return call.ok(**fields | {"count": len(matches)})
+
+
+def _glob(arguments: Arguments) -> str:
+    return str(arguments["pattern"] if "pattern" in arguments else arguments["path"])
+
+
+def _listing(pattern: Pattern, location: Location, env: Env) -> Pattern:
+    """Expand a pattern that is the name of a folder to the files in it."""
+    if not pattern.names:
+        return Pattern(("*",))
+    if len(pattern.names) > 1 or location.zone == "full_content" or not is_plain(pattern.names[0]):
+        return pattern
+    is_folder = kind_of(location.below(*pattern.names), env.roots) == "folder"
+    return Pattern((*pattern.names, "*")) if is_folder else pattern
+
+
+def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadline, guard: Guard) -> Iterator[Location]:
+    """Yield the files below a folder that match a pattern and may be read. Raises `TimeoutError` at the deadline."""
+    depth = len(location.parts)
+    is_readable = is_readable_below(location, env)
+
+    def enter(folder: Location) -> bool:
+        deadline.remaining()
+        return pattern.may_match_below(folder.parts[depth:])
+
+    stored = (Location.at("full_content", (name,)) for name in sorted(env.full_content))
+    for found in stored if location.zone == "full_content" else walk(location, env.roots, enter, guard):
+        deadline.remaining()
+        if pattern.matches(found.parts[depth:]) and is_readable(found):
+            yield found
+
+
+# -- grep -----------------------------------------------------------------------------------------------------
 
 _MAX_LINE_CHARS = 400
 _MAX_SEARCHED_CHARS = 100_000
@@ -28,25 +175,21 @@ _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
 
 def grep_files(call: Call, arguments: Arguments, location: Location, env: Env) -> dict[str, Any]:
     with env.budget.search() as deadline:
-        search = _Search(arguments, location, env, deadline)
-        return _run(search, call)
+        search = _Grep(arguments, location, env, deadline)
+        try:
+            search.run()
+        except TimeoutError:
+            search.truncated = True
+            return call.timeout(TOO_LONG, **search.fields())
+        except OpBudgetExceeded as error:
+            search.truncated = True
+            return call.error(str(error), **search.fields())
+        except MemoryError:
+            raise OpFailed("the pattern takes too much memory; give a simpler one") from None
+        return call.ok(**search.fields())
 
 
-def _run(search: _Search, call: Call) -> dict[str, Any]:
-    try:
-        search.run()
-    except TimeoutError:
-        search.truncated = True
-        return call.timeout(TOO_LONG, **search.fields())
-    except BudgetExceeded as error:
-        search.truncated = True
-        return call.error(str(error), **search.fields())
-    except MemoryError:
-        raise OpFailed("the pattern takes too much memory; give a simpler one") from None
-    return call.ok(**search.fields())
-
-
-class _Search:
+class _Grep:
     """One search and the matches found so far; a timeout returns them."""
 
     def __init__(self, arguments: Arguments, location: Location, env: Env, deadline: Deadline) -> None:
@@ -137,7 +280,7 @@ class _Search:
         match = self.expression.search(searched, timeout=self.deadline.remaining())
         return match.start() if match else None
 
-    def _match(self, source: Location, text: str, line: Line, column: int) -> dict[str, Any]:
+    def _match(self, source: Location, text: str, line: TextLine, column: int) -> dict[str, Any]:
         match = {"path": source.display_path, "line_number": line.number + 1, "content": _shorten(line.text, column)}
         before, after = self.arguments["context_before"], self.arguments["context_after"]
         if before or after:

@@ -2,67 +2,101 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 
 from reyn.config.values import SEARCH_URLS
 from reyn.errors import ReynError
 from reyn.ops.budget import OpFailed
-from reyn.ops.op import OpSetup, Plan
-from reyn.ops.web.addresses import parse_url
-from reyn.ops.web.client import TimedOut, request
+from reyn.ops.op import Call, Env, Plan, ProjectOp, Result, approval_of
+from reyn.ops.web.client import TimedOut, parse_url, request
 from reyn.ops.web.fetch import private_check
-from reyn.ops.web.providers import PROVIDERS
-from reyn.permissions import NeedsApproval
 from reyn.permissions.rules import PRIVATE
-from reyn.vocabulary import OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, array, integer, result, text
+from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
 
 if TYPE_CHECKING:
-    from reyn.config.values import SearchSettings
-    from reyn.ops.op import Call, Env, Result
-    from reyn.ops.web.providers import Hit, Provider
+    from reyn.config.values import SearchProvider, SearchSettings
 
 _SECONDS = 30.0
 _MAX_TEXT = 2_000
 
-_FORM = OpForm(
-    op=None,
-    summary="Search the web and return titles, URLs and snippets.",
-    arguments=arguments(
-        "web_search", None, {"query": text(1_000, min_length=1)}, {"max_results": integer(1, 20, default=10)}
-    ),
-    effect="idempotent",
-    result=result(
-        "web_search",
-        None,
-        {
-            "query": {"type": "string"},
-            "provider": {"type": "string"},
-            "results": array(
-                {
-                    "type": "object",
-                    "properties": {name: {"type": "string"} for name in ("title", "url", "snippet")},
-                },
-                20,
-            ),
-        },
-    ),
-    example={"kind": "web_search", "query": "reciprocal rank fusion"},
-)
+
+class SearchRequest(NamedTuple):
+    """An HTTP request to a provider."""
+
+    url: str
+    method: str = "GET"
+    headers: dict[str, str] = {}  # noqa: RUF012 - never changed
+    body: bytes = b""
 
 
-class WebSearchOp:
+class Provider:
+    """A search service. `key` is its API key; empty if the service needs none.
+
+    Attributes:
+        needs_key: Whether it needs a key.
+        snippet: The field of a hit that has its text.
+    """
+
+    needs_key = True
+    snippet = "content"
+
+    def query(self, base: str, key: str, text: str, most: int) -> SearchRequest:
+        """Return the request for a query."""
+        raise NotImplementedError
+
+    def hits(self, answer: Any) -> list[Any]:
+        """Return the results in the decoded JSON of an answer; it may have an unexpected shape."""
+        return list(answer["results"])
+
+
+class Brave(Provider):
+    snippet = "description"
+
+    def query(self, base: str, key: str, text: str, most: int) -> SearchRequest:
+        headers = {"Accept": "application/json", "X-Subscription-Token": key}
+        return SearchRequest(f"{base}?{urlencode({'q': text, 'count': min(most, 20)})}", headers=headers)
+
+    def hits(self, answer: Any) -> list[Any]:
+        return list(answer.get("web", {"results": []})["results"])
+
+
+class Tavily(Provider):
+    def query(self, base: str, key: str, text: str, most: int) -> SearchRequest:
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        return SearchRequest(base, "POST", headers, msgspec.json.encode({"query": text, "max_results": min(most, 20)}))
+
+
+class SearXng(Provider):
+    needs_key = False
+
+    def query(self, base: str, key: str, text: str, most: int) -> SearchRequest:
+        return SearchRequest(f"{base.rstrip('/')}/search?{urlencode({'q': text, 'format': 'json'})}")
+
+
+PROVIDERS: dict[SearchProvider, Provider] = {"brave": Brave(), "tavily": Tavily(), "searxng": SearXng()}
+
+
+class WebSearchOp(ProjectOp):
     """Searches with one provider. Without one, the op says how to configure it."""
 
-    spec = OpSpec("web_search", _FORM.summary, "idempotent", "web", forms=(_FORM,), takes_time=True)
-
-    def __init__(self, setup: OpSetup | None = None) -> None:
-        self._setup = setup
-
-    def set_up(self, setup: OpSetup) -> WebSearchOp:
-        return WebSearchOp(setup)
+    spec = single_form(
+        "web_search",
+        "Search the web and return titles, URLs and snippets.",
+        "idempotent",
+        {"query": text(1_000, min_length=1)},
+        {"max_results": integer(1, 20, default=10)},
+        results={
+            "query": STRING,
+            "provider": STRING,
+            "results": array({"type": "object", "properties": {"title": STRING, "url": STRING, "snippet": STRING}}, 20),
+        },
+        example={"query": "reciprocal rank fusion"},
+        permission="web",
+        takes_time=True,
+    )
 
     def target(self, call: Call) -> str:
         return parse_url(self._service()[2]).name
@@ -70,7 +104,7 @@ class WebSearchOp:
     def plan(self, call: Call, env: Env) -> Plan:
         self._service()
         verdict = env.gate.capability("web", f"{PRIVATE}{self.target(call)}")
-        return Plan(approval=verdict.rule) if isinstance(verdict, NeedsApproval) else Plan()
+        return Plan(approval=approval_of(verdict))
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         settings, provider, base = self._service()
@@ -92,10 +126,14 @@ class WebSearchOp:
             reason = response.headers.get("reason", "")
             raise OpFailed(f"`{settings.provider}` answered with status {response.status} {reason}".rstrip())
         try:
-            hits = provider.hits(msgspec.json.decode(response.content))[:most]
+            hits = [
+                {"title": str(one["title"]), "url": str(one["url"]), "snippet": str(one.get(provider.snippet) or "")}
+                for one in provider.hits(msgspec.json.decode(response.content))
+            ][:most]
         except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
             raise OpFailed(f"the answer of `{settings.provider}` is not understood") from error
-        return call.ok(query=call.args["query"], provider=settings.provider, results=[_fields(hit) for hit in hits])
+        results = [{name: value[:_MAX_TEXT] for name, value in hit.items()} for hit in hits]
+        return call.ok(query=call.args["query"], provider=settings.provider, results=results)
 
     def _service(self) -> tuple[SearchSettings, Provider, str]:
         """Return the settings, the provider and its URL."""
@@ -110,7 +148,6 @@ class WebSearchOp:
         return settings, PROVIDERS[settings.provider], base
 
     def _key(self, settings: SearchSettings, base: str) -> str:
-        assert self._setup is not None
         if settings.key is None:
             if PROVIDERS[settings.provider].needs_key:
                 raise OpFailed(
@@ -118,10 +155,6 @@ class WebSearchOp:
                 )
             return ""
         try:
-            return self._setup.secret(settings.key, base)
+            return self.project.secret(settings.key, base)
         except ReynError as error:
             raise OpFailed(f"the key of the search provider cannot be used: {error.message}") from error
-
-
-def _fields(hit: Hit) -> dict[str, str]:
-    return {name: value[:_MAX_TEXT] for name, value in msgspec.to_builtins(hit).items()}

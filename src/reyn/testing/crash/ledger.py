@@ -14,6 +14,7 @@ import msgspec
 
 from reyn.journal import Answer, canonical, decode, digest, kinds
 from reyn.workspace import changes
+from reyn.workspace.files import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -161,7 +162,7 @@ class LedgerSystem:
         self._ledger.write(Entry("changed", "", source, change))
 
     def unlink(self, name: str, *, dir_fd: int) -> None:
-        if name.startswith(changes.TEMPORARY):
+        if name.startswith(TEMPORARY):
             self._token = name
             self._system.unlink(name, dir_fd=dir_fd)
             return

@@ -1,0 +1,146 @@
+"""Settings of models and of the servers that answer for them, and facts about the adapters. Field names are the keys of
+`reyn.yaml`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from reyn.config.budgets import PriceSettings
+
+Positive = Annotated[int, msgspec.Meta(gt=0)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+SecretHandle = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(secret://[A-Z][A-Z0-9_]{0,63}|env://[A-Za-z_][A-Za-z0-9_]{0,127})\Z",
+        description="`secret://NAME`, `env://VARIABLE` or `null`; do not put the key itself here",
+        extra={"may_be_secret": True},
+    ),
+]
+_PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+Url = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^https?://(\[[0-9a-fA-F:.]+\]|[^\s/?#@:\[\]]+)(:{_PORT})?(/[^\s?#@]*)?\Z",
+        description="the URL of a server without credentials or a query, such as `http://127.0.0.1:8000/v1`",
+        extra={"may_be_secret": True},
+    ),
+]
+
+
+class Adapter(msgspec.Struct, frozen=True):
+    """Facts about an adapter for model servers.
+
+    Attributes:
+        url: The server of models without a `base_url`; empty if there is no such server.
+        variable: The environment variable that usually has the key.
+        packages: The packages that it uses, as text.
+        url_hint: What the URL usually looks like, as the continuation of a sentence.
+    """
+
+    url: str
+    variable: str
+    packages: str
+    url_hint: str = ""
+
+
+ADAPTERS = {
+    "openai": Adapter(
+        "https://api.openai.com/v1", "OPENAI_API_KEY", "`openai` and `httpx`", ", which usually ends in `/v1`"
+    ),
+    "anthropic": Adapter("https://api.anthropic.com", "ANTHROPIC_API_KEY", "`anthropic` and `httpx2`"),
+    "gemini": Adapter("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "`google-genai` and `httpx2`"),
+    "litellm": Adapter("", "", "`litellm`"),
+}
+"""The adapters for model servers."""
+ADAPTER_PACKAGES = {
+    "local": "xllamacpp",
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "gemini": "google-genai",
+    "litellm": "litellm",
+}
+"""The package that an adapter needs; its extra has the name of the adapter."""
+BUILT_IN_ADAPTERS = frozenset(("local", "scripted", "recorded", *ADAPTERS))
+"""The adapters that are part of the package."""
+MODES = {
+    "local": ("auto", "grammar", "free"),
+    "openai": ("auto", "json_schema", "json_object", "free"),
+    "anthropic": ("auto", "json_schema", "free"),
+    "gemini": ("auto", "json_schema", "json_object", "free"),
+    "litellm": ("auto", "json_schema", "json_object", "free"),
+}
+"""The output modes of each adapter."""
+ADAPTERS_OF_SETTING = {
+    "threads": ("local",),
+    "two_step": ("local",),
+    "base_url": tuple(ADAPTERS),
+    "key": tuple(ADAPTERS),
+    "images": tuple(ADAPTERS),
+}
+"""Settings that only some adapters read."""
+
+
+LOCAL_WINDOW = 8192
+"""The context window of `local` models without `context_tokens`."""
+
+
+class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of one model."""
+
+    model: str
+    base_url: Url | None = None
+    key: SecretHandle | None = None
+    mode: Literal["auto", "grammar", "json_schema", "json_object", "free"] = "auto"
+    timeout: Positive | None = None
+    retries: NotNegative = 3
+    fallback: tuple[str, ...] = ()
+    answer_form: Literal["auto", "full", "short", "tools"] = "auto"
+    two_step: Literal["auto", "always", "never"] = "auto"
+    images: bool = False
+    max_tokens: Positive = 1024
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = 0
+    threads: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
+    context_tokens: Annotated[int, msgspec.Meta(ge=256, le=10_000_000)] | None = None
+    price: PriceSettings | None = None
+
+    @property
+    def window(self) -> int | None:
+        """The context window in tokens, for prompt and answer together; `None` if it is unknown."""
+        return self.context_tokens or (LOCAL_WINDOW if self.model.partition(":")[0] == "local" else None)
+
+    @property
+    def max_prompt_tokens(self) -> int | None:
+        """The window less the tokens reserved for the answer, which are at most half of it."""
+        return None if self.window is None else self.window - min(self.max_tokens, self.window // 2)
+
+    @property
+    def timeout_seconds(self) -> int:
+        """Maximum time for one answer. A local model may read its prompt for minutes, and its calls run in turn."""
+        return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
+
+
+class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Limits of a model endpoint that all runs of a process share."""
+
+    concurrency: Positive | None = None
+    requests_per_minute: Positive | None = None
+    tokens_per_minute: Positive | None = None
+    failures: Positive | None = 10
+    cooldown: Positive = 30
+
+
+EndpointName = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(default|[a-z][a-z0-9_.:-]{0,79}|https?://[^\s/?#@]+)\Z",
+        description="the origin of a server, the name of an adapter, or `default`",
+    ),
+]
+
+
+ModelEntry = Annotated[
+    str | ModelSettings, msgspec.Meta(description="the name of a model or a mapping of its settings")
+]

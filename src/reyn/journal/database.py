@@ -1,0 +1,247 @@
+"""The database file of the SQLite journal: connections, access rights, tables and their format, transactions, errors.
+
+A transaction and the translation of errors are objects that serve every call: a generator would cost more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import stat
+import threading
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+from reyn.errors import StoreDamaged, StoreUnavailable
+from reyn.journal.claims import open_lock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FORMAT = 1
+"""The current format of the tables, stored as `user_version`."""
+MIGRATIONS: dict[int, str] = {}
+"""The statements that convert a database of an earlier format to the next one, by the earlier format."""
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS runs (
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, hash BLOB NOT NULL, skill TEXT NOT NULL,
+    rules INTEGER NOT NULL, status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL, started INTEGER NOT NULL,
+    updated INTEGER NOT NULL, parent TEXT NOT NULL, fork_of TEXT NOT NULL, fork_seq INTEGER NOT NULL,
+    wait TEXT NOT NULL, messages_taken INTEGER NOT NULL, imported TEXT NOT NULL, charge TEXT NOT NULL,
+    reserved TEXT NOT NULL, spent TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS events (
+    run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
+    data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, payload BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS inbox_by_run ON inbox (run_id, id);
+CREATE TABLE IF NOT EXISTS approvals (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
+    rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, UNIQUE (skill_hash, op, rule));
+CREATE TABLE IF NOT EXISTS owners (mark BLOB NOT NULL UNIQUE);
+CREATE TABLE IF NOT EXISTS budget_accounts (
+    account TEXT NOT NULL PRIMARY KEY, tokens INTEGER NOT NULL, cost INTEGER NOT NULL,
+    reserved_tokens INTEGER NOT NULL, reserved_cost INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS spending (
+    day TEXT NOT NULL, run_id TEXT NOT NULL, model TEXT NOT NULL, currency TEXT NOT NULL, skill TEXT NOT NULL,
+    calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
+    cached_tokens INTEGER NOT NULL, cost INTEGER NOT NULL, assumed INTEGER NOT NULL,
+    PRIMARY KEY (day, run_id, model, currency)) WITHOUT ROWID;
+"""
+_BUSY_SECONDS = 30
+_FREE_SHARE = 10
+"""A file is compacted when at least one page in so many is free."""
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Owner(Protocol):
+    """Makes and recognizes the marks of journals."""
+
+    def new_mark(self) -> bytes | None:
+        """Return the user's mark for this journal; `None` if the user's key cannot be stored."""
+        ...
+
+    def recognizes(self, marks: list[bytes]) -> bool:
+        """Return whether a journal with these marks is the owner's."""
+        ...
+
+
+class Database:
+    """The file `folder/journal.db`. One connection writes and one reads, each behind a lock.
+
+    Args:
+        folder: The folder, which is created if needed.
+        is_read_only: Create and modify no file, not even the WAL.
+        owner: The user who creates the file, if marks are used.
+    """
+
+    def __init__(self, folder: Path, *, is_read_only: bool, owner: Owner | None) -> None:
+        self.path = folder / "journal.db"
+        self.errors = TranslatedErrors(self.path)
+        self.write_lock = threading.Lock()
+        self._read_lock = threading.Lock()
+        self._checkpoint_lock = folder / "checkpoint.lock"
+        self._is_open = True
+        with self.errors:
+            if not is_read_only:
+                _restrict(folder, self.path)
+            self.writer = _connect(self.path, is_read_only=is_read_only)
+            self.transaction = Transaction(self.writer)
+            if not is_read_only:
+                self._prepare(owner)
+            if self._format() != FORMAT:
+                raise StoreUnavailable(
+                    f"`{self.path}` has format {self._format()}; this release reads formats up to {FORMAT}",
+                    hint="Use the release of Reyn that wrote it, or a newer one.",
+                )
+            self.reader = _connect(self.path, is_read_only=is_read_only)
+
+    def _prepare(self, owner: Owner | None) -> None:
+        """Create the tables, or convert those of an earlier format."""
+        while (version := self._format()) == 0 or version in MIGRATIONS:
+            with self.transaction:
+                if self._format() != version:  # another process prepared it meanwhile
+                    continue
+                is_new = not self.writer.execute("SELECT 1 FROM sqlite_master").fetchone()
+                for statement in MIGRATIONS.get(version, SCHEMA).split(";")[:-1]:
+                    self.writer.execute(statement)
+                if is_new:  # an existing database may contain planted approvals
+                    self.mark(owner)
+                self.writer.execute(f"PRAGMA user_version = {version + 1 if version else FORMAT}")
+
+    def _format(self) -> int:
+        (version,) = self.writer.execute("PRAGMA user_version").fetchone()
+        return int(version)
+
+    def mark(self, owner: Owner | None) -> None:
+        """Store the mark of a user who vouches for the journal."""
+        mark = owner.new_mark() if owner else None
+        if mark is not None:
+            self.writer.execute("INSERT INTO owners VALUES (?)", (mark,))
+
+    def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Return the rows of a query, in a short read transaction."""
+        with self._read_lock, self.errors:
+            return self.reader.execute(query, values).fetchall()
+
+    def own_rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+        """Return the rows of a query as the writing connection sees them inside its transaction."""
+        return self.writer.execute(query, values).fetchall()
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        """Execute several queries of a block on one state of the database."""
+        with self._read_lock, self.errors:
+            self.reader.execute("BEGIN")
+            try:
+                yield self.reader
+            finally:
+                if self.reader.in_transaction:  # an error may have ended it
+                    self.reader.execute("COMMIT")
+
+    def checkpoint(self) -> None:
+        """Checkpoint the WAL. Errors are ignored: another process may be faster."""
+        with suppress(OSError, sqlite3.Error):
+            if self._checkpoint_lock.is_symlink():  # planted: without a lock there would be no checkpoint
+                self._checkpoint_lock.unlink()
+            handle = open_lock(self._checkpoint_lock)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            finally:
+                os.close(handle)
+
+    def compact(self) -> None:
+        """Return free pages to the file system. If that fails, later runs use them."""
+        (free,) = self.writer.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self.writer.execute("PRAGMA page_count").fetchone()
+        if free * _FREE_SHARE >= pages:
+            with suppress(sqlite3.Error):
+                self.writer.execute("VACUUM")
+
+    def close(self, *, is_changed: bool) -> None:
+        """Wait for a commit in progress, then close. Checkpoint first, or short-lived processes would grow the WAL."""
+        with self.write_lock, self._read_lock:
+            if self._is_open and is_changed:
+                self.checkpoint()
+            self._is_open = False
+            self.reader.close()
+            self.writer.close()
+
+
+def _connect(path: Path, *, is_read_only: bool) -> sqlite3.Connection:
+    """Open the database, in WAL mode with `synchronous=FULL`. Checkpoints are left to the caller."""
+    if is_read_only:
+        # SQLite cannot read a WAL without writing. A journal that was closed properly has none.
+        wal = path.with_name("journal.db-wal")
+        if wal.exists() and wal.stat().st_size:
+            raise StoreUnavailable(
+                f"`{path}` has an unmerged WAL, which cannot be read in read-only mode",
+                hint="Copy the folder to a writable place and open it there.",
+            )
+        uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
+        return sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=64,
+    )
+    connection.execute("PRAGMA page_size = 8192")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
+def _restrict(folder: Path, database: Path) -> None:
+    """Create the folder and the database if needed, and keep other users out of both.
+
+    SQLite creates its other files with the mode of the database. Files of another user are left as they are.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    for path in (folder, *(database.with_name(f"{database.name}{suffix}") for suffix in ("", "-wal", "-shm"))):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
+                path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+
+
+class TranslatedErrors:
+    """Translates errors of SQLite and the file system into `JournalError`s. One object serves every call."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, sqlite3.OperationalError | OSError):
+            raise StoreUnavailable(f"the journal `{self._path}` cannot be used: {error}") from error
+        if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
+            raise StoreDamaged(f"the journal `{self._path}` is damaged: {error}") from error
+
+
+class Transaction:
+    """A transaction of a connection: committed at the end, rolled back after an error."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if error is None:
+                self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")

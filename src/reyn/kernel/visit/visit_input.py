@@ -1,0 +1,130 @@
+"""The input of a visit: take the next message of a conversation, run the preprocessor, truncate what is too large."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.context import Rollback
+from reyn.context.words import plain_text
+from reyn.journal import Blob, canonical, kinds
+from reyn.kernel.core.effects import QUEUED, ReadOverviews
+from reyn.kernel.visit.steps import run_steps
+from reyn.kernel.visit.turn import PreparedInput
+from reyn.kernel.visit.waits import ask_person, beginning
+from reyn.skills.values import USER_MESSAGE
+
+if TYPE_CHECKING:
+    from reyn.kernel.core.run_orchestrator import Visit
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.visit.op_dispatch import OpLog
+
+MAX_MESSAGE_CHARS = 10_000_000
+
+
+async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
+    """Return the input of a visit. Most phases take it as it is.
+
+    Raises:
+        StepFault: A step of the preprocessor failed.
+    """
+    return _unprocessed(phase, entry, tape) or await _processed(phase, entry, log, tape)
+
+
+def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInput | None:
+    """Return the input of a visit that needs no preparation; `None` if it needs some."""
+    definition = phase.definition
+    if entry.rollback is not None or definition.preprocessor or definition.reads or _continues(phase, entry):
+        return None
+    name = entry.input.hash
+    if len(tape.content(name)) > phase.settings.sizes.input_bytes:
+        return None
+    order = phase.field_order(entry.input.type)
+    if order is None:
+        return PreparedInput(name, name)
+    return PreparedInput(name, name, (order,), orders={name: order.hash})
+
+
+async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
+    """Run the preprocessor on the input artifact, and truncate content that is too large for a prompt.
+
+    Includes the artifacts that the phase reads, if they exist and are not the input itself.
+    """
+    limit, back = phase.settings.sizes.input_bytes, entry.rollback
+    content = Blob(entry.input.hash, tape.content(entry.input.hash))
+    images: tuple[kinds.Part, ...] = ()
+    is_reply = _continues(phase, entry)
+    if is_reply:
+        content, images = await _next_message(content.content, entry, tape)
+    if phase.definition.preprocessor:
+        artifact: dict[str, Any] = msgspec.json.decode(content.content)
+        enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
+        content = Blob.of(canonical(enriched))
+    rollback = None
+    if back is not None:
+        rollback = Rollback(log.truncate(f"{entry.step}.rejected", back.rejected.hash, limit, tape), back.reason)
+    reads = tuple(
+        (name, log.truncate(f"{entry.step}.read{number}", entry.latest[name], limit, tape))
+        for number, name in enumerate(phase.definition.reads, start=1)
+        if entry.latest.get(name) not in (None, entry.input.hash)
+    )
+    shown = content.hash
+    blobs: tuple[Blob, ...] = (content,) if phase.definition.preprocessor or is_reply else ()
+    if len(content.content) > limit:
+        shown, blobs = log.truncate_blob(f"{entry.step}.input", content, limit, tape), ()
+    types = {shown: USER_MESSAGE.name if is_reply else entry.input.type} | {one: name for name, one in reads}
+    if back is not None and rollback is not None:
+        types[rollback.rejected_artifact] = back.rejected.type
+    found = {one: order for one, name in types.items() if (order := phase.field_order(name)) is not None}
+    blobs = (*blobs, *dict.fromkeys(found.values()))
+    orders = {one: order.hash for one, order in found.items()}
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders)
+
+
+async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
+    """Return the next message as a `user_message`, and its images: the oldest in the queue, or the user's reply."""
+    text: Any = None
+    images: tuple[kinds.Part, ...] = ()
+    if not tape.state.inbox.queued:
+        schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
+        excerpt = beginning(plain_text(reply))
+        text = await ask_person(f"{entry.step}.{kinds.MESSAGE}", excerpt, schema, tape, reason=kinds.MESSAGE)
+    if text is None or text is QUEUED:
+        queued = tape.state.inbox.queued[0]
+        tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
+        text = tape.content(queued.text).decode()
+    elif (answer := tape.state.last_answer) is not None:
+        images = tuple(kinds.Part(image=image) for image in answer.images)
+    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}})), images
+
+
+def _continues(phase: CompiledPhase, entry: Visit) -> bool:
+    """Return whether the visit continues a conversation: the phase follows itself, and its input is its own reply.
+
+    A fork may replace the input by a message of the user.
+    """
+    if phase.definition.conversation is None or entry.rollback is not None:
+        return False
+    follows_itself = len(entry.path) > 1 and entry.path[-2] == entry.phase
+    return follows_itself and (not entry.reply or entry.reply == entry.input.hash)
+
+
+async def read_overviews(
+    phase: CompiledPhase, entry: Visit, prepared: PreparedInput, tape: Tape, call: str = ""
+) -> kinds.OverviewsRead | None:
+    """Return what the ops of a conversation can act on, if one of them can tell.
+
+    `call` is the last call of the visit: its ops may have changed what there is.
+    """
+    if phase.definition.conversation is None:
+        return None
+    op_kinds = tuple(spec.kind for spec in phase.ops if spec.has_overview)
+    if not op_kinds:
+        return None
+    new = {blob.hash: blob.content for blob in prepared.blobs}
+    text = plain_text(new.get(prepared.input) or tape.content(prepared.input))
+    if _continues(phase, entry):  # a short message, such as `yes`, refers to what was said before
+        text += f"\n{plain_text(tape.content(entry.input.hash))}"
+    return await ReadOverviews(f"{call or entry.step}.overviews", op_kinds, text)

@@ -1,0 +1,120 @@
+"""Execute sub-runs at the same time: start those that a visit will await next, and share the tokens that are left.
+
+Each has a journal of its own, so one that is interrupted continues when it is awaited again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from reyn.journal import kinds
+from reyn.kernel.core.effects import ExecuteSubRun
+from reyn.kernel.world.loading import load_state
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from reyn.journal import Body
+    from reyn.journal.commits import SharedCommits
+    from reyn.kernel.core.effects import EventWithBlobs
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.world.children import Children
+
+
+class ChildTasks:
+    """The sub-runs of one run that execute now, whose outcomes its visit awaits."""
+
+    def __init__(self, children: Children, commits: SharedCommits, flush: Callable[[Tape], Awaitable[None]]) -> None:
+        self._children = children
+        self._commits = commits
+        self._flush = flush
+        self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
+        self._executing: set[str] = set()
+        self._tokens: dict[str, int] = {}
+        """Tokens of sub-runs whose outcomes are not recorded yet, by call: their shares, then what they have used."""
+        self._slots: tuple[int, asyncio.Semaphore] | None = None
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether sub-runs were started that the visit has not awaited yet."""
+        return bool(self._ahead)
+
+    async def execute(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
+        """Execute a sub-run, and meanwhile those that are awaited next."""
+        await self.start((effect.started, *effect.ahead), effect.concurrency, tape)
+        if not self._ahead[effect.key].done():
+            await self._flush(tape)  # what is known before a wait
+        outcome = await self._ahead.pop(effect.key)
+        self._tokens.pop(effect.key, None)
+        if isinstance(outcome[0], kinds.SubRunStopped) and outcome[0].limit == "tokens":
+            # It has used its share. Once it is known what the others need, it may use all that is left.
+            await self._finish_executing()
+            outcome = await self._children.execute(effect, tape, self._tokens_left(tape))
+        return outcome
+
+    async def start(self, sub_runs: tuple[kinds.SubRunStarted, ...], concurrency: int, tape: Tape) -> None:
+        """Start the sub-runs that were not started before, once their intents are durable."""
+        new = [started for started in sub_runs if started.call not in self._ahead]
+        if not new:
+            return
+        await self._flush(tape)
+        for started in new:
+            work = self._execute_one(ExecuteSubRun(started.call, started), concurrency, tape)
+            self._ahead[started.call] = asyncio.ensure_future(work)
+        await asyncio.sleep(0)  # they reach their first commit, or the model
+
+    async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
+        if self._slots is None or self._slots[0] != concurrency:
+            self._slots = (concurrency, asyncio.Semaphore(concurrency))
+        async with self._slots[1]:
+            left = self._tokens_left(tape)
+            share = left and max(1, left // (concurrency - len(self._executing)))
+            self._tokens[effect.key] = share or 0
+            self._executing.add(effect.key)
+            try:
+                with self._commits.active_sub_run():  # shares its commits with those that execute beside it
+                    outcome = await self._children.execute(effect, tape, share)
+                self._tokens[effect.key] = self._tokens_of(outcome[0])
+                return outcome
+            finally:
+                self._executing.discard(effect.key)
+
+    def _tokens_left(self, tape: Tape) -> int | None:
+        """Return the tokens that no sub-run has used or may use; `None` if they are not limited."""
+        left = self._children.settings_left(tape).limits.tokens
+        return None if left is None else max(0, left - sum(self._tokens.values()))
+
+    def _tokens_of(self, outcome: Body) -> int:
+        """Return the tokens that a sub-run has used."""
+        match outcome:
+            case kinds.SubRunCompleted():
+                return outcome.usage.total
+            case kinds.SubRunStopped() if outcome.limit == "tokens":
+                return load_state(self._children.journal, outcome.run).models.usage.total
+        return 0
+
+    async def _finish_executing(self) -> None:
+        """Let the sub-runs in progress end or stop, and start no others."""
+        for call, task in self._ahead.items():
+            if call not in self._executing:
+                task.cancel()
+        await asyncio.gather(*self._ahead.values(), return_exceptions=True)
+        self._ahead = {call: task for call, task in self._ahead.items() if not task.cancelled()}
+
+    async def settle(self, *, is_finishing: bool = False) -> None:
+        """End the sub-runs that nothing awaits any more: interrupt them, or let those in progress end or stop.
+
+        A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
+        """
+        if not self._ahead:
+            self._tokens.clear()
+            return
+        if is_finishing:
+            await self._finish_executing()
+        tasks = [*self._ahead.values()]
+        self._ahead.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._tokens.clear()

@@ -1,0 +1,86 @@
+"""The op that is being performed: functions that its code calls are children of its run."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import CallImpossible
+from reyn.journal import digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.world.budgets import Above
+
+_KEY_LENGTH = 12
+
+
+class RunScope:
+    """One op that is being performed.
+
+    Attributes:
+        owner: The runtime that executes the run.
+        tape: The tape of the run.
+        loop: The event loop that executes it.
+        above: Returns the runs above it, on whose budgets sub-runs draw as well.
+    """
+
+    def __init__(self, owner: Any, tape: Tape, call: str, above: Above) -> None:
+        self.owner = owner
+        self.tape = tape
+        self.above = above
+        self.loop = asyncio.get_running_loop()
+        self._call = call
+        self._counts: dict[str, int] = {}
+        self._is_open = True
+
+    @property
+    def call(self) -> str:
+        """The id of the op's call in its run."""
+        return self._call
+
+    def next_key(self, skill_hash: str, input_hash: str) -> str:
+        """Return the id of the next call of a function with an input, unique in the run.
+
+        It derives from what is called, not from the order of calls: when the op is performed again after a crash, each
+        call finds the sub-run that it started before.
+        """
+        self.check_open()
+        name = digest(f"{skill_hash}{input_hash}".encode())[:_KEY_LENGTH]
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        return f"{self._call}.{name}" if count == 1 else f"{self._call}.{name}-{count}"
+
+    def check_open(self) -> None:
+        """Raise `CallImpossible` if the op has returned: its run may have moved on."""
+        if not self._is_open:
+            raise CallImpossible(
+                f"the op `{self._call}` of run `{self.tape.run_id}` has ended, so that it can start no more sub-runs",
+                hint="Await every call before the tool returns.",
+            )
+
+    def close(self) -> None:
+        self._is_open = False
+
+
+_scope: ContextVar[RunScope | None] = ContextVar("reyn_run_scope", default=None)
+
+
+def current_scope() -> RunScope | None:
+    """Return the op that is being performed here, if any."""
+    return _scope.get()
+
+
+@contextmanager
+def run_scope(owner: Any, tape: Tape, call: str, above: Above) -> Iterator[None]:
+    """Make an op the current scope of the calls in the block."""
+    scope = RunScope(owner, tape, call, above)
+    token = _scope.set(scope)
+    try:
+        yield
+    finally:
+        scope.close()
+        _scope.reset(token)

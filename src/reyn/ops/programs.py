@@ -1,0 +1,289 @@
+"""The ops `sandboxed_exec` and `shell`: run a program in the process sandbox, or with the user's own rights.
+
+In `sandboxed_exec`, the model requests paths, network and time; the gate and the configuration decide. A call without
+`write_paths` and `network` has no lasting effect, so it is repeated after a crash; for other calls, a person decides.
+`shell` is not a sandbox. It needs the operator's switch, the skill's request and a grant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from reyn.errors import ReynError, SandboxUnavailable
+from reyn.ops.budget import OpFailed
+from reyn.ops.op import Call, Env, Plan, Result, approval_of
+from reyn.permissions import Allowed, Denied, Verdict, refusal
+from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
+from reyn.workspace import Location, locate
+from reyn.workspace.files import is_utf8
+from reyn.workspace.observation import Observation, Observed, TooManyFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from reyn.sandbox import Access, Outcome, ProgramLimits, Stop
+
+_MAX_ENTRIES = 50_000
+"""The number of files and folders below the read paths, each of which the gate decides about."""
+_ENDED = {"returncode": INTEGER, "stdout": STRING, "stderr": STRING, "truncated": BOOLEAN}
+"""The result of a program."""
+
+
+def limits_of(env: Env, seconds: float) -> ProgramLimits:
+    """Return the limits for a program that may take so many seconds, if the operator allows as many."""
+    from reyn.sandbox import ProgramLimits
+
+    most = env.sandbox
+    return ProgramLimits(
+        min(seconds, most.seconds), most.memory_bytes, most.output_bytes, most.processes, most.file_bytes
+    )
+
+
+def program_result(call: Call, outcome: Outcome, **fields: Any) -> Result:
+    """Return the result of a program that has ended."""
+    fields |= {
+        "returncode": outcome.returncode,
+        "stdout": outcome.stdout.decode("utf-8", "replace"),
+        "stderr": outcome.stderr.decode("utf-8", "replace"),
+        "truncated": outcome.truncated,
+    }
+    match outcome.status:
+        case "timeout":
+            return call.timeout(f"the program was ended: {outcome.reason}", **fields)
+        case "killed":
+            return call.error(f"the program was ended: {outcome.reason}", **fields)
+    if outcome.returncode == 0:
+        return call.ok(**fields)
+    code = outcome.returncode
+    how = f"the program ended with exit code {code}" if code > 0 else "the program was killed by a signal"
+    return call.error(how, **fields)
+
+
+class ShellOp:
+    """Runs `/bin/sh -c`, bounded in time and output; its descendants end with it."""
+
+    spec = single_form(
+        "shell",
+        "Run a shell command in the project's folder.",
+        "unsafe",
+        {"cmd": text(8_000, min_length=1)},
+        {"timeout": integer(1, 3_600, default=120)},
+        results=_ENDED,
+        example={"cmd": "git status --short"},
+        permission="shell",
+        takes_time=True,
+    )
+
+    def target(self, call: Call) -> str:
+        """Return the command; one with shell syntax begins with `sh -c`, so that no rule for a program covers it."""
+        command = str(call.args["cmd"])
+        return command if _SIMPLE.fullmatch(command) else f"sh -c {command}"
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        verdict = env.gate.capability("shell", self.target(call))
+        return verdict if isinstance(verdict, Denied) else Plan(verdict.rule)
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        from reyn.sandbox import in_thread
+
+        if refused := refusal(env.gate.capability("shell", self.target(call)), approved=plan.approved):
+            return call.denied(refused)
+        return program_result(call, await in_thread(partial(_execute_shell, call, env)))
+
+
+def _execute_shell(call: Call, env: Env, stop: Stop) -> Outcome:
+    from reyn.sandbox import run_unconfined
+
+    limits = limits_of(env, call.args.get("timeout", 120))
+    return run_unconfined(("/bin/sh", "-c", call.args["cmd"]), env.roots.project_text, limits, stop=stop)
+
+
+_SIMPLE = re.compile(r"[\w .,:/@%+=~-]*", re.ASCII)
+"""A command that is only one program with its arguments. Everything else could contain a second command."""
+
+
+class SandboxedExecOp:
+    """Runs a program with access to exactly the files and the network that the gate grants."""
+
+    spec = single_form(
+        "sandboxed_exec",
+        "Run a program without the network, with the files that `read_paths` names.",
+        "unsafe",
+        {"argv": {"type": "array", "items": text(8_000), "minItems": 1, "maxItems": 200}},
+        {
+            "read_paths": array(path(), 50),
+            "write_paths": array(path(), 20),
+            "network": boolean(default=False),
+            "allow_subprocess": boolean(default=False),
+            "env_passthrough": array(text(64, min_length=1), 20),
+            "timeout_seconds": integer(1, 3_600, default=60),
+        },
+        results={"backend": STRING, **_ENDED},
+        example={"argv": ["wc", "-l", "notes.txt"], "read_paths": ["notes.txt"]},
+        unsafe_fields=("write_paths", "network"),
+        permission="exec",
+        advice="`write_paths` are in `workspace:`; `env_passthrough` names credentials.",
+        optional_permissions=("web",),
+        takes_time=True,
+    )
+
+    def target(self, call: Call) -> str:
+        """Return the program as it is called."""
+        return str(call.args["argv"][0])
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        rules, approvals = [], []
+        for verdict in self._verdicts(call, env):
+            if isinstance(verdict, Denied):
+                return verdict
+            rules.append(verdict.rule)
+            if (asked := approval_of(verdict)) and asked not in approvals:
+                approvals.append(asked)
+        # The rule of the program is asked about by `plan_op` already.
+        return Plan(rules[0], approval=" and ".join(rule for rule in approvals if rule != rules[0]) or None)
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        from reyn.sandbox import choose_backend, in_thread
+
+        for verdict in self._verdicts(call, env):
+            if refused := refusal(verdict, approved=plan.approved):
+                return call.denied(refused)
+        try:
+            backend = choose_backend(env.sandbox.backend)
+            access = _access(call, env, approved=plan.approved)
+            before = await asyncio.to_thread(_observation, call, env)
+            outcome = await in_thread(partial(_execute, call, env, access))
+        except SandboxUnavailable as error:
+            return call.error(f"{error.code}: {error.message}")
+        if before is not None:
+            env.attachments.observed = await asyncio.to_thread(_changes, before)
+        return program_result(call, outcome, backend=backend.name)
+
+    def _verdicts(self, call: Call, env: Env) -> Iterator[Verdict]:
+        """Yield the verdicts of the gate on the program, its paths and the network."""
+        args = call.args
+        yield env.gate.capability("exec", self.target(call))
+        for text_ in args.get("read_paths", ()):
+            yield env.gate.read(locate(text_, env.roots))
+        for text_ in args.get("write_paths", ()):
+            yield _write_verdict(locate(text_, env.roots), env)
+        if args.get("network"):
+            yield env.gate.capability("web", call.kind)
+
+
+def _write_verdict(location: Location, env: Env) -> Verdict:
+    """Allow writing in the workspace only: a program creates names that the gate could not decide about."""
+    if location.zone != "workspace":
+        reason = f"a program can write in `workspace:` only, not in `{location.display_path}`"
+        return Denied("default: programs write in the workspace", reason)
+    return env.gate.write(location) if location.parts else Allowed("default: the run's workspace")
+
+
+def _execute(call: Call, env: Env, access: Access, stop: Stop) -> Outcome:
+    from reyn.sandbox import choose_backend, run_program
+
+    limits = limits_of(env, call.args.get("timeout_seconds", 60))
+    backend = choose_backend(env.sandbox.backend)
+    return run_program(backend, tuple(call.args["argv"]), access, limits, stop=stop)
+
+
+def _observation(call: Call, env: Env) -> Observation | None:
+    """Look at the files that the program may change; `None` if there are too many."""
+    locations = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
+    try:
+        return Observation(locations, env.roots, file_bytes=env.file_bytes, total_bytes=env.budget.most.recorded)
+    except TooManyFiles:
+        return None
+
+
+def _changes(before: Observation) -> Observed | None:
+    try:
+        return before.changes()
+    except TooManyFiles:
+        return None
+
+
+def _access(call: Call, env: Env, *, approved: str) -> Access:
+    """Return the access of the program. The gate has allowed the paths; files below them that it denies are hidden.
+
+    Raises:
+        OpFailed: A path does not exist, or a credential is not available.
+    """
+    from reyn.sandbox import Access
+
+    args = call.args
+    env.roots.workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+    read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
+    write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
+    for location in (*read, *write):
+        if location.zone == "full_content" or not os.path.lexists(_host_path(location, env)):
+            raise OpFailed(f"there is no file or folder `{location.display_path}`")
+    hidden = tuple(name for location in read for name in _hidden_below(location, env, approved))
+    return Access(
+        read=tuple(_host_path(location, env) for location in read),
+        write=tuple(_host_path(location, env) for location in write),
+        hidden=hidden,
+        network=bool(args.get("network")),
+        subprocesses=bool(args.get("allow_subprocess")) and env.sandbox.processes > 1,
+        env=_environment(args.get("env_passthrough", ()), env),
+        cwd=_start_folder(read, write, env),
+    )
+
+
+def _start_folder(read: list[Location], write: list[Location], env: Env) -> str:
+    """Return the folder where the program starts: that of relative paths, if it sees any of them."""
+    if any(location.zone == "project" for location in read):
+        return env.roots.bases.project
+    return env.roots.bases.workspace if (*read, *write) else "/"
+
+
+def _host_path(location: Location, env: Env) -> str:
+    bases = env.roots.bases
+    base = {"project": bases.project, "workspace": bases.workspace}.get(location.zone, "")
+    return "/".join((base.rstrip("/"), *location.parts)) or "/"
+
+
+def _hidden_below(folder: Location, env: Env, approved: str) -> Iterator[str]:
+    """Yield the files and folders below a folder that the run may not read."""
+    if folder.zone == "outside":
+        return
+    waiting, seen = [folder], 0
+    while waiting:
+        above = waiting.pop()
+        try:
+            entries = list(os.scandir(_host_path(above, env)))
+        except NotADirectoryError:
+            return
+        seen += len(entries)
+        if seen > _MAX_ENTRIES:
+            raise OpFailed(f"`{folder.display_path}` has more than {_MAX_ENTRIES} files; name a smaller folder")
+        for entry in entries:
+            location = above.below(entry.name)
+            # A link is shown as it is: where it leads outside, the sandbox has nothing.
+            is_denied = not is_utf8(entry.name) or refusal(_entry_verdict(location, env), approved=approved)
+            if is_denied:
+                yield entry.path
+            elif entry.is_dir(follow_symlinks=False):
+                waiting.append(location)
+
+
+def _entry_verdict(location: Location, env: Env) -> Verdict:
+    """Ask the gate about an entry by its own name; a state directory below the project is found by its path."""
+    path_ = _host_path(location, env)
+    if path_ in env.roots.bases.hidden_normalized or path_.lower() in env.roots.bases.hidden_normalized:
+        return Denied("the state directory is out of reach", "")
+    return env.gate.read(location)
+
+
+def _environment(names: Any, env: Env) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for name in names:
+        try:
+            values[name] = env.credential(name)
+        except ReynError as error:
+            raise OpFailed(f"the credential `{name}` is not available: {error.message}") from error
+    return values

@@ -1,0 +1,189 @@
+"""The base of the backends that isolate processes: the probe, the part of the system that programs may read, shortages.
+
+A shortage is a resource that the machine lacks at the moment: tasks, open files, memory, disk space.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import sys
+import threading
+from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path
+
+from reyn.errors import SandboxStartFailed
+from reyn.sandbox.supervision import Access, ProgramLimits, Running, supervise
+
+_PROBE_SECONDS = 20.0
+
+
+class Backend:
+    """A way to start an isolated process.
+
+    Attributes:
+        name: As the configuration names it.
+        program: The program or package that it uses.
+    """
+
+    name: str
+    program: str
+
+    def missing(self) -> str:
+        """Return what the backend needs and this machine does not have; empty if it has everything."""
+        raise NotImplementedError
+
+    def spawn(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
+        """Start a program that can use what `access` has, within `limits`."""
+        raise NotImplementedError
+
+    def start(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
+        """Start a program. The caller has checked that there is no `problem`.
+
+        Raises:
+            SandboxStartFailed: The machine lacks something at the moment.
+        """
+        try:
+            return self.spawn(argv, access, limits)
+        except (OSError, RuntimeError) as error:
+            raise self._start_failed(error) from error
+
+    @cached_property
+    def problem(self) -> str:
+        """The reason why it cannot be used on this machine; empty if it can. Found out by running a program.
+
+        Raises:
+            SandboxStartFailed: The machine lacks something at the moment, so the program could not run.
+        """
+        if missing := self.missing():
+            return missing
+        limits = ProgramLimits(seconds=_PROBE_SECONDS)
+        try:
+            outcome = supervise(self.spawn(("/bin/true",), Access(), ProgramLimits()), b"", limits)
+        except (OSError, RuntimeError, ValueError) as error:
+            if find_shortage(error):
+                raise self._start_failed(error) from error
+            return f"`{self.program}` does not work here: {error}"
+        if outcome.status == "timeout":
+            raise SandboxStartFailed(f"{self.name} could not run a program within {_PROBE_SECONDS:g} seconds")
+        if outcome.returncode == 0:
+            return ""
+        words = " ".join(outcome.stderr.decode("utf-8", "replace").split())[:200]
+        if any(os.strerror(number) in words for number in _PASSING):
+            raise SandboxStartFailed(f"{self.name} could not start a process: {words}")
+        return f"`{self.program}` does not work here: {words or f'exit code {outcome.returncode}'}"
+
+    def _start_failed(self, error: Exception) -> SandboxStartFailed:
+        """Return the error for a process that could not be started, with the cause if it can be found."""
+        text = error.strerror if isinstance(error, OSError) and error.strerror else f"{error}, for an unknown reason"
+        return SandboxStartFailed(f"{self.name} could not start a process: {find_shortage(error) or text}")
+
+
+# -- the system -----------------------------------------------------------------------------------------------
+
+FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_LOADER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
+_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates")
+NOBODY = 65_534
+
+LIMITED = 'ulimit -c 0; ulimit -v "$1"; ulimit -f "$2"; ulimit -n 256; shift 2; exec "$@"'
+"""A shell script that sets the limits that one process can set for itself, and becomes the program."""
+
+
+def limited(argv: tuple[str, ...], limits: ProgramLimits) -> list[str]:
+    """Return the command that runs a program with the limits of memory, files and open files."""
+    kilobytes, blocks = limits.memory_bytes // 1024, limits.file_bytes // 512
+    return ["/bin/sh", "-c", LIMITED, "sh", str(kilobytes), str(blocks), *argv]
+
+
+def readable(access: Access) -> list[str]:
+    """Return existing files and folders of the system that a program may read."""
+    names = (*_LOADER, *(_NETWORK if access.network else ()), *python_folders())
+    return [name for name in names if os.path.exists(name)]  # noqa: PTH110 - text in, text out
+
+
+@cache
+def python_folders() -> tuple[str, ...]:
+    """Return the folders of this Python outside of the system's: the installation, and the environment."""
+    prefixes = {os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)}
+    is_system = ("/usr/", "/lib/", "/bin/")
+    return tuple(sorted(folder for folder in prefixes if not f"{folder}/".startswith(is_system) and folder != "/"))
+
+
+@cache
+def python_program() -> str:
+    """Return the path of the interpreter, without links: an environment's link is not needed to start it."""
+    return str(Path(sys.executable).resolve())
+
+
+def search_path() -> str:
+    """Return the `PATH` of programs: that of the environment that runs Reyn, then the system's."""
+    return ":".join(dict.fromkeys((f"{sys.prefix}/bin", "/usr/local/bin", "/usr/bin", "/bin")))
+
+
+def environment(access: Access, temporary: str) -> dict[str, str]:
+    """Return the whole environment of a program. Nothing is inherited."""
+    return {"PATH": search_path(), "HOME": temporary, "TMPDIR": temporary, "LANG": "C.UTF-8"} | access.env
+
+
+# -- shortages ------------------------------------------------------------------------------------------------
+
+_PASSING = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_TASKS = 3
+"""A start takes two: a process, and a thread that supervises it."""
+_DESCRIPTORS = 16
+"""A start takes about twelve."""
+
+
+def find_shortage(error: Exception) -> str:
+    """Return what the machine lacks at the moment, after a failure to start a process; empty if nothing is found."""
+    if found := missing_tasks() or missing_descriptors():
+        return found
+    if isinstance(error, OSError) and error.errno in (*_PASSING, errno.ENOSPC, errno.EDQUOT):
+        return error.strerror or os.strerror(error.errno)
+    return ""
+
+
+def missing_tasks() -> str:
+    """Return that the user or the machine can start no further threads and processes; empty if it can."""
+    done = threading.Event()
+    threads: list[threading.Thread] = []
+    try:
+        for _ in range(_TASKS):
+            thread = threading.Thread(target=done.wait, name="reyn-probe")
+            thread.start()
+            threads.append(thread)
+    except RuntimeError:
+        return f"no further processes or threads can be started ({_limit(resource.RLIMIT_NPROC)})"
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+            while os.path.exists(f"/proc/self/task/{thread.native_id}"):  # noqa: PTH110 - it counts until it is gone
+                os.sched_yield()
+    return ""
+
+
+def missing_descriptors() -> str:
+    """Return that this process can open no further files; empty if it can."""
+    opened: list[int] = []
+    try:
+        opened.extend(os.memfd_create("reyn") for _ in range(_DESCRIPTORS))
+    except OSError as error:
+        return f"{os.strerror(error.errno or errno.EMFILE).lower()} ({_limit(resource.RLIMIT_NOFILE)})"
+    finally:
+        for descriptor in opened:
+            with suppress(OSError):
+                os.close(descriptor)
+    return ""
+
+
+def _limit(kind: int) -> str:
+    names = {
+        resource.RLIMIT_NPROC: ("of the processes of this user", "-u"),
+        resource.RLIMIT_NOFILE: ("of this process", "-n"),
+    }
+    most, (owner, option) = resource.getrlimit(kind)[0], names[kind]
+    return f"the limit {owner}, `ulimit {option}`, is {'unlimited' if most == resource.RLIM_INFINITY else most}"
