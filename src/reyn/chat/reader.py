@@ -68,22 +68,11 @@ _SAID = frozenset(
         kinds.PhaseAborted,
     )
 )
-_READ = _SAID | {
+_SKIPPED = frozenset(
     body.kind
-    for body in (
-        kinds.SubRunStarted,
-        kinds.SubRunCompleted,
-        kinds.PhaseStarted,
-        kinds.FrameBuilt,
-        kinds.LlmResponded,
-        kinds.ModelRetried,
-        kinds.ModelSwitched,
-        kinds.ValidationError,
-        kinds.OpStarted,
-        kinds.OpCompleted,
-        kinds.PermissionDenied,
-    )
-}
+    for body in (kinds.RunResumed, kinds.TranscriptExtended, kinds.LlmRequested, kinds.PhaseCompleted, kinds.WaitOpened)
+)
+"""Events of every turn that are no items, so they are not decoded."""
 
 
 class Messages:
@@ -203,7 +192,7 @@ class ItemReader:
     def read(self, event: Event) -> Iterator[ChatItem]:
         """Yield the items of an event of the run, or of a run that it started."""
         self.run_id = self.run_id or event.run_id
-        if event.kind not in _READ:
+        if event.kind in _SKIPPED:
             return
         body = decode(event)
         match body:
