@@ -14,7 +14,7 @@ import msgspec
 from reyn.config import ModelSettings
 from reyn.config.models import ADAPTERS
 from reyn.errors import ModelNotInstalled, ModelUnknown, ModelUntrusted, ReynError
-from reyn.models.plugins import installed_adapters, is_installed, is_reference
+from reyn.models.catalog import installed_adapters, is_installed, is_reference, remote_class
 from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
@@ -139,8 +139,6 @@ def _check_local(settings: ModelSettings, names: list[str], root: Path) -> Model
 def _check_remote(
     settings: ModelSettings, names: list[str], secrets: Secrets, may_bind: Callable[[str, str], bool]
 ) -> ModelStatus:
-    from reyn.models.catalog import remote_class
-
     label = next((each for each in names if each != "model"), settings.model)
     adapter, _, name = settings.model.partition(":")
     try:

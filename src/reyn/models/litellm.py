@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ModelError, PromptTooLong
-from reyn.models.openai import OpenAIModel
-from reyn.models.streaming import Chunk
+from reyn.models.openai import Chunk, OpenAIModel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -55,7 +54,7 @@ class LiteLLMModel(OpenAIModel):
         except Exception as error:  # noqa: BLE001 - third-party code
             raise self._request_error(error, request_format) from None  # its message may quote the key
         try:
-            return await self._read_answer(_chunks(stream), "unknown", request_format, request)
+            return await self._read(_chunks(stream), "unknown", request_format, request)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above

@@ -82,7 +82,7 @@ class StainlessModel(RemoteModel):
     def _request_error(self, error: Exception, request_format: RequestFormat) -> ModelError:
         """Translate an exception that was raised before an answer began."""
         if isinstance(error, self._sdk.APIStatusError):
-            target = self._scrub(f"{error.request.method} {error.request.url}")
+            target = self.scrub(f"{error.request.method} {error.request.url}")
             message = self._error_message(error.body) if isinstance(error.body, dict) else error.response.text
             message = self._shorten(str(message or error.message))
             return self._status_error(error.status_code, message, error.response.headers, request_format, target)
