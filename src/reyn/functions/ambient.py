@@ -12,11 +12,11 @@ import atexit
 import contextvars
 import os
 import threading
-import weakref
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from reyn.errors import ProjectNotFound
 from reyn.runtime import OSRuntime, SyncRuntime
@@ -59,48 +59,52 @@ def current_project() -> Path:
 # -- runtimes of event loops ----------------------------------------------------------------------------------
 
 
-class _LoopRuntimes:
-    """The runtimes of one event loop, by the current folder."""
+class Closable(Protocol):
+    """Something with connections that belong to an event loop."""
 
-    def __init__(self) -> None:
-        self.by_folder: dict[str, OSRuntime] = {}
-        self._by_root: dict[Path, OSRuntime] = {}
-        self._lifetimes: list[AsyncGenerator[None]] = []
-
-    async def open(self, folder: str) -> OSRuntime:
-        root = current_project()
-        if root not in self._by_root:
-            runtime = self._by_root[root] = OSRuntime.open(root)
-            lifetime = _lifetime(runtime)
-            await anext(lifetime)
-            self._lifetimes.append(lifetime)
-        runtime = self.by_folder[folder] = self._by_root[root]
-        return runtime
+    async def aclose(self) -> None:
+        """Close it."""
+        ...
 
 
-async def _lifetime(runtime: OSRuntime) -> AsyncGenerator[None]:
-    """Close a runtime when its event loop ends: `asyncio.run` closes the generators that were started in it."""
-    try:
-        yield
-    finally:
-        await runtime.aclose()
+async def close_with_loop(resource: Closable) -> AsyncGenerator[None]:
+    """Close a resource when the running event loop ends, or when the generator that this returns is closed."""
+
+    async def lifetime() -> AsyncGenerator[None]:
+        try:  # `asyncio.run` closes the generators that were started in it
+            yield
+        finally:
+            await resource.aclose()
+
+    generator = lifetime()
+    await anext(generator)
+    return generator
 
 
-_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopRuntimes] = weakref.WeakKeyDictionary()
+class _OpenRuntime(NamedTuple):
+    runtime: OSRuntime
+    lifetime: AsyncGenerator[None]
+
+
+_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _OpenRuntime]] = WeakKeyDictionary()
+"""The runtimes of each event loop, by the current folder."""
 
 
 async def project_runtime() -> OSRuntime:
     """Return the runtime of the current project for the running event loop, opened on first use."""
-    loop = asyncio.get_running_loop()
-    runtimes = _loops.get(loop)
-    if runtimes is None:
-        runtimes = _loops[loop] = _LoopRuntimes()
+    opened = _loops.setdefault(asyncio.get_running_loop(), {})
     try:
         folder = os.getcwd()  # noqa: PTH109 - the text is enough, and this is called for every call
     except OSError:
         folder = ""
-    runtime = runtimes.by_folder.get(folder)
-    return runtime if runtime is not None else await runtimes.open(folder)
+    if folder not in opened:
+        root = current_project()
+        found = next((one for one in opened.values() if one.runtime.root == root), None)
+        if found is None:
+            runtime = OSRuntime.open(root)
+            found = _OpenRuntime(runtime, await close_with_loop(runtime))
+        opened[folder] = found
+    return opened[folder].runtime
 
 
 # -- plain functions ------------------------------------------------------------------------------------------

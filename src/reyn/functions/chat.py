@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener
+    from reyn.kernel.world.services import Listener
     from reyn.models import Model
     from reyn.ops import Op
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener, OnDelta
     from reyn.kernel.world.run_scope import RunScope
+    from reyn.kernel.world.services import Listener, OnDelta
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import OSRuntime

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from reyn.journal.kinds import Usage
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener, OnDelta
     from reyn.kernel.world.run_scope import RunScope
+    from reyn.kernel.world.services import Listener, OnDelta
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import RunResult
@@ -89,7 +89,7 @@ class FunctionDefinition(Definition):
         self._local_names = dict(local_names)
         self._skill_of = lru_cache(_MAX_SKILLS)(self._build_skill)
         with suppress(NameError):  # an annotation names something that the module defines later
-            assert self._types
+            _ = self._types
 
     @cached_property
     def _types(self) -> tuple[Signature, ReturnValue]:
@@ -100,19 +100,21 @@ class FunctionDefinition(Definition):
         self._local_names = {}
         return signature, returns
 
-    @property
-    def signature(self) -> Signature:
+    def _read(self) -> tuple[Signature, ReturnValue]:
         try:
-            return self._types[0]
+            return self._types
         except NameError as error:
             raise FunctionInvalid(
                 f"{self.what}: an annotation cannot be resolved: {error}", hint="Define the type in the same module."
             ) from error
 
     @property
+    def signature(self) -> Signature:
+        return self._read()[0]
+
+    @property
     def returns(self) -> ReturnValue:
-        assert self.signature is not None  # raises here if an annotation cannot be resolved
-        return self._types[1]
+        return self._read()[1]
 
     def skill(self, template_params: Mapping[str, Any]) -> Skill:
         """Return the skill for the values of the template parameters: one phase, from the arguments to the result.

@@ -101,13 +101,11 @@ def split_images(value: Any) -> tuple[Any, list[Image]]:
     """Return the value without its images, and the images: an image, a list of them, or text and images in a tuple."""
     if isinstance(value, Image):
         return None, [value]
-    if not isinstance(value, list | tuple) or not any(isinstance(item, Image) for item in value):
-        if isinstance(value, tuple) and any(
-            isinstance(item, list) and item and isinstance(item[0], Image) for item in value
-        ):
-            value = [part for item in value for part in (item if isinstance(item, list) else [item])]
-        else:
-            return value, []
-    images = [item for item in value if isinstance(item, Image)]
-    rest = [item for item in value if not isinstance(item, Image)]
+    items: list[Any] = []
+    for item in value if isinstance(value, list | tuple) else ():
+        items += item if isinstance(item, list) and item and isinstance(item[0], Image) else [item]
+    images = [item for item in items if isinstance(item, Image)]
+    if not images:
+        return value, []
+    rest = [item for item in items if not isinstance(item, Image)]
     return (rest[0] if len(rest) == 1 else rest or None), images

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
@@ -18,6 +18,8 @@ from reyn.config import ModelSettings, user_config
 from reyn.context.transcript import normalize
 from reyn.contract import Contract
 from reyn.errors import FunctionInvalid, SchemaRejected
+from reyn.functions.ambient import close_with_loop
+from reyn.functions.options import is_text
 from reyn.models import ModelAnswer, ModelRequest, ToolDefinition
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.ops import Op
@@ -86,12 +88,12 @@ class OpenAICompatible:
         max_tokens: int = 1024,
         temperature: float | None = 0,
     ) -> None:
-        if not _is_text(model_name):
+        if not is_text(model_name):
             raise FunctionInvalid(
                 f"`OpenAICompatible`: `model_name` is {model_name!r:.100}",
                 hint="Pass the name of the model at the server, for example `gpt-4.1-mini`.",
             )
-        if api_key is not None and not _is_text(api_key):
+        if api_key is not None and not is_text(api_key):
             raise FunctionInvalid("`OpenAICompatible`: `api_key` is not a text", hint="Pass the key, or leave it out.")
         if key and api_key:
             raise FunctionInvalid("`OpenAICompatible`: `key` and `api_key` are both set", hint="Pass one of them.")
@@ -116,7 +118,8 @@ class OpenAICompatible:
             raise _argument_error(values, error) from error
         # A name that opened the same model name at another server would send the run there when it is resumed.
         self.name = f"openai:{model_name}" if base_url is None else f"{model_name}@{urlsplit(base_url).netloc}"
-        self._models: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopModel] = WeakKeyDictionary()
+        self._models: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[OpenAIModel, AsyncGenerator[None]]]
+        self._models = WeakKeyDictionary()  # connections cannot move between event loops
 
     @property
     def reads_images(self) -> bool:
@@ -134,9 +137,8 @@ class OpenAICompatible:
             from reyn.models.openai import OpenAIModel
 
             model = OpenAIModel(self.name, self._model_name, self.settings, lambda: self._secrets)
-            entry = self._models[loop] = _LoopModel(model, _lifetime(model))
-            await anext(entry.lifetime)
-        return entry.model
+            entry = self._models[loop] = (model, await close_with_loop(model))
+        return entry[0]
 
     @cached_property
     def _secrets(self) -> Secrets:
@@ -215,13 +217,9 @@ class OpenAICompatible:
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop. They are closed with the loop, too."""
-        entry = self._models.pop(asyncio.get_running_loop(), None)
-        if entry is not None:
-            await entry.lifetime.aclose()
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+        _, lifetime = self._models.pop(asyncio.get_running_loop(), (None, None))
+        if lifetime is not None:
+            await lifetime.aclose()
 
 
 _ALLOWED = {
@@ -247,27 +245,6 @@ def _argument_error(values: dict[str, Any], error: msgspec.ValidationError) -> F
     return FunctionInvalid(f"`OpenAICompatible`: `{name}` is {value}", hint=f"Use {_ALLOWED[name]}.")
 
 
-def _check_tool(tool: object, what: str) -> None:
-    if not isinstance(tool, Op | ToolDefinition):
-        message = f"{what}: `tools` has a {type(tool).__name__}, which is no tool"
-        raise FunctionInvalid(message, hint="Decorate a function with `@tool`, or pass a `ToolDefinition`.")
-
-
-class _LoopModel(NamedTuple):
-    """The adapter of one event loop: connections cannot move between loops."""
-
-    model: OpenAIModel
-    lifetime: AsyncGenerator[None]
-
-
-async def _lifetime(model: OpenAIModel) -> AsyncGenerator[None]:
-    """Close a model when its event loop ends: `asyncio.run` closes the generators that were started in it."""
-    try:
-        yield
-    finally:
-        await model.aclose()
-
-
 def definitions(tools: Iterable[Op | ToolDefinition]) -> tuple[ToolDefinition, ...]:
     """Return the definitions of tools: ops as the form `tools` offers them.
 
@@ -276,6 +253,9 @@ def definitions(tools: Iterable[Op | ToolDefinition]) -> tuple[ToolDefinition, .
     """
     listed = list(tools)
     for one in listed:
-        _check_tool(one, "`OpenAICompatible`")
+        kind: object = one
+        if not isinstance(kind, Op | ToolDefinition):
+            message = f"`OpenAICompatible`: `tools` has a {type(kind).__name__}, which is no tool"
+            raise FunctionInvalid(message, hint="Decorate a function with `@tool`, or pass a `ToolDefinition`.")
     ops = Contract((), tuple(tool.spec for tool in listed if isinstance(tool, Op)), form="tools").tools
     return (*ops, *(tool for tool in listed if isinstance(tool, ToolDefinition)))

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, overload
 
@@ -233,7 +234,7 @@ class _Slots:
     def __init__(self, count: float) -> None:
         self._free = count
         self._lock = threading.Lock()
-        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, Future[None]]] = deque()
 
     async def acquire(self) -> None:
         """Wait for a slot."""
@@ -241,17 +242,12 @@ class _Slots:
             if self._free > 0:
                 self._free -= 1
                 return
-            loop = asyncio.get_running_loop()
-            turn = loop.create_future()
-            self._waiting.append((loop, turn))
+            turn: Future[None] = Future()
+            self._waiting.append((asyncio.get_running_loop(), turn))
         try:
-            await turn
+            await asyncio.wrap_future(turn)
         except asyncio.CancelledError:
-            with self._lock:
-                is_waiting = (loop, turn) in self._waiting
-                if is_waiting:
-                    self._waiting.remove((loop, turn))
-            if not is_waiting:  # the slot was passed to this waiter at the same moment
+            if not turn.cancel():  # the slot was passed to this waiter at the same moment
                 self.release()
             raise
 
@@ -260,17 +256,10 @@ class _Slots:
         with self._lock:
             while self._waiting:
                 loop, turn = self._waiting.popleft()
-                try:
-                    loop.call_soon_threadsafe(_wake, turn)
-                except RuntimeError:  # the loop of the waiter is closed
-                    continue
-                return
+                if not loop.is_closed() and turn.set_running_or_notify_cancel():
+                    turn.set_result(None)
+                    return
             self._free += 1
-
-
-def _wake(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
 
 
 async def _run_in_thread(work: Callable[[], Any], on_end: Callable[[], None]) -> Any:
@@ -282,8 +271,7 @@ async def _run_in_thread(work: Callable[[], Any], on_end: Callable[[], None]) ->
         work: The function.
         on_end: Called in the thread when the function has returned, also if nothing waits for it any more.
     """
-    loop = asyncio.get_running_loop()
-    outcome: asyncio.Future[Any] = loop.create_future()
+    outcome: Future[tuple[Any, BaseException | None]] = Future()
     context = contextvars.copy_context()
 
     def execute() -> None:
@@ -297,22 +285,15 @@ async def _run_in_thread(work: Callable[[], Any], on_end: Callable[[], None]) ->
         except BaseException as raised:  # noqa: BLE001 - raised again in the event loop
             error = raised
         on_end()
-        try:
-            loop.call_soon_threadsafe(_settle, outcome, result, error)
-        except RuntimeError:  # the loop is closed: nothing waits for the result
-            return
+        if outcome.set_running_or_notify_cancel():
+            # As a value: an exception such as `StopIteration` or `SystemExit` must not be set on a future.
+            outcome.set_result((result, error))
 
     threading.Thread(target=execute, name="reyn-tool", daemon=True).start()
-    result, error = await outcome
+    result, error = await asyncio.wrap_future(outcome)
     if error is not None:
         raise error
     return result
-
-
-def _settle(outcome: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
-    if not outcome.done():
-        # As a value: an exception such as `StopIteration` or `SystemExit` must not be set on a future.
-        outcome.set_result((result, error))
 
 
 @overload

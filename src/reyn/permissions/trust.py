@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
+from reyn.config import Config, ConfigSources, ModelSettings, TrustEntry, explain_config, load_sources, user_config
 from reyn.config.load import FILES, merge_rules
 from reyn.config.models import ADAPTERS
 from reyn.config.values import SEARCH_URLS, FileZones
@@ -109,7 +109,7 @@ class LoadedProject(msgspec.Struct, frozen=True):
 
     config: Config
     trust: ProjectTrust
-    sources: Sources
+    sources: ConfigSources
 
     def settings(self) -> list[Setting]:
         """Return every setting with its origin, and whether it is ignored."""
@@ -184,7 +184,7 @@ def bound_secrets(root: Path) -> list[tuple[str, str]]:
     return sorted({grant.pair for grant in grants if grant.pair is not None and grant.is_bound(own)})
 
 
-def _project_pairs(sources: Sources) -> list[tuple[str, str]]:
+def _project_pairs(sources: ConfigSources) -> list[tuple[str, str]]:
     """Return the secrets that the project's own configuration sends somewhere: pairs of a handle and an origin."""
     return sorted(set(_pairs(sources.merged)) - set(_pairs(sources.operator)))
 
@@ -202,7 +202,7 @@ def _digest(grants: tuple[AccessGrant, ...]) -> str:
 # -- what needs trust -----------------------------------------------------------------------------------------
 
 
-def _access_grants(sources: Sources, merged: dict[str, Any]) -> Iterator[AccessGrant]:
+def _access_grants(sources: ConfigSources, merged: dict[str, Any]) -> Iterator[AccessGrant]:
     for access in _ACCESSES:
         entries = merged.get("files", {}).get(access, ())
         if _is_project(sources, "files", access):
@@ -239,7 +239,7 @@ def _access_grants(sources: Sources, merged: dict[str, Any]) -> Iterator[AccessG
         yield AccessGrant("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
 
 
-def _project_servers(sources: Sources) -> list[str]:
+def _project_servers(sources: ConfigSources) -> list[str]:
     """Return the MCP servers that the project's own configuration starts or connects to."""
     servers = _value_at(sources.merged, ("mcp", "servers"))
     return [name for name in servers or {} if _is_project(sources, "mcp", "servers", name)]
@@ -254,14 +254,14 @@ def _server_text(settings: Any) -> str:
     return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
 
 
-def _without_servers(merged: dict[str, Any], sources: Sources) -> None:
+def _without_servers(merged: dict[str, Any], sources: ConfigSources) -> None:
     """Remove the MCP servers that need trust."""
     if names := _project_servers(sources):
         servers = {name: one for name, one in merged["mcp"]["servers"].items() if name not in names}
         merged["mcp"] = {**merged["mcp"], "servers": servers}
 
 
-def _foreign_models(sources: Sources) -> Iterator[tuple[tuple[str, ...], str]]:
+def _foreign_models(sources: ConfigSources) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the models of the project that load code or use credentials of the environment: their key, and what."""
     merged = sources.merged
     if _is_project(sources, "model") and (text := _foreign(merged.get("model"))):
@@ -285,7 +285,7 @@ def _foreign(model: Any, settings: Mapping[str, Any] | None = None) -> str:
     return f"load {model}" if is_reference(model) else ""
 
 
-def _without_models(merged: dict[str, Any], sources: Sources) -> None:
+def _without_models(merged: dict[str, Any], sources: ConfigSources) -> None:
     """Remove the models that need trust."""
     for path, _ in list(_foreign_models(sources)):
         if path == ("model",):
@@ -304,7 +304,7 @@ def _rules(entry: Any) -> list[Any]:
     return entry if isinstance(entry, list) else [entry]
 
 
-def _is_project(sources: Sources, *path: str) -> bool:
+def _is_project(sources: ConfigSources, *path: str) -> bool:
     """Return whether the project decides about a key, alone or together with the operator."""
     return bool(_value_at(sources.merged, path) != _value_at(sources.operator, path))
 
@@ -381,7 +381,7 @@ def _with_origin(handle: str, url: str) -> tuple[str, str]:
 # -- without trust --------------------------------------------------------------------------------------------
 
 
-def _without_zones(merged: dict[str, Any], sources: Sources) -> None:
+def _without_zones(merged: dict[str, Any], sources: ConfigSources) -> None:
     """Remove the zones that need trust. What remains is never wider than what the project configures."""
     files = dict(merged.get("files", {}))
     for access in _ACCESSES:
@@ -391,7 +391,7 @@ def _without_zones(merged: dict[str, Any], sources: Sources) -> None:
         merged["files"] = files
 
 
-def _without_grants(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
+def _without_grants(merged: dict[str, Any], sources: ConfigSources) -> dict[str, Any]:
     """Remove the grants that need trust, and return them. Rules that deny or ask stay."""
     remaining: dict[str, Any] = {}
     removed: dict[str, Any] = {}

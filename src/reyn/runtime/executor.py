@@ -9,7 +9,7 @@ import asyncio
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,12 +19,10 @@ from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical
 from reyn.journal.commits import SharedCommits
 from reyn.journal.family import descendants
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
-from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
-from reyn.kernel.world.budgets import budgeted_run, runs_above
-from reyn.kernel.world.children import Children, ChildServices
+from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.inbox import InboxPolling, inbox_events
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
@@ -38,6 +36,7 @@ from reyn.kernel.world.loading import (
     pin_ops,
 )
 from reyn.kernel.world.op_performer import OpPerformer, requests_above
+from reyn.kernel.world.services import Observers, Services
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
@@ -50,26 +49,15 @@ from reyn.skills.resolve import is_path
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-    from reyn.config import RunSettings
     from reyn.context import NormalizedMessageList
     from reyn.journal import kinds
-    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import People, RunResult
-    from reyn.kernel.world.budgets import Above, BudgetedRun
-    from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
+    from reyn.kernel.runtime_types import RunResult
+    from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.loading import LoadedRun
     from reyn.kernel.world.run_scope import RunScope
     from reyn.runtime.project import Project
     from reyn.skills import Skill
-
-
-class Observers(NamedTuple):
-    """The callbacks of one call."""
-
-    listener: Listener | None
-    on_delta: OnDelta | None
-    check: OutputCheck | None = None
 
 
 class RunExecutor:
@@ -188,7 +176,7 @@ class RunExecutor:
         """Execute a new run whose claim is held, from its first event."""
         tape = new_tape(self._project.journal, *first, now=self._project.clock.now())
         self.polling.skip(tape.run_id)  # no process knows the run yet
-        return await self.execute(tape, self.world(model, None, observers))
+        return await self.execute(tape, self.world(model, observers))
 
     async def run_again(self, run_id: str, skill: str | Skill, input: Any, observers: Observers) -> RunResult:
         """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies.
@@ -281,8 +269,8 @@ class RunExecutor:
             ops=pin_ops(upgraded, project.ops.vocabulary) if upgraded else None,
             is_model_override=model is not None,
         )
-        above = runs_above(project.journal, loaded.started, self._settings_of)
-        return await self.execute(loaded.tape, self.world(opened, resumption, observers, lambda: above))
+        above = runs_above(project.journal, loaded.started, self.services.settings_of)
+        return await self.execute(loaded.tape, self.world(opened, observers, resumption, lambda: above))
 
     async def run_within(
         self, scope: RunScope, skill: Skill, value: Any, observers: Observers, history: NormalizedMessageList
@@ -299,7 +287,8 @@ class RunExecutor:
         artifact = to_artifact(value, skill, strict=settings.strict)
         model = pin_model(project.roster, project.roster.ready(project.config.model, parent.models.name))
         earlier = project.store_history(history)
-        state = await self._children(observers, scope.above).call(scope, skill, artifact, settings, model, earlier)
+        world = self.world(model.name, observers, above=scope.above)
+        state = await world.children.call(scope, skill, artifact, settings, model, earlier, observers.check)
         return project.reader.to_result(state)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
@@ -308,8 +297,8 @@ class RunExecutor:
         intent = find_intent(journal, conversation, run_id)
 
         async def attempt() -> RunResult:
-            _, tape = load_head(journal, conversation)
-            self._children(observers, tuple).begin_background(intent, tape)
+            state, tape = load_head(journal, conversation)
+            self.world(state.models.name, observers).children.begin_background(intent, tape)
             return await self.resume(run_id, observers)
 
         return await self.claim_and_execute(run_id, attempt, observers)
@@ -330,106 +319,44 @@ class RunExecutor:
 
     # -- executing ------------------------------------------------------------------------------------
 
-    def world(
-        self,
-        model: str,
-        resumption: Resumption | None,
-        observers: Observers,
-        above: Above = tuple,
-        people: People | None = None,
-    ) -> LiveWorld:
-        """Return the `LiveWorld` that performs the effects of a run. Each sub-run gets its own.
-
-        `above` returns the parents of a sub-run, on whose budgets it draws. `people` are asked instead of the
-        project's.
-        """
-        # The check is for the output of this run, not for that of the skills that it runs.
-        project, children = self._project, self._children(observers._replace(check=None), above)
-        project.learn_secrets()
-        return LiveWorld(
-            project.journal,
-            self.commits,
-            model,
-            project.roster,
-            project.clock,
-            self.op_performer,
-            children,
-            people or project.people,
-            self.polling,
-            BudgetLog(project.root),
-            project.budgets,
-            self._settings_of,
-            above,
-            resumption=resumption,
-            listener=observers.listener,
-            on_delta=observers.on_delta,
-            check=observers.check,
-            owner=self._owner,
-            hooks=project.hooks,
-        )
-
-    def _settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes]) -> RunSettings:
-        return self._project.reader.compile_skill(started, content).settings
-
-    @cached_property
-    def _child_services(self) -> ChildServices:
+    @property
+    def services(self) -> Services:
+        """What performing the effects of runs needs."""
         project = self._project
-        return ChildServices(
-            project.journal,
-            project.clock,
-            project.ids,
-            project.ops,
-            project.roster,
-            project.people,
-            self.polling,
-            project.agents,
-            project.load,
-            project.agent_skill,
-            project.reader.compile_skill,
-            project.store_history,
-            project.hook_names,
-            project.config.agents,
+        return Services(
+            owner=self._owner,
+            journal=project.journal,
+            commits=self.commits,
+            clock=project.clock,
+            ids=project.ids,
+            people=project.people,
+            polling=self.polling,
+            roster=project.roster,
+            budgets=project.budgets,
+            budget_log=BudgetLog(project.root),
+            ops=project.ops,
+            performer=self.op_performer,
+            hooks=project.hooks,
+            agents=project.agents,
+            agent_limits=project.config.agents,
+            load=project.load,
+            agent_skill=project.agent_skill,
+            compile_skill=project.reader.compile_skill,
+            store_history=project.store_history,
         )
 
-    def _children(self, observers: Observers, above: Above) -> Children:
-        """Return the children of a run. `above` returns the runs above it, on whose budgets they draw as well."""
-
-        async def execute(
-            tape: Tape, resumption: Resumption | None, parent: Tape, model: str, people: People | None
-        ) -> RunState:
-            return await self._execute_below(tape, resumption, parent, model, observers, above, people)
-
-        return Children(self._child_services, execute)
-
-    async def _execute_below(
-        self,
-        tape: Tape,
-        resumption: Resumption | None,
-        parent: Tape,
-        model: str,
-        observers: Observers,
-        above: Above,
-        people: People | None,
-    ) -> RunState:
-        """Execute a sub-run until it ends or stops. `above` returns the runs above its parent."""
-
-        def with_parent() -> tuple[BudgetedRun, ...]:
-            assert parent.state.started is not None
-            return budgeted_run(parent.state, self._settings_of(parent.state.started, parent.content)), *above()
-
-        world = self.world(model, resumption, observers, with_parent, people)
-        try:
-            return await Driver(tape, self._compiler_for(tape), world).execute()
-        finally:
-            self.polling.notify(tape.run_id)
-            if (started := tape.state.started) is not None and started.parent is not None:
-                self.polling.notify(started.parent.run)  # the message may be for the parent as well
+    def world(
+        self, model: str, observers: Observers, resumption: Resumption | None = None, above: Above = tuple
+    ) -> LiveWorld:
+        """Return the `LiveWorld` that performs the effects of a run."""
+        self._project.learn_secrets()
+        return LiveWorld(self.services, model, observers, resumption, above)
 
     async def execute(self, tape: Tape, world: LiveWorld) -> RunResult:
         """Execute a run whose claim is held, until it ends or stops."""
         try:
             async with self.commits.active_run():
-                state = await Driver(tape, self._compiler_for(tape), world).execute()
+                state = await world.execute(tape)
         finally:
             self.polling.notify(tape.run_id)
         keep_fold(self._project.journal, tape)
@@ -449,10 +376,6 @@ class RunExecutor:
         yield from missing_class_warnings(compiled.skill, compiled.settings)
         if compiled.skill.has_open_input:
             yield from unknown_field_warnings(msgspec.json.decode(tape.content(started.input.hash)), compiled.skill)
-
-    def _compiler_for(self, tape: Tape) -> Callable[[kinds.RunStarted], CompiledSkill]:
-        """Return a compiler for a run whose copies may not be in the journal yet."""
-        return lambda started: self._project.reader.compile_skill(started, tape.content)
 
     # -- messages -------------------------------------------------------------------------------------
 

@@ -13,16 +13,17 @@ from reyn.journal import Blob, canonical
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_model, pin_ops, pin_run, pin_settings, start_event
+from reyn.kernel.world.services import Observers
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.base import RuntimeBase
-from reyn.runtime.executor import Observers, check_in_file
+from reyn.runtime.executor import check_in_file
 from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, is_conversation, to_artifact
 
 if TYPE_CHECKING:
     from reyn.journal import kinds
     from reyn.kernel.runtime_types import RunResult
-    from reyn.kernel.world.live import Listener, OnDelta
+    from reyn.kernel.world.services import Listener, OnDelta
     from reyn.runs.fork import ForkPoint
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
@@ -82,7 +83,7 @@ class Forks(RuntimeBase):
             event = append_fork_event(
                 self._project.journal, name, point.event, forked, blobs, self._project.clock.now()
             )
-            world = self._executor.world(opened, None, observers)
+            world = self._executor.world(opened, observers)
             world.notify_listener(event)
             return await self._executor.execute(load_run(self._project.journal, name).tape, world)
 

@@ -16,8 +16,9 @@ from reyn.context import normalize
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, canonical
 from reyn.kernel.world.loading import pin_model, pin_ops, pin_run, start_event
+from reyn.kernel.world.services import Observers
 from reyn.runs.questions import resume_answered
-from reyn.runtime.executor import Observers, RunExecutor
+from reyn.runtime.executor import RunExecutor
 from reyn.runtime.forks import Forks
 from reyn.runtime.messages import RunMessages
 from reyn.runtime.project import Project
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from reyn.journal import Journal
     from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.world.run_scope import RunScope
+    from reyn.kernel.world.services import Listener, OnDelta, OutputCheck
     from reyn.models import Message, Model
     from reyn.ops import Op
     from reyn.runs.questions import PostedReply

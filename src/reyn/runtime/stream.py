@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Event
     from reyn.kernel.runtime_types import RunResult
-    from reyn.kernel.world.live import Listener
+    from reyn.kernel.world.services import Listener
 
 
 class RunStream:

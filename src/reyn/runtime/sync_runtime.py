@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResult, VerifyReport
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.live import Listener, OnDelta, OutputCheck
     from reyn.kernel.world.run_scope import RunScope
+    from reyn.kernel.world.services import Listener, OnDelta, OutputCheck
     from reyn.models import Image, Message, Model
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable, Overview

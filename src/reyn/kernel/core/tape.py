@@ -82,6 +82,12 @@ class Tape:
         self.reworded = 0
         """The number of recorded events that were compared without their derived texts."""
 
+    @property
+    def started(self) -> kinds.RunStarted:
+        """The first event of the run, with what a resumption or a fork has changed."""
+        assert self.state.started is not None
+        return self.state.started
+
     # -- recorded events ------------------------------------------------------------------------------
 
     def recall(self, effect: Effect[Any]) -> Body:

@@ -34,8 +34,9 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import People
-    from reyn.kernel.world.children import Children, History
+    from reyn.kernel.world.children import Children
     from reyn.kernel.world.inbox import InboxPolling
+    from reyn.kernel.world.services import History
 
 _POLL_SECONDS = 0.1
 """Interval for comparing the clock with the time that a reply may take."""
@@ -68,7 +69,7 @@ class AgentMessages:
         call, agent, state, services = effect.key, effect.agent, tape.state, self._services
         opened = f"{tape.run_id}.{call}"
         try:
-            depth = self._next_depth(state)
+            depth = self._next_depth(tape.started)
             skill = services.agent_skill(agent)
             thread = state.threads.get(agent)
             if thread is not None and self._continues(thread, tape):
@@ -84,14 +85,13 @@ class AgentMessages:
         )
         return asked, (*copies.blobs, *blobs)
 
-    def _next_depth(self, state: RunState) -> int:
+    def _next_depth(self, started: kinds.RunStarted) -> int:
         """Return how many agents have asked one another, with the next message of a run.
 
         Raises:
             ChainTooDeep: They are too many.
         """
-        started, highest = state.started, self._services.messages.max_depth
-        assert started is not None
+        highest = self._services.agent_limits.max_depth
         ask, parent = started.ask, started.parent
         while ask is None and parent is not None:
             above = first_event(self._services.journal, parent.run)
@@ -143,8 +143,7 @@ class AgentMessages:
 
     def _spec(self, asked: kinds.AgentAsked, tape: Tape) -> ChildSpec:
         """Return how the conversation of a message runs: within what its own agent may use, too."""
-        services, above = self._services, tape.state.started
-        assert above is not None
+        services = self._services
         agent, state = services.agents.load(asked.agent), load_state(services.journal, asked.run)
         is_new = state.started is None
         recorded = tape.state if is_new else state
@@ -163,7 +162,9 @@ class AgentMessages:
             rights="own",
             people=_NoUser(services.people),
             history=(asked.history, ()),
-            ask=kinds.AskRef(tape.run_id, asked.call, agent_of(above.skill), asked.depth, tape.state.total_answers),
+            ask=kinds.AskRef(
+                tape.run_id, asked.call, agent_of(tape.started.skill), asked.depth, tape.state.total_answers
+            ),
             text=tape.content(asked.text).decode(),
         )
 
@@ -178,14 +179,14 @@ class AgentMessages:
             return MessageOutcome(run, "auth-required" if question.is_approval else "input-required", error=text)
         outcome = self._outcome(spec, state)
         if is_late and outcome.state != "completed":
-            late = f"no reply within {self._services.messages.reply_seconds} seconds (`agents.reply_seconds`)"
+            late = f"no reply within {self._services.agent_limits.reply_seconds} seconds (`agents.reply_seconds`)"
             return MessageOutcome(run, "canceled", error=late, timed_out=True)
         return outcome
 
     async def _in_time(self, work: Coroutine[object, object, RunState], run: str) -> tuple[RunState, bool]:
         """Execute a conversation; abort its turn when the time of a reply is over. Returns whether that happened."""
         clock, task = self._services.clock, asyncio.ensure_future(work)
-        end = clock.now() + self._services.messages.reply_seconds * SECOND
+        end = clock.now() + self._services.agent_limits.reply_seconds * SECOND
         polls, next_abort = 0, 0
         try:
             while not task.done():

@@ -8,7 +8,6 @@ so starting it twice starts it once. Its intent is durable in the parent before 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -33,6 +32,7 @@ from reyn.kernel.world.loading import (
     Copies,
     Resumption,
     check_ops,
+    first_event,
     load_run,
     load_state,
     new_tape,
@@ -48,24 +48,17 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from reyn.config import RunSettings
-    from reyn.config.values import AgentsSettings
-    from reyn.context import NormalizedMessageList
-    from reyn.journal import Event, Journal
+    from reyn.journal import Event
     from reyn.kernel.core.effects import EventWithBlobs, ExecuteSubRun, PlanSubRun
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import Clock, Ids, People
-    from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.kernel.world.inbox import InboxPolling
+    from reyn.kernel.runtime_types import People
     from reyn.kernel.world.run_scope import RunScope
-    from reyn.models.roster import Roster
-    from reyn.ops import OpTable
+    from reyn.kernel.world.services import History, OutputCheck, Services
     from reyn.skills import Skill
-    from reyn.skills.agents import Agents
 
-    History = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
-    ExecuteChild = Callable[[Tape, Resumption | None, Tape, str, People | None], Awaitable[RunState]]
-    """Executes a child of the run of the second tape, with a model and the people who are asked."""
+    ExecuteChild = Callable[[Tape, Resumption | None, Tape, "ChildSpec"], Awaitable[RunState]]
+    """Executes a child of the run of the second tape."""
 
 _MAX_PHASES = 50
 """Visits of a sub-run whose artifacts its parent records."""
@@ -86,6 +79,7 @@ class ChildSpec(NamedTuple):
         model: The model to call.
         rights: `caller` bounds its permissions and secrets by those of its parent; `own` leaves those of its skill.
         people: Who replies to its questions; by default the people of the project.
+        check: Validates its final output in addition to the schema.
         history: The messages before its input, and their content.
         ask: The message of an agent that it answers: its input, or the next message of the conversation.
         text: The text of that message.
@@ -97,6 +91,7 @@ class ChildSpec(NamedTuple):
     model: Models
     rights: Literal["caller", "own"] = "caller"
     people: People | None = None
+    check: OutputCheck | None = None
     history: History = ((), ())
     ask: kinds.AskRef | None = None
     text: str = ""
@@ -114,39 +109,10 @@ class ChildSpec(NamedTuple):
         return state.status in (*ENDED, "failed", "limited")
 
 
-@dataclass(frozen=True)
-class ChildServices:
-    """What starting and continuing children needs, the same for all runs of a runtime.
-
-    Attributes:
-        load: Loads a skill by name.
-        agent_skill: Loads the skill of a conversation with an agent.
-        compile_skill: Compiles the skill of a run from the run's own copies.
-        store_history: Returns the parts of a history, and the content that the journal does not have.
-        hooks: The names of the hooks.
-        messages: The limits of messages between agents.
-    """
-
-    journal: Journal
-    clock: Clock
-    ids: Ids
-    ops: OpTable
-    roster: Roster
-    people: People
-    polling: InboxPolling
-    agents: Agents
-    load: Callable[[str], Skill]
-    agent_skill: Callable[[str], Skill]
-    compile_skill: Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
-    store_history: Callable[[NormalizedMessageList], History]
-    hooks: tuple[str, ...]
-    messages: AgentsSettings
-
-
 class Children:
     """The children of one run."""
 
-    def __init__(self, services: ChildServices, execute: ExecuteChild) -> None:
+    def __init__(self, services: Services, execute: ExecuteChild) -> None:
         self.services = services
         self.journal = services.journal
         self._execute = execute
@@ -159,9 +125,9 @@ class Children:
         Raises:
             RunIdTaken: A run with its id exists that is not this one.
         """
-        run, model = spec.intent.run, spec.model.name
+        run = spec.intent.run
         if self.journal.find(run) is None:
-            return await self._execute(self.begin(spec, parent), None, parent, model, spec.people)
+            return await self._execute(self.begin(spec, parent), None, parent, spec)
         self._check_own(spec, parent)
         loaded = load_run(self.journal, run)
         if spec.ask is not None:
@@ -176,11 +142,11 @@ class Children:
         for name, value in limits.items():
             self.journal.post(run, RaiseLimit(name, value))
         resumption = Resumption(self.services.ids.new(), retry=loaded.state.status == "failed")
-        return await self._execute(loaded.tape, resumption, parent, model, spec.people)
+        return await self._execute(loaded.tape, resumption, parent, spec)
 
     def begin(self, spec: ChildSpec, parent: Tape) -> Tape:
         """Return the tape of a new child."""
-        above, intent, state = _started(parent), spec.intent, parent.state
+        above, intent, state = parent.started, spec.intent, parent.state
         assert intent.skill_hash is not None
         assert intent.input is not None
         path = f"{above.parent.path}/{intent.call}" if above.parent else intent.call
@@ -202,7 +168,7 @@ class Children:
             requests=requests,
             credentials=credentials,
             history=spec.history,
-            hooks=self.services.hooks,
+            hooks=self.services.hook_names,
             ask=spec.ask,
         )
         return new_tape(self.journal, started, blobs, now=self.services.clock.now())
@@ -217,9 +183,8 @@ class Children:
         row = self.journal.find(intent.run)
         if row is not None and row.imported:
             raise RunIdTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
-        # The first event: an upgrade of the sub-run changes its skill later.
-        found = decode(next(iter(self.journal.read(intent.run))))
-        if isinstance(found, kinds.RunStarted) and found.parent is not None and found.parent.run == parent.run_id:
+        found = first_event(self.journal, intent.run)  # an upgrade changes its skill later
+        if found is not None and found.parent is not None and found.parent.run == parent.run_id:
             if intent.input is None and found.ask is not None:  # an earlier message opened the conversation
                 return
             workspace = parent.state.workspace if intent.shares_workspace else None
@@ -243,8 +208,7 @@ class Children:
 
     def settings_left(self, tape: Tape, tokens: int | None = None) -> RunSettings:
         """Return the settings of a child; its limits are what the run has left, or less tokens."""
-        settings = self.services.compile_skill(_started(tape), tape.content).settings
-        return sub_run_settings(tape.state, settings, tokens)
+        return sub_run_settings(tape.state, self.services.settings_of(tape.started, tape.content), tokens)
 
     # -- sub-skills -------------------------------------------------------------------------------------
 
@@ -267,13 +231,13 @@ class Children:
             copies.input,
             effect.shares_workspace,
             "",
-            copies.ops or _started(tape).ops,
+            copies.ops or tape.started.ops,
             effect.background,
         ), copies.blobs
 
     def _resolve(self, effect: PlanSubRun, tape: Tape) -> tuple[Skill, dict[str, Any]]:
         state = tape.state
-        check_depth(_started(tape))
+        check_depth(tape.started)
         skill = effect.pinned or self.services.load(effect.skill)
         if skill.is_conversation and state.phase in state.conversations:
             raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
@@ -281,7 +245,7 @@ class Children:
         value = effect.input
         if isinstance(value, kinds.ArtifactRef):
             value = msgspec.json.decode(tape.content(value.hash))
-        strict = self.services.compile_skill(_started(tape), tape.content).settings.strict
+        strict = self.services.settings_of(tape.started, tape.content).strict
         return skill, to_artifact(value, skill, strict=strict)
 
     async def execute(self, effect: ExecuteSubRun, tape: Tape, tokens: int | None = None) -> EventWithBlobs:
@@ -344,6 +308,7 @@ class Children:
         settings: RunSettings,
         model: Models,
         history: History,
+        check: OutputCheck | None,
     ) -> RunState:
         """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
 
@@ -356,9 +321,10 @@ class Children:
             settings: The settings of the sub-run.
             model: The model to call.
             history: The messages that came before, and their content.
+            check: Validates its final output.
         """
         tape = scope.tape
-        check_depth(_started(tape))
+        check_depth(tape.started)
         copies = pin_run(skill, Blob.of(canonical(artifact)), pin_ops(skill, self.services.ops.vocabulary))
         earlier = "".join(part.content for part in history[0])
         name = digest(f"{copies.input.hash}{earlier}".encode()) if earlier else copies.input.hash
@@ -366,18 +332,13 @@ class Children:
         run = f"{tape.run_id}.{key}"
         intent = kinds.SubRunStarted(key, skill.name, run, copies.skill_hash, copies.input, ops=copies.ops)
         with self.journal.claim(run):
-            state = await self.drive(ChildSpec(intent, settings, model, history=history, blobs=copies.blobs), tape)
+            spec = ChildSpec(intent, settings, model, check=check, history=history, blobs=copies.blobs)
+            state = await self.drive(spec, tape)
         scope.check_open()
         usage, answers = state.models.usage, state.models.answers
         ended = kinds.NestedRunEnded(scope.call, run, skill.name, str(state.status), usage, answers, charge_of(state))
         tape.record(ended, self.services.clock.now())
         return state
-
-
-def _started(tape: Tape) -> kinds.RunStarted:
-    started = tape.state.started
-    assert started is not None
-    return started
 
 
 def depth_below(started: kinds.RunStarted) -> int:

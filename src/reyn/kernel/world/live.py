@@ -23,6 +23,7 @@ from reyn.journal import (
 )
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
+from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import (
     CallHooks,
     CallModel,
@@ -40,36 +41,27 @@ from reyn.kernel.core.effects import (
 )
 from reyn.kernel.runtime_types import Later, NamedPeople
 from reyn.kernel.world.agent_messages import AgentMessages
-from reyn.kernel.world.budgets import CallBudget
+from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
+from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
 from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.world.run_scope import run_scope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
 
-    from reyn.context.budget_log import BudgetLog
-    from reyn.journal import Body, Event, Journal
-    from reyn.journal.commits import SharedCommits
+    from reyn.journal import Body, Event
     from reyn.kernel.core.effects import Effect, EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import Clock, People
-    from reyn.kernel.world.budgets import Above, Budgets, SettingsOf
-    from reyn.kernel.world.children import Children
-    from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.inbox import InboxPolling
+    from reyn.kernel.runtime_types import People
+    from reyn.kernel.world.budgets import Above, BudgetedRun
+    from reyn.kernel.world.children import ChildSpec
     from reyn.kernel.world.loading import Resumption
-    from reyn.kernel.world.op_performer import OpPerformer
-    from reyn.models import Delta, ModelRequest
-    from reyn.models.roster import Roster
-
-    Listener = Callable[[Event], None]
-    OnDelta = Callable[[Delta], None]
-    OutputCheck = Callable[[Any], tuple[str, str]]
-    """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
+    from reyn.kernel.world.services import Observers, Services
+    from reyn.models import ModelRequest
 
 _APPROVAL_DECIDED = kinds.ApprovalDecided.kind
 _WAIT_POLL_SECONDS = 0.05
@@ -85,54 +77,67 @@ class LiveWorld:
 
     def __init__(
         self,
-        journal: Journal,
-        commits: SharedCommits,
+        services: Services,
         model: str,
-        roster: Roster,
-        clock: Clock,
-        ops: OpPerformer,
-        children: Children,
-        people: People,
-        polling: InboxPolling,
-        budget_log: BudgetLog,
-        budgets: Budgets,
-        settings_of: SettingsOf,
-        above: Above,
-        *,
+        observers: Observers,
         resumption: Resumption | None = None,
-        listener: Listener | None = None,
-        on_delta: OnDelta | None = None,
-        check: OutputCheck | None = None,
-        owner: object = None,
-        hooks: tuple[Hook, ...] = (),
+        above: Above = tuple,
+        people: People | None = None,
     ) -> None:
-        self._hooks = HookCaller(hooks, roster)
-        self._owner = owner
-        self._check = check
-        self._journal = journal
-        self._commits = commits
+        """Create the world of a run.
+
+        Args:
+            services: What performing effects needs.
+            model: The model to call.
+            observers: The callbacks of the caller.
+            resumption: The options with which a recorded run continues.
+            above: Returns the runs above a child, on whose budgets it draws.
+            people: Who replies to the questions of the run; by default the people of the services.
+        """
+        self._services = services
+        self._observers = observers
+        self._journal = services.journal
         self._model = model
-        self._roster = roster
-        self._recorder = LlmCallRecorder(roster, on_delta)
-        self._counting = TokenCounting(roster)
-        self._clock = clock
-        self._ops = ops
-        self._children = children
-        self._tasks = ChildTasks(children, commits, self.flush)
-        self._people = people
-        self._polling = polling
-        self._budget_log = budget_log
-        self._budgets = budgets
-        self._settings_of = settings_of
+        self._roster = services.roster
+        self._recorder = LlmCallRecorder(services.roster, observers.on_delta)
+        self._counting = TokenCounting(services.roster)
+        self._ops = services.performer
+        self._people = people or services.people
+        self._polling = services.polling
         self._above = above
+        self.children = Children(services, self._execute_child)
+        """The children of the run."""
+        self._tasks = ChildTasks(self.children, services.commits, self.flush)
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
-        self._listener = listener
+        self._listener = observers.listener
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
         self._call: tuple[ModelRequest, CallBudget] | None = None
         """The model call whose intent is durable."""
+
+    async def execute(self, tape: Tape) -> RunState:
+        """Execute the run until it ends or stops."""
+        compile_skill = self._services.compile_skill
+        return await Driver(tape, lambda started: compile_skill(started, tape.content), self).execute()
+
+    async def _execute_child(
+        self, tape: Tape, resumption: Resumption | None, parent: Tape, spec: ChildSpec
+    ) -> RunState:
+        """Execute a child until it ends or stops. It draws on the budgets of its parent and of the runs above."""
+        services = self._services
+
+        def above() -> tuple[BudgetedRun, ...]:
+            settings = services.settings_of(parent.started, parent.content)
+            return budgeted_run(parent.state, settings), *self._above()
+
+        observers, model = self._observers._replace(check=spec.check), spec.model.name
+        try:
+            return await LiveWorld(services, model, observers, resumption, above, spec.people).execute(tape)
+        finally:
+            self._polling.notify(tape.run_id)
+            self._polling.notify(parent.run_id)  # the message may be for the parent as well
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
         if self._tasks.is_ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
@@ -141,7 +146,9 @@ class LiveWorld:
             case CallModel():
                 return await self._call_model(effect, tape)
             case CallHooks():
-                return await self._unless_cancelled(self._hooks.perform(effect, tape), tape)
+                return await self._unless_cancelled(
+                    HookCaller(self._services.hooks, self._roster).perform(effect, tape), tape
+                )
             case FitTokens(key, counter, model, work):
                 return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
             case PlanOp() if self._ops.is_preparable(effect):
@@ -152,7 +159,7 @@ class LiveWorld:
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
             case PerformOp() if self._ops.may_take_time(effect):
-                with run_scope(self._owner, tape, effect.key, self._above):
+                with run_scope(self._services.owner, tape, effect.key, self._above):
                     return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
@@ -163,24 +170,24 @@ class LiveWorld:
             case ReadOverviews():
                 return self._ops.read_overviews(effect, tape)
             case PlanSubRun():
-                return self._children.plan(effect, tape)
+                return self.children.plan(effect, tape)
             case ExecuteSubRun() if effect.needs_intent:
-                return await self._children.execute(effect, tape)
+                return await self.children.execute(effect, tape)
             case ExecuteSubRun() if self._may_overlap(tape):
                 return await self._tasks.execute(effect, tape)
             case ExecuteSubRun():
                 await self.flush(tape)
-                return await self._children.execute(effect, tape)
+                return await self.children.execute(effect, tape)
             case PlanMessage():
-                return AgentMessages(self._children).plan(effect, tape)
+                return AgentMessages(self.children).plan(effect, tape)
             case DeliverMessage():
-                return await AgentMessages(self._children).deliver(effect, tape)
+                return await AgentMessages(self.children).deliver(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
-        if self._check is None:
+        if self._observers.check is None:
             return kinds.OutputChecked(effect.key, checked=False)
-        path, error = self._check(effect.data)
+        path, error = self._observers.check(effect.data)
         return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
 
     async def start(self, effect: StartSubRuns, tape: Tape) -> None:
@@ -202,9 +209,11 @@ class LiveWorld:
         """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
         if not isinstance(effect, CallModel):
             return await self.flush(tape)
-        assert tape.state.started is not None
-        settings = self._settings_of(tape.state.started, tape.content)
-        budget = CallBudget(self._budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush)
+        services = self._services
+        settings = services.settings_of(tape.started, tape.content)
+        budget = CallBudget(
+            services.budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush
+        )
         self._call = (self._recorder.request(effect, tape), budget)
         return await self._recorder.begin(effect, *self._call, tape)
 
@@ -254,7 +263,7 @@ class LiveWorld:
         return is_cancelled
 
     def now(self) -> int:
-        return self._clock.now()
+        return self._services.clock.now()
 
     # -- messages to the run --------------------------------------------------------------------------
 
@@ -278,6 +287,7 @@ class LiveWorld:
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
         pinned, recorded = resumption.pinned, state.started.hooks if state.started is not None else ()
+        names = self._services.hook_names
         is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
             resumption.driver,
@@ -290,7 +300,7 @@ class LiveWorld:
             resumption.ops.hash if resumption.ops else None,
             self._roster.answer_form(self._model) if is_new else None,
             self._roster.prompt_limit(self._model) if is_new else None,
-            self._hooks.names if self._hooks.names not in ((), recorded) else None,
+            names if names not in ((), recorded) else None,
         ), tuple(blob for blob in (pinned, resumption.ops) if blob)
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
@@ -338,16 +348,18 @@ class LiveWorld:
         for event in tape.pending:
             if event.kind == _APPROVAL_DECIDED:
                 self._keep_standing(event, tape.state)
-        events = await tape.flush(self._commits.append)
+        events = await tape.flush(self._services.commits.append)
         if self._listener is not None:
             for event in events:
                 self.notify_listener(event)
         if self._completes_log:
             self._completes_log = False
             has_budgets = tape.state.has_handoffs
-            failure = self._budget_log.complete(tape.run_id, self._journal.read(tape.run_id) if has_budgets else ())
+            failure = self._services.budget_log.complete(
+                tape.run_id, self._journal.read(tape.run_id) if has_budgets else ()
+            )
         else:
-            failure = self._budget_log.append(events)
+            failure = self._services.budget_log.append(events)
         if failure and failure != self._log_failure and tape.upcoming is None:
             self._log_failure = failure
             tape.record(kinds.ContextLogFailed(BUDGET_LOG, failure), self.now())
