@@ -172,8 +172,7 @@ class _Blocks:
     def _begin(self, index: int, block: dict[str, Any]) -> None:
         if block.get("type") == "tool_use":
             whole = msgspec.json.encode(block.get("input") or {}).decode()
-            names = (str(block.get(key) or "") for key in ("id", "name"))
-            self._calls[index] = self._reply.add_call(*names, whole)
+            self._calls[index] = self._reply.add_call(str(block.get("id") or ""), str(block.get("name") or ""), whole)
         elif block.get("type") == "text":
             self._add_text(block.get("text"))
 

@@ -92,6 +92,8 @@ def _check(
     may_bind: Callable[[str, str], bool],
 ) -> ModelStatus:
     adapter, _, rest = settings.model.partition(":")
+    modes: tuple[str, ...] = ("free",)
+    details: dict[str, Any] = {}
     match adapter:
         case "local":
             return _check_local(settings, names, root)
@@ -99,22 +101,15 @@ def _check(
             return _check_remote(settings, names, secrets, may_bind)
         case "scripted":
             reason = "" if (root / rest).is_file() else f"file not found: `{rest}`"
-            return ModelStatus(settings.model, tuple(names), not reason, ("free",), reason)
         case "recorded":
             reason = "" if journal.find(rest) is not None else f"run not found: `{rest}`"
-            return ModelStatus(settings.model, tuple(names), not reason, ("free",), reason)
-    return _check_plugin(settings, names)
-
-
-def _check_plugin(settings: ModelSettings, names: list[str]) -> ModelStatus:
-    """Return the status of a model from outside. Its code is not loaded."""
-    adapter = settings.model.partition(":")[0]
-    if is_installed(settings.model):
-        package = installed_adapters()[adapter].dist
-        details = {"package": f"{package.name} {package.version}"} if package else {}
-        return ModelStatus(settings.model, tuple(names), is_available=True, modes=(), details=details)
-    reason = "" if is_reference(settings.model) else f"unknown adapter `{adapter}`"
-    return ModelStatus(settings.model, tuple(names), not reason, modes=(), why=reason)
+        case _:  # a model from outside, whose code is not loaded
+            modes = ()
+            package = installed_adapters()[adapter].dist if is_installed(settings.model) else None
+            details = {"package": f"{package.name} {package.version}"} if package else {}
+            is_known = is_installed(settings.model) or is_reference(settings.model)
+            reason = "" if is_known else f"unknown adapter `{adapter}`"
+    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details)
 
 
 def _check_local(settings: ModelSettings, names: list[str], root: Path) -> ModelStatus:

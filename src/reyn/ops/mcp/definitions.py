@@ -22,7 +22,7 @@ _TOOL = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _MAX_DESCRIPTION = 1_000
 
 
-class ToolDefinition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class McpToolDefinition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One tool as its server describes it.
 
     Attributes:
@@ -54,10 +54,10 @@ class ToolDefinitions(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     server: str
-    tools: tuple[ToolDefinition, ...]
+    tools: tuple[McpToolDefinition, ...]
     unusable: tuple[str, ...] = ()
 
-    def tool(self, name: str) -> ToolDefinition | None:
+    def tool(self, name: str) -> McpToolDefinition | None:
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def changes(self, other: ToolDefinitions | None) -> list[str]:
@@ -89,9 +89,9 @@ def definitions(server: str, tools: Iterable[Any]) -> ToolDefinitions:
     return msgspec.structs.replace(found, unusable=unusable)
 
 
-def _definition(tool: Any) -> ToolDefinition:
+def _definition(tool: Any) -> McpToolDefinition:
     hints = tool.annotations
-    return ToolDefinition(
+    return McpToolDefinition(
         tool.name,
         str(tool.description or "")[:_MAX_DESCRIPTION],
         dict(tool.input_schema),
