@@ -23,10 +23,11 @@ from reyn.functions.definition import (
     Decorated,
     Decoration,
     Definition,
+    check_count,
+    check_flag,
     permission_requests,
 )
 from reyn.functions.images import check_image
-from reyn.functions.options import check_count, check_flag
 from reyn.kernel.world.run_scope import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime

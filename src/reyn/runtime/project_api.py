@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
-    from reyn.ops.trial import TrialReport
     from reyn.permissions.trust import ProjectTrust
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
     from reyn.skills.agents import Agents
+    from reyn.skills.cases import TrialReport
 
 
 class ProjectApi(RuntimeBase):

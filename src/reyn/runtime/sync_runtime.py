@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
-    from reyn.ops.trial import TrialReport
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
     from reyn.skills.agents import Agents
+    from reyn.skills.cases import TrialReport
 
 T = TypeVar("T")
 _IMPORT_LIMITS = ImportLimits()

@@ -332,7 +332,7 @@ def _files_in(folder: Path, *, skip: Path) -> Iterator[Identity]:
 # -- folders --------------------------------------------------------------------------------------------------
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A regular file or a folder."""
 
     name: str
@@ -354,14 +354,14 @@ def walk(
             pending.extend((here.below(entry.name), entry.is_folder) for entry in entries)
 
 
-def entries_of(location: Location, guard: Guard) -> list[Entry]:
+def entries_of(location: Location, guard: Guard) -> list[FolderEntry]:
     """Return the regular files and folders in a folder, sorted by name; none if it cannot be listed."""
     try:
         with FolderHandle(location.zone, location.parts, guard) as folder, os.scandir(folder) as scan:
-            entries = [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan if _is_listed(entry)]
+            listed = (entry for entry in scan if _is_listed(entry))
+            return sorted(FolderEntry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed)
     except (OSError, FileError):
         return []
-    return sorted(entries)
 
 
 def _is_listed(entry: os.DirEntry[str]) -> bool:

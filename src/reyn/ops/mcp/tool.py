@@ -11,21 +11,16 @@ from reyn.errors import McpDefinitionsInvalid, OpInvalid, ReynError
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.jsonschema.references import Definitions
 from reyn.ops.budget import OpFailed
-from reyn.ops.mcp.connections import ServerTimeout
-from reyn.ops.mcp.definitions import read_definitions
-from reyn.ops.op import Plan
+from reyn.ops.mcp.connections import Connections, McpToolDefinition, ServerTimeout, read_definitions
+from reyn.ops.op import Call, Env, OpSetup, Plan, Result
 from reyn.permissions import Denied
 from reyn.secrets.handles import SCHEME, name_of
-from reyn.vocabulary import OpForm, OpSpec
+from reyn.vocabulary import Effect, OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, boolean, result
 
 if TYPE_CHECKING:
     from reyn.config.values import McpServer
-    from reyn.ops.mcp.connections import Connections
-    from reyn.ops.mcp.definitions import McpToolDefinition
-    from reyn.ops.op import Call, Env, OpSetup, Result
     from reyn.ops.table import OpTable
-    from reyn.vocabulary import Effect
 
 _MAX_CHARS = 200_000
 _MAX_SUMMARY = 500
