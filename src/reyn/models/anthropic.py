@@ -15,36 +15,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from reyn.errors import ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import EMPTY, decode_arguments, system_text, to_turns
 from reyn.models.decoding import ANTHROPIC
 from reyn.models.remote import parse_retry_after
 from reyn.models.stainless import StainlessModel
-from reyn.models.streaming import StreamedReply, content_type, read_events
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from reyn.errors import ModelError
-    from reyn.models.protocol import Image, Message, ModelAnswer, ModelRequest, ToolDefinition
+    from reyn.models.protocol import Image, Message, ModelRequest, ToolDefinition
     from reyn.models.remote import RequestFormat
-    from reyn.models.streaming import StreamedCall
+    from reyn.models.streaming import StreamedCall, StreamedReply
 
 _CACHED = {"cache_control": {"type": "ephemeral"}}
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,128}")
-_STATUS_OF_TYPE = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""The status of an error that is reported inside a stream."""
 
 
 class MessageEvent(msgspec.Struct):
@@ -69,39 +54,24 @@ class AnthropicModel(StainlessModel):
     _path = "/v1/messages"
     _client_class = "AsyncAnthropic"
     _client_options: ClassVar = {"open_telemetry": False}
+    _event = MessageEvent
+    _status_of_type: ClassVar = {
+        "invalid_request_error": 400,
+        "authentication_error": 401,
+        "permission_error": 403,
+        "not_found_error": 404,
+        "request_too_large": 413,
+        "rate_limit_error": 429,
+        "api_error": 500,
+        "timeout_error": 504,
+        "overloaded_error": 529,
+    }
     _truncated = frozenset(("max_tokens", "model_context_window_exceeded", "pause_turn"))
     _subset = ANTHROPIC
 
-    @staticmethod
-    def import_sdk() -> Any:
-        import anthropic
-
-        return anthropic
-
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Send one request and read the streamed answer to its end."""
-        request_format = self._format_of(request)
-        body = self._body(request, request_format)
-        if request_format.mode == "json_schema" and "output_config" not in body:
-            request_format = request_format._replace(mode="free")  # this contract cannot be expressed
-
-        async def read(response: Any) -> ModelAnswer:
-            reply = StreamedReply(request)
-            blocks = _Blocks(reply)
-
-            def add(event: MessageEvent) -> None:
-                if event.error is not None:
-                    raise self._event_error(event.error, request_format)
-                blocks.add(event)
-                if reply.stop == "refusal":
-                    raise self._withheld(f"refusal{blocks.refusal}")
-
-            events = read_events(response, MessageEvent)
-            return await self._collect(events, add, reply, request_format, content_type(response))
-
-        return await self._stream(body, request_format, read)
-
-    def _body(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any]:
+    def _body(
+        self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
+    ) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
             "max_tokens": self._settings.max_tokens,
@@ -112,24 +82,27 @@ class AnthropicModel(StainlessModel):
             body["system"] = system
         if request.tools:
             body["tools"] = to_tools(request.tools)
-        if (schema := self._schema(request, request_format)) is not None:
+        if schema is not None:
             body["output_config"] = {"format": {"type": "json_schema", "schema": schema}}
         return body
+
+    def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[MessageEvent], None]:
+        blocks = _Blocks(reply)
+
+        def add(event: MessageEvent) -> None:
+            if event.error is not None:
+                raise self._chunk_error(event.error, request_format)
+            blocks.add(event)
+            if reply.stop == "refusal":
+                raise self._withheld(f"refusal{blocks.refusal}")
+
+        return add
 
     # -- errors ---------------------------------------------------------------------------------------
 
     def _error_message(self, body: dict[str, Any]) -> Any:
         fields = body.get("error")
         return fields.get("message") if isinstance(fields, dict) else None
-
-    def _event_error(self, error: Any, request_format: RequestFormat) -> ModelError:
-        """Translate an error event of a stream."""
-        fields = error if isinstance(error, dict) else {"message": error}
-        message = self._shorten(str(fields.get("message", error)))
-        status = _STATUS_OF_TYPE.get(str(fields.get("type")))
-        if status is None:
-            return ResponseIncomplete(f"model `{self.name}` reported an error instead of an answer: {message}")
-        return self._status_error(status, message, {}, request_format)
 
     def _retry_after(self, headers: Mapping[str, str]) -> float | None:
         """Return the delay in `Retry-After`, or else the time until the exhausted rate limits are reset."""

@@ -47,8 +47,8 @@ class GeminiModel(RemoteModel):
     _subset = GEMINI
     _http_clients: tuple[Any, Any]
 
-    @staticmethod
-    def import_sdk() -> Any:
+    @classmethod
+    def import_sdk(cls) -> Any:
         import httpx2
         from google import genai
         from google.genai import errors
@@ -57,10 +57,8 @@ class GeminiModel(RemoteModel):
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
-        request_format = self._format_of(request)
-        config = self._config(request, request_format)
-        if request_format.mode == "json_schema" and "response_json_schema" not in config:
-            request_format = request_format._replace(mode="json_object")  # this contract cannot be expressed
+        request_format, schema = self._format_of(request)
+        config = self._config(request, request_format, schema)
         client = self._connect()
         reply = StreamedReply(request)
         try:
@@ -104,7 +102,9 @@ class GeminiModel(RemoteModel):
         await self._http_clients[0].aclose()  # the SDK does not close what it was given
         self._http_clients[1].close()
 
-    def _config(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any]:
+    def _config(
+        self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
+    ) -> dict[str, Any]:
         config: dict[str, Any] = {
             "max_output_tokens": self._settings.max_tokens,
             "automatic_function_calling": {"disable": True},
@@ -117,7 +117,7 @@ class GeminiModel(RemoteModel):
             config["tools"] = to_tools(request.tools)
         if request_format.mode in ("json_schema", "json_object"):
             config["response_mime_type"] = "application/json"
-        if (schema := self._schema(request, request_format)) is not None:
+        if schema is not None:
             config["response_json_schema"] = schema
         return config
 

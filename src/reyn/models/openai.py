@@ -15,14 +15,13 @@ import msgspec
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
 from reyn.models.stainless import StainlessModel
-from reyn.models.streaming import StreamedReply, content_type, read_events
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import Callable, Iterable
 
-    from reyn.models.protocol import ModelAnswer, ModelRequest
+    from reyn.models.protocol import ModelRequest
     from reyn.models.remote import RequestFormat
-    from reyn.models.streaming import StreamedCall
+    from reyn.models.streaming import StreamedCall, StreamedReply
 
 _NEWER_LIMIT = "max_completion_tokens"
 
@@ -83,13 +82,8 @@ class OpenAIModel(StainlessModel):
     adapter = "openai"
     _path = "/chat/completions"
     _client_class = "AsyncOpenAI"
+    _event = Chunk
     _truncated = frozenset(("length",))
-
-    @staticmethod
-    def import_sdk() -> Any:
-        import openai
-
-        return openai
 
     def _first_format(self, request_format: RequestFormat) -> RequestFormat:
         # OpenAI rejects `anyOf` at the root of a schema, and its newer models reject `max_tokens`; most other servers
@@ -98,22 +92,15 @@ class OpenAIModel(StainlessModel):
         limit_field = _NEWER_LIMIT if is_openai else "max_tokens"
         return request_format._replace(is_one_object=is_openai, limit_field=limit_field)
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Send one request and read the streamed answer to its end."""
-        request_format = self._format_of(request)
-
-        async def read(response: Any) -> ModelAnswer:
-            return await self._read(read_events(response, Chunk), content_type(response), request_format, request)
-
-        return await self._stream(self._body(request, request_format), request_format, read)
-
     def _new_client(self) -> Any:
         client = super()._new_client()
         # The SDK reads these from the environment; only the project's configuration counts.
         client.organization = client.project = None
         return client
 
-    def _body(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any]:
+    def _body(
+        self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
+    ) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
             "messages": to_wire(request.messages),
@@ -125,16 +112,13 @@ class OpenAIModel(StainlessModel):
             body["temperature"] = self._settings.temperature
         if request.tools:
             body["tools"] = tool_wire(request.tools)
-        if (schema := self._schema(request, request_format)) is not None:
+        if schema is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         elif request_format.mode == "json_object":
             body["response_format"] = {"type": "json_object"}
         return body
 
-    async def _read(
-        self, chunks: AsyncIterator[Chunk], kind: str, request_format: RequestFormat, request: ModelRequest
-    ) -> ModelAnswer:
-        reply = StreamedReply(request)
+    def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[Chunk], None]:
         calls = ToolCallCollector(reply)
 
         def add(chunk: Chunk) -> None:
@@ -152,7 +136,7 @@ class OpenAIModel(StainlessModel):
                 if choice.finish_reason == "content_filter":
                     raise self._withheld("content_filter")
 
-        return await self._collect(chunks, add, reply, request_format, kind)
+        return add
 
     # -- errors ---------------------------------------------------------------------------------------
 

@@ -84,6 +84,8 @@ class RemoteModel(ABC):
     """The reasons to stop, in the words of the API, of an answer that is not complete."""
     _subset: ClassVar[Subset | None] = None
     """What the provider supports of JSON Schema; `None` if it rejects nothing."""
+    _status_of_type: ClassVar[Mapping[str, int]] = {}
+    """The status of the types of errors that are reported inside a stream."""
 
     def __init__(
         self,
@@ -122,9 +124,9 @@ class RemoteModel(ABC):
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def import_sdk() -> Any:
+    def import_sdk(cls) -> Any:
         """Import and return the SDK."""
 
     @abstractmethod
@@ -152,18 +154,19 @@ class RemoteModel(ABC):
 
     # -- requests -------------------------------------------------------------------------------------
 
-    def _format_of(self, request: ModelRequest) -> RequestFormat:
-        return self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
+    def _format_of(self, request: ModelRequest) -> tuple[RequestFormat, dict[str, Any] | None]:
+        """Return the format of a request, and the schema to which it constrains the answer, if it does.
 
-    def _schema(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any] | None:
-        """Return the schema to which a request constrains the answer; `None` if it does not, or cannot express it."""
+        A contract that the provider cannot express is asked for in the next lower mode.
+        """
+        request_format = self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
         if request_format.mode != "json_schema":
-            return None
+            return request_format, None
         schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
         try:
-            return schema if self._subset is None else to_subset(schema, self._subset)
+            return request_format, schema if self._subset is None else to_subset(schema, self._subset)
         except Inexpressible:
-            return None
+            return request_format._replace(mode=self._modes[1]), None
 
     async def _collect(
         self,
@@ -190,7 +193,8 @@ class RemoteModel(ABC):
             if reply.length > MAX_ANSWER_LENGTH:
                 return reply.answer(request_format.mode, is_truncated=True)
         if not reply.stop:
-            raise self._unfinished(reply.length, kind)
+            what = "an incomplete answer" if reply.length else f"no answer (content type: {kind})"
+            raise ResponseIncomplete(f"model `{self.name}` sent {what}")
         return reply.answer(request_format.mode, is_truncated=reply.stop in self._truncated)
 
     def _load_sdk(self) -> Any:
@@ -291,7 +295,7 @@ class RemoteModel(ABC):
         """Translate an error that a server reports inside a response with status 200."""
         fields = error if isinstance(error, dict) else {"message": error}
         message = self._shorten(str(fields.get("message", error)))
-        code = fields.get("code")
+        code = fields.get("code", self._status_of_type.get(str(fields.get("type"))))
         if isinstance(code, int) and 400 <= code < 600:
             return self._status_error(code, message, {}, request_format)
         return ResponseIncomplete(f"model `{self.name}` reported an error instead of an answer: {message}")
@@ -300,10 +304,6 @@ class RemoteModel(ABC):
         """Return the error for an answer that the provider filtered out, or that the model refused to give."""
         hint = "Check the prompt of the phase, or use another model."
         return RequestRejected(f"model `{self.name}` withheld its answer: {self._shorten(reason)}", hint=hint)
-
-    def _unfinished(self, length: int, content_type: str) -> ResponseIncomplete:
-        what = "an incomplete answer" if length else f"no answer (content type: {content_type})"
-        return ResponseIncomplete(f"model `{self.name}` sent {what}")
 
     def _status_error(
         self, status: int, message: str, headers: Mapping[str, str], request_format: RequestFormat, target: str = ""
