@@ -15,7 +15,7 @@ import pytest
 
 from reyn.errors import SecretStoreUnavailable
 from reyn.secrets import FileStore
-from reyn.secrets.stores import Contents, SecretsFile, secrets_path
+from reyn.secrets.stores import SecretsFile, StoredSecrets, secrets_path
 
 WRITER = """
 import sys
@@ -50,7 +50,7 @@ def rejection(file: SecretsFile) -> SecretStoreUnavailable:
 
 
 def test_reading_creates_nothing(file: SecretsFile):
-    assert file.read() == Contents()
+    assert file.read() == StoredSecrets()
     assert FileStore(file).remove("A") == ""
     assert not file.path.parent.parent.exists()
 
@@ -208,14 +208,14 @@ def test_a_killed_writer_leaves_a_valid_file_and_no_lock(file: SecretsFile):
         process.stdout.close()
         assert FileStore(file).get("STABLE") == "some value"
         FileStore(file).set("AFTER", "some value")
-        file.update(lambda contents: Contents(values={"STABLE": contents.values["STABLE"]}))
+        file.update(lambda contents: StoredSecrets(values={"STABLE": contents.values["STABLE"]}))
         assert sorted(path.name for path in file.path.parent.iterdir()) == [".secrets.lock", "secrets.json"]
 
 
 def test_waiting_for_the_lock_times_out(file: SecretsFile, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("reyn.private_files._LOCK_TIMEOUT_SECONDS", 0.05)
 
-    def update_concurrently(contents: Contents) -> Contents:
+    def update_concurrently(contents: StoredSecrets) -> StoredSecrets:
         with pytest.raises(SecretStoreUnavailable, match="by another process"):
             FileStore(SecretsFile(file.path)).set("B", "another value")
         return contents.with_value("A", "some value")

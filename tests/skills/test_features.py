@@ -12,7 +12,7 @@ from reyn.context.frame import stable_frame
 from reyn.contract import candidates_of
 from reyn.errors import OpInvalid, SkillUnsupported
 from reyn.ops import standard_ops
-from reyn.skills.features import unavailable_features
+from reyn.skills.inputs import unavailable_features
 from reyn.testing import MemoryJournal, ScriptedModel
 from tests.support import VOCABULARY, act, file, finish, load_skill, write_skill
 

@@ -415,7 +415,7 @@ class Conversation:
                 taken = self._queued.popleft()
                 self._answering = (taken.message, taken.run)
                 self._take(MessageReceived(content(body.text).decode(), taken.by, taken.run))
-            case kinds.WaitAnswered(wait=wait) if wait.endswith(".message"):
+            case kinds.WaitAnswered(is_message=True):
                 self._answering = (body.message, "")
                 self._take(MessageReceived(msgspec.json.decode(content(body.value)), body.by))
             case kinds.TranscriptExtended() if self._abort_reason is not None:  # the turn has begun

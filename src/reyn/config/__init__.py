@@ -3,13 +3,14 @@
 Values of secrets are never part of it; it holds references such as `secret://NAME`, which `reyn.secrets` resolves.
 """
 
-from reyn.config.load import Setting, Sources, explain_config, load_config, load_sources
+from reyn.config.load import ConfigSources, Setting, explain_config, load_config, load_sources
 from reyn.config.models import ModelSettings
 from reyn.config.user import TrustEntry, UserConfig, UserConfigFile, journal_key, user_config
 from reyn.config.values import Config, Limits, PythonSettings, RunSettings, SandboxSettings, Sizes
 
 __all__ = [
     "Config",
+    "ConfigSources",
     "Limits",
     "ModelSettings",
     "PythonSettings",
@@ -17,7 +18,6 @@ __all__ = [
     "SandboxSettings",
     "Setting",
     "Sizes",
-    "Sources",
     "TrustEntry",
     "UserConfig",
     "UserConfigFile",

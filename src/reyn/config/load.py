@@ -42,7 +42,7 @@ _PLAIN_TEXT_KEYS = ("model", "output_language")
 """Keys whose variables hold plain text; other variables hold YAML."""
 
 
-class Sources(msgspec.Struct, frozen=True):
+class ConfigSources(msgspec.Struct, frozen=True):
     """The sources of a configuration, lowest precedence first. Each source is valid, and so is the merged
     configuration."""
 
@@ -87,7 +87,7 @@ def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Map
 
 def load_sources(
     root: Path, flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
-) -> Sources:
+) -> ConfigSources:
     """Read and check all sources of a project's configuration; see `load_config`."""
     findings: list[Finding] = []
     documents = _read_documents(root, environ, findings)
@@ -99,7 +99,7 @@ def load_sources(
         findings = _check_merged(merged, documents) or _check_complete(merged, documents)
     if findings:
         raise ConfigInvalid("the configuration has errors:", findings)
-    return Sources(tuple(documents))
+    return ConfigSources(tuple(documents))
 
 
 def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: list[Finding]) -> list[Document]:
@@ -312,7 +312,7 @@ class Setting(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def explain_config(
-    sources: Sources, config: Config | None = None, ignored: Mapping[str, Sequence[str]] | None = None
+    sources: ConfigSources, config: Config | None = None, ignored: Mapping[str, Sequence[str]] | None = None
 ) -> list[Setting]:
     """Return every setting with the source that decides it.
 
@@ -353,7 +353,7 @@ def _leaves(value: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple
             yield (*path, key), inner
 
 
-def _origin(path: tuple[str, ...], sources: Sources) -> str:
+def _origin(path: tuple[str, ...], sources: ConfigSources) -> str:
     """Return the last source that sets a key: it takes precedence."""
     source = sources.last(*path)
     if source is None:

@@ -19,7 +19,7 @@ KeyPath = tuple[str | int, ...]
 Severity = Literal["error", "warning", "info"]
 
 
-class Mark(NamedTuple):
+class Position(NamedTuple):
     """A position in a file, counted from 1."""
 
     line: int
@@ -48,17 +48,17 @@ class Document(msgspec.Struct, frozen=True):
 
     file: str
     value: Any
-    marks: dict[KeyPath, Mark]
+    marks: dict[KeyPath, Position]
     body: str = ""
     body_line: int = 1
     prefix: KeyPath = ()
 
-    def at(self, *path: str | int) -> Mark:
+    def at(self, *path: str | int) -> Position:
         """Return the position of a value, or of its nearest ancestor that has one."""
         full = (*self.prefix, *path)
         while full and full not in self.marks:
             full = full[:-1]
-        return self.marks.get(full, Mark(1, 1))
+        return self.marks.get(full, Position(1, 1))
 
     def part(self, *path: str | int) -> Document:
         """Return a part of the document as a document with the same positions."""

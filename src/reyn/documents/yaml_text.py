@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import msgspec
 import yaml
 
-from reyn.documents.document import Document, DocumentError, KeyPath, Mark
+from reyn.documents.document import Document, DocumentError, KeyPath, Position
 from reyn.errors import Finding
 
 MAX_NODES = 50_000
@@ -87,7 +87,7 @@ class _Builder:
         self.file = file
         self.first_line = first_line
         self.value: Any = None
-        self.marks: dict[KeyPath, Mark] = {}
+        self.marks: dict[KeyPath, Position] = {}
         self._stack: list[_Container] = []
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._documents = 0
@@ -115,9 +115,9 @@ class _Builder:
         mark = self._mark(event)
         raise DocumentError(Finding(self.file, mark.line, mark.column, BAD_YAML, message, fix))
 
-    def _mark(self, event: yaml.Event) -> Mark:
+    def _mark(self, event: yaml.Event) -> Position:
         at = event.start_mark
-        return Mark(at.line + self.first_line, at.column + 1) if at else Mark(self.first_line, 1)
+        return Position(at.line + self.first_line, at.column + 1) if at else Position(self.first_line, 1)
 
     def _grow(self, size: int, event: yaml.Event) -> None:
         self._stack[-1].size += size

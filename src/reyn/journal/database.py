@@ -11,13 +11,13 @@ import sqlite3
 import stat
 import threading
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import StoreDamaged, StoreUnavailable
 from reyn.journal.claims import open_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 FORMAT = 1
@@ -36,7 +36,7 @@ CREATE TABLE IF NOT EXISTS events (
     data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS inbox (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL);
+    id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, payload BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS inbox_by_run ON inbox (run_id, id);
 CREATE TABLE IF NOT EXISTS approvals (
     id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
@@ -57,16 +57,28 @@ _FREE_SHARE = 10
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
+class Owner(Protocol):
+    """Makes and recognizes the marks of journals."""
+
+    def new_mark(self) -> bytes | None:
+        """Return the user's mark for this journal; `None` if the user's key cannot be stored."""
+        ...
+
+    def recognizes(self, marks: list[bytes]) -> bool:
+        """Return whether a journal with these marks is the owner's."""
+        ...
+
+
 class Database:
     """The file `folder/journal.db`. One connection writes and one reads, each behind a lock.
 
     Args:
         folder: The folder, which is created if needed.
         is_read_only: Create and modify no file, not even the WAL.
-        new_mark: Returns the mark of the user who creates the file.
+        owner: The user who creates the file, if marks are used.
     """
 
-    def __init__(self, folder: Path, *, is_read_only: bool, new_mark: Callable[[], bytes | None]) -> None:
+    def __init__(self, folder: Path, *, is_read_only: bool, owner: Owner | None) -> None:
         self.path = folder / "journal.db"
         self.errors = TranslatedErrors(self.path)
         self.write_lock = threading.Lock()
@@ -79,7 +91,7 @@ class Database:
             self.writer = _connect(self.path, is_read_only=is_read_only)
             self.transaction = Transaction(self.writer)
             if not is_read_only:
-                self._prepare(new_mark)
+                self._prepare(owner)
             if self._format() != FORMAT:
                 raise StoreUnavailable(
                     f"`{self.path}` has format {self._format()}; this release reads formats up to {FORMAT}",
@@ -87,7 +99,7 @@ class Database:
                 )
             self.reader = _connect(self.path, is_read_only=is_read_only)
 
-    def _prepare(self, new_mark: Callable[[], bytes | None]) -> None:
+    def _prepare(self, owner: Owner | None) -> None:
         """Create the tables, or convert those of an earlier format."""
         while (version := self._format()) == 0 or version in MIGRATIONS:
             with self.transaction:
@@ -97,15 +109,16 @@ class Database:
                 for statement in MIGRATIONS.get(version, SCHEMA).split(";")[:-1]:
                     self.writer.execute(statement)
                 if is_new:  # an existing database may contain planted approvals
-                    self.mark(new_mark())
+                    self.mark(owner)
                 self.writer.execute(f"PRAGMA user_version = {version + 1 if version else FORMAT}")
 
     def _format(self) -> int:
         (version,) = self.writer.execute("PRAGMA user_version").fetchone()
         return int(version)
 
-    def mark(self, mark: bytes | None) -> None:
+    def mark(self, owner: Owner | None) -> None:
         """Store the mark of a user who vouches for the journal."""
+        mark = owner.new_mark() if owner else None
         if mark is not None:
             self.writer.execute("INSERT INTO owners VALUES (?)", (mark,))
 

@@ -57,9 +57,14 @@ def advance(life: L, body: Body) -> L:
     return after
 
 
+def _entered(life: L, status: Status, reason: str = "") -> L:
+    """Return the lifecycle in a status, unless the run has ended."""
+    return life if life.status in ENDED else replace(life, status=status, reason=reason)
+
+
 def _enter(life: L, body: Any) -> L:
     """Enter the status of an event kind; every kind without a rule of its own has a reason."""
-    return life if life.status in ENDED else replace(life, status=body.enters, reason=body.reason)
+    return _entered(life, body.enters, body.reason)
 
 
 def _start(life: L, _: kinds.RunStarted) -> L:
@@ -82,22 +87,20 @@ def _resume(life: L, _: kinds.RunResumed) -> L:
 
 
 def _cancel(life: L, body: kinds.RunCancelled) -> L:
-    life = replace(life, wait=None, messages_taken=body.message)
-    return life if life.status in ENDED else replace(life, status="cancelled", reason=body.reason)
+    return _entered(replace(life, wait=None, messages_taken=body.message), "cancelled", body.reason)
 
 
 def _open_wait(life: L, body: kinds.WaitOpened) -> L:
     return life if life.status in ENDED else replace(life, status="waiting", reason=body.wait.message, wait=body.wait)
 
 
-def _answer(life: L, body: kinds.WaitAnswered) -> L:
-    life = replace(life, wait=None, messages_taken=body.message)
-    return life if life.status in ENDED else replace(life, status="running", reason="")
+def _continue(life: L, body: kinds.WaitAnswered | kinds.TurnAborted) -> L:
+    """Close the open question and run on; after an aborted turn, to complete the transcript."""
+    return _entered(replace(life, wait=None, messages_taken=body.message), "running")
 
 
 def _expire(life: L, _: kinds.WaitExpired) -> L:
-    life = replace(life, wait=None)
-    return life if life.status in ENDED else replace(life, status="running", reason="")
+    return _entered(replace(life, wait=None), "running")
 
 
 def _take_message(
@@ -114,12 +117,6 @@ def _queue_message(life: L, body: kinds.MessageQueued) -> L:
     return replace(life, wait=None, status="running", reason="")
 
 
-def _abort_turn(life: L, body: kinds.TurnAborted) -> L:
-    """Continue running, to complete the transcript. A question that the turn asked is closed."""
-    life = replace(life, wait=None, messages_taken=body.message)
-    return life if life.status in ENDED else replace(life, status="running", reason="")
-
-
 def _enter_phase(life: L, body: kinds.PhaseStarted) -> L:
     return replace(life, phase=body.phase)
 
@@ -133,7 +130,7 @@ def _roll_back(life: L, body: kinds.PhaseRolledBack) -> L:
 
 
 def _complete(life: L, body: kinds.SkillCompleted) -> L:
-    return life if life.status in ENDED else replace(life, status="finished", reason="")
+    return _entered(life, "finished")
 
 
 def _reserve(life: L, body: kinds.BudgetReserved) -> L:
@@ -163,14 +160,14 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.RunResumed: _resume,
     kinds.RunCancelled: _cancel,
     kinds.WaitOpened: _open_wait,
-    kinds.WaitAnswered: _answer,
+    kinds.WaitAnswered: _continue,
     kinds.WaitExpired: _expire,
     kinds.LimitRaised: _take_message,
     kinds.MessageRefused: _take_message,
     kinds.MemoryChanged: _take_message,
     kinds.ConversationRenamed: _take_message,
     kinds.MessageQueued: _queue_message,
-    kinds.TurnAborted: _abort_turn,
+    kinds.TurnAborted: _continue,
     kinds.PhaseStarted: _enter_phase,
     kinds.PhaseCompleted: _leave_phase,
     kinds.PhaseRolledBack: _roll_back,

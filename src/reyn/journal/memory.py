@@ -109,7 +109,7 @@ class MemoryJournal:
     def post(self, run_id: str, payload: InboxPayload) -> int:
         row = self._rows.get(run_id)
         last = max(self._inbox[-1][1].id if self._inbox else 0, row.messages_taken if row else 0)
-        message = InboxMessage(last + 1, decode_payload(*encode_payload(payload)))
+        message = InboxMessage(last + 1, decode_payload(encode_payload(payload)))
         self._inbox.append((run_id, message))
         return message.id
 

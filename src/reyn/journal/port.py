@@ -37,27 +37,31 @@ class Batch(msgspec.Struct, frozen=True):
     blobs: Sequence[Blob] = ()
 
 
-class Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class InboxRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
+    """What another process asks of a run. It is stored with the name of its class."""
+
+
+class Cancel(InboxRequest, frozen=True):
     """Cancel the run."""
 
     reason: str = ""
 
 
-class AbortTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AbortTurn(InboxRequest, frozen=True):
     """Abort the turn of a conversation that is in progress. `partial` is what arrived of the model's answer."""
 
     reason: str = ""
     partial: str = ""
 
 
-class ChangeMemory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ChangeMemory(InboxRequest, frozen=True):
     """Change the memory. `text` is the text to remember, or the id of the entry to forget; empty for `compact`."""
 
     action: Literal["remember", "forget", "compact"]
     text: str = ""
 
 
-class RaiseLimit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RaiseLimit(InboxRequest, frozen=True):
     """Raise a limit to `value`; `None` removes it."""
 
     limit: str
@@ -72,7 +76,7 @@ class AttachedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
     url: str = ""
 
 
-class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Answer(InboxRequest, frozen=True):
     """Answer the open question with the id `wait`. What a user says in a conversation may have images."""
 
     wait: str
@@ -81,7 +85,7 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     images: tuple[AttachedImage, ...] = ()
 
 
-class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Say(InboxRequest, frozen=True):
     """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy.
 
     `ask` is set if another agent says it.
@@ -92,14 +96,14 @@ class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ask: kinds.AskRef | None = None
 
 
-class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Rename(InboxRequest, frozen=True):
     """Give a conversation a title; an empty one removes it."""
 
     title: str
     by: str = ""
 
 
-class ReportRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ReportRun(InboxRequest, frozen=True):
     """Report to a conversation that a background run which it started has ended. `text` is the message about it."""
 
     run: str
@@ -110,18 +114,6 @@ class ReportRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun
-
-PAYLOADS: dict[str, type[InboxPayload]] = {
-    "cancel": Cancel,
-    "abort_turn": AbortTurn,
-    "change_memory": ChangeMemory,
-    "raise_limit": RaiseLimit,
-    "answer": Answer,
-    "say": Say,
-    "rename": Rename,
-    "report_run": ReportRun,
-}
-"""Payload types by the name under which they are stored."""
 
 
 class InboxMessage(msgspec.Struct, frozen=True):
@@ -293,24 +285,22 @@ def open_reservations(journal: Journal) -> list[OpenReservation]:
     return sorted(reservations, key=lambda one: (-one.reserved.tokens, one.run_id))
 
 
-def encode_payload(payload: InboxPayload) -> tuple[str, bytes]:
-    """Return the type name and the JSON of a payload. Raises `EventInvalid` for anything a run could not decode."""
-    kind = next((kind for kind, cls in PAYLOADS.items() if type(payload) is cls), None)
-    if kind is None:
-        raise EventInvalid(f"{payload!r} is not an inbox message", hint=f"Known types: {', '.join(PAYLOADS)}.")
+def encode_payload(payload: InboxPayload) -> bytes:
+    """Return the JSON of a payload. Raises `EventInvalid` for anything a run could not decode."""
+    if not isinstance(payload, InboxRequest):
+        raise EventInvalid(f"{payload!r} is not an inbox message")
     content = canonical(payload)
-    decode_payload(kind, content)
-    return kind, content
+    decode_payload(content)
+    return content
 
 
-def decode_payload(kind: str, content: bytes) -> InboxPayload:
+def decode_payload(content: bytes) -> InboxPayload:
     """Return the payload that `encode_payload` encoded. Raises `EventInvalid` if it is unknown or malformed."""
-    if kind not in PAYLOADS:
-        raise EventInvalid(f"unknown inbox message type `{kind}`")
     try:
-        return msgspec.json.decode(content, type=PAYLOADS[kind])
+        payload: InboxPayload = msgspec.json.decode(content, type=InboxPayload)
     except (msgspec.MsgspecError, UnicodeDecodeError, TypeError) as error:
-        raise EventInvalid(f"malformed inbox message `{kind}`: {error}") from error
+        raise EventInvalid(f"malformed inbox message: {error}") from error
+    return payload
 
 
 _HASH = re.compile(rb'"([0-9a-f]{64})"')

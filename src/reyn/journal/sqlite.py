@@ -11,7 +11,7 @@ import sqlite3
 from collections import OrderedDict
 from itertools import islice
 from operator import lt
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from reyn.journal.database import Transaction
+    from reyn.journal.database import Owner, Transaction
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.spending import Balance, SpendRow
 
@@ -62,18 +62,6 @@ _MAX_MARKS = 100
 """Maximum number of marks to check, newest first. A journal has one for each user who trusted it."""
 
 
-class Owner(Protocol):
-    """Makes and recognizes the marks of journals."""
-
-    def new_mark(self) -> bytes | None:
-        """Return the user's mark for this journal; `None` if the user's key cannot be stored."""
-        ...
-
-    def recognizes(self, marks: list[bytes]) -> bool:
-        """Return whether a journal with these marks is the owner's."""
-        ...
-
-
 class SqliteJournal:
     """The journal in `folder/journal.db`, which is created if needed. `Journal` documents the methods.
 
@@ -89,7 +77,7 @@ class SqliteJournal:
         self._heads: OrderedDict[str, Head] = OrderedDict()
         self._data_version = self._known_version = -1
         self._commits = 0
-        self._db = Database(folder, is_read_only=is_read_only, new_mark=self._new_mark)
+        self._db = Database(folder, is_read_only=is_read_only, owner=owner)
         self.path = self._db.path
         self._writer = self._db.writer
         self._accounts = Accounts(self._writer)
@@ -143,14 +131,12 @@ class SqliteJournal:
             self._db.checkpoint()
 
     def post(self, run_id: str, payload: InboxPayload) -> int:
-        kind, content = encode_payload(payload)
+        content = encode_payload(payload)
         with self._db.write_lock, self._db.errors, self._write():
             head = self._head(run_id, self._db.own_rows)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
             number = max(last[0] if last else 0, head.row.messages_taken if head else 0) + 1
-            self._writer.execute(
-                "INSERT INTO inbox (id, run_id, kind, payload) VALUES (?, ?, ?, ?)", (number, run_id, kind, content)
-            )
+            self._writer.execute("INSERT INTO inbox (id, run_id, payload) VALUES (?, ?, ?)", (number, run_id, content))
             return int(number)
 
     def _store(self, batch: Batch, heads: dict[str, Head], *, is_imported: bool = False) -> int | JournalError:
@@ -335,10 +321,10 @@ class SqliteJournal:
         return content
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
-        rows = self._db.rows(
-            "SELECT id, kind, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id", (run_id, after)
-        )
-        return [InboxMessage(number, decode_payload(kind, content)) for number, kind, content in rows]
+        query = "SELECT id, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id"
+        return [
+            InboxMessage(number, decode_payload(content)) for number, content in self._db.rows(query, (run_id, after))
+        ]
 
     def approvals(self) -> list[Approval]:
         query = "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
@@ -412,10 +398,7 @@ class SqliteJournal:
         if self.is_own():
             return
         with self._db.write_lock, self._db.errors, self._db.transaction:
-            self._db.mark(self._new_mark())
-
-    def _new_mark(self) -> bytes | None:
-        return self._owner.new_mark() if self._owner else None
+            self._db.mark(self._owner)
 
     def check_own(self) -> None:
         """Raise `StoreUnavailable` if the journal is not the owner's."""

@@ -4,11 +4,10 @@
 the default mode. `references` and `flattening` simplify schemas for engines that understand less than a validator does.
 """
 
-from reyn.jsonschema.lenient import lenient
+from reyn.jsonschema.references import Schema, lenient
 from reyn.jsonschema.validation import (
     DRAFT_7,
     ReferencesExpand,
-    Schema,
     SchemaInvalid,
     Validator,
     compile_schema,

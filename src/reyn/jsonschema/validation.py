@@ -12,9 +12,7 @@ from typing import Any, NamedTuple
 import jsonschema_rs
 import msgspec
 
-from reyn.jsonschema.expansion import oversized_part
-
-Schema = dict[str, Any] | bool
+from reyn.jsonschema.references import Schema, oversized_part
 
 _MAX_ERRORS = 200
 MAX_EXPANDED = 10_000

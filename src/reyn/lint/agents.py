@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import nearest
 from reyn.errors import AgentNotFound, SkillInvalid, SkillNotFound
-from reyn.lint.model_classes import unknown_class
+from reyn.lint.structure import unknown_class
 from reyn.permissions import RuleError, parse_requests
 from reyn.skills import codes
 

@@ -1,13 +1,13 @@
 """Run every lint rule on a skill.
 
-A rule is a function of the loaded skill and the vocabulary that yields findings. `RULES` lists all of them.
+A rule is a function of the loaded skill and the vocabulary that yields findings. `RULES` and `SKILL_RULES` list them.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.lint import handoffs, instructions, model_classes, requests, step_ops, structure
+from reyn.lint import handoffs, instructions, requests, structure
 from reyn.ops import standard_ops
 from reyn.skills import read_skill
 
@@ -22,26 +22,30 @@ if TYPE_CHECKING:
 
 RULES = (
     structure.older_form,
+    structure.schema_typos,
+    requests.step_arguments,
+    requests.unknown_permissions,
+    requests.malformed_requests,
+    handoffs.unproduced_handoff_fields,
+    handoffs.oversized_instructions,
+    instructions.contract_syntax,
+    instructions.phase_names,
+    instructions.field_lists,
+    instructions.literals,
+)
+"""Rules on the files of a skill, which may have errors."""
+SKILL_RULES = (
     structure.unavailable_features,
     structure.folder_name,
     structure.unreachable_phases,
     structure.ambiguous_unions,
     structure.edge_texts,
     structure.unproduced_reads,
-    structure.schema_typos,
-    step_ops.step_arguments,
-    handoffs.unproduced_handoff_fields,
-    handoffs.oversized_instructions,
-    requests.unknown_permissions,
-    requests.malformed_requests,
     requests.missing_requests,
     requests.unused_requests,
     requests.python_steps,
-    instructions.contract_syntax,
-    instructions.phase_names,
-    instructions.field_lists,
-    instructions.literals,
 )
+"""Rules on the parts of a skill that could be read."""
 
 
 def lint_skill(
@@ -65,7 +69,10 @@ def lint_skill(
     findings = {*loaded.findings}
     for rule in RULES:
         findings.update(rule(loaded, vocabulary))
-    findings.update(requests.python_sandboxes(loaded, python))
+    if loaded.partial is not None:
+        for skill_rule in SKILL_RULES:
+            findings.update(skill_rule(loaded.partial, loaded, vocabulary))
+        findings.update(requests.python_sandboxes(loaded.partial, loaded, python))
     if classes is not None:
-        findings.update(model_classes.unknown_classes(loaded, classes))
+        findings.update(structure.unknown_classes(loaded, classes))
     return sorted(findings)

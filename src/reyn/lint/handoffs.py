@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config.values import HandoffSettings
-from reyn.context import choose_context, estimate_tokens
+from reyn.context import estimate_tokens
+from reyn.context.handoff import choose_context
 from reyn.contract import candidates_of
-from reyn.skills import codes, successors
-from reyn.skills.graph import reachable
+from reyn.skills import codes
+from reyn.skills.graph import predecessors
 from reyn.skills.values import RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from reyn.documents import Document
     from reyn.errors import Finding
     from reyn.jsonschema import Schema
     from reyn.skills import LoadResult, Skill
@@ -31,41 +33,37 @@ def unproduced_handoff_fields(loaded: LoadResult, vocabulary: Vocabulary) -> Ite
     skill = loaded.skill
     if skill is None:
         return
-    yield from _findings(loaded, "skill.md", skill.context, skill, skill.graph, vocabulary)
-    sources: dict[str, list[str]] = {}
-    for node in skill.graph:
-        for target in successors(skill, node):
-            sources.setdefault(target, []).append(node)
+    yield from _findings(loaded.document(), skill.context, skill, skill.graph, vocabulary)
     for name, phase in skill.phases.items():
-        before = reachable(sources | {"": sources.get(name, [])}, "")[1:]
-        yield from _findings(loaded, f"phases/{name}.md", phase.context, skill, before, vocabulary)
+        before = predecessors(skill, name)
+        yield from _findings(loaded.document(name), phase.context, skill, before, vocabulary)
 
 
-def oversized_instructions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+def oversized_instructions(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Warn about instructions that alone exceed the `max_prompt_tokens` of their phase: it could never run."""
     skill = loaded.skill
     for name, phase in skill.phases.items() if skill is not None else ():
         assert skill is not None
-        for file, context in ((f"phases/{name}.md", phase.context), ("skill.md", skill.context)):
+        for owner, context in ((name, phase.context), (None, skill.context)):
             limit = context.max_prompt_tokens if isinstance(context, HandoffSettings) else None
             if limit is None:
                 continue
-            document, tokens = loaded.folder.read(file), estimate_tokens(phase.instructions)
-            if document is not None and tokens > limit:
+            tokens = estimate_tokens(phase.instructions)
+            if tokens > limit:
                 message = (
                     f"the instructions of phase `{name}` take about {tokens} tokens; `max_prompt_tokens` is {limit}"
                 )
                 fix = "raise `max_prompt_tokens`, or shorten the instructions"
-                path = ("context", "max_prompt_tokens")
-                yield document.finding(codes.OVERSIZED_INSTRUCTIONS, message, *path, fix=fix, severity="warning")
+                yield loaded.document(owner).finding(
+                    codes.OVERSIZED_INSTRUCTIONS, message, "context", "max_prompt_tokens", fix=fix, severity="warning"
+                )
             break
 
 
 def _findings(
-    loaded: LoadResult, file: str, context: object, skill: Skill, nodes: Iterable[str], vocabulary: Vocabulary
+    document: Document, context: object, skill: Skill, nodes: Iterable[str], vocabulary: Vocabulary
 ) -> Iterator[Finding]:
-    document = loaded.folder.read(file)
-    if document is None or not isinstance(context, HandoffSettings):
+    if not isinstance(context, HandoffSettings):
         return
     for index, field in enumerate(context.handoff_fields or ()):
         path = ("context", "handoff_fields", index)

@@ -72,10 +72,8 @@ def field_lists(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report lists of two or more output fields, which the schema describes."""
     skill = loaded.partial
     for name in skill.phases if skill else ():
-        document = loaded.folder.read(f"phases/{name}.md")
-        if skill is None or document is None:
-            continue
-        fields = _output_fields(skill, name)
+        assert skill is not None
+        document, fields = loaded.document(name), _output_fields(skill, name)
         bullets = [
             (number, match)
             for number, line in _lines(document)

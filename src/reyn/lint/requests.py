@@ -1,23 +1,24 @@
-"""Rules on permissions: compare the needs of a skill's ops and python steps with the requests in skill.md."""
+"""Rules on ops and permissions: arguments of ops in steps, and requests in skill.md for what ops and steps need."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
+from reyn.jsonschema import compile_schema
 from reyn.permissions import RuleError, parse_requests
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.skills import codes
-from reyn.skills.values import DEFAULT_OPS, Iterate, PythonCall, RunOp
+from reyn.skills.front_matter import step_lists
+from reyn.skills.values import PythonCall, RunOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.config.values import PythonSandbox
-    from reyn.documents import Document, Severity
+    from reyn.documents import Document, KeyPath, Severity
     from reyn.errors import Finding
     from reyn.skills import LoadResult, Skill
-    from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
 
 
@@ -55,24 +56,21 @@ def _written(document: Document, kind: str, index: int) -> int:
     return index
 
 
-def missing_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+def missing_requests(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report ops whose permission skill.md does not request."""
-    skill = loaded.partial
-    if skill is None:
-        return
-    document = loaded.folder.read("skill.md")
-    for location, step in _steps(skill):
-        spec = vocabulary.op(str(step.op.get("kind"))) if isinstance(step, RunOp) else None
-        if document and spec and spec.permission and spec.permission not in skill.permissions:
-            message = f"`{spec.kind}` in {location} needs the permission `{spec.permission}`"
+    for placed in skill.steps:
+        applied = placed.applied
+        spec = vocabulary.op(str(applied.op.get("kind"))) if isinstance(applied, RunOp) else None
+        if spec and spec.permission and spec.permission not in skill.permissions:
+            message = f"`{spec.kind}` in {placed.location} needs the permission `{spec.permission}`"
             fix = f"add `{spec.permission}:` under `permissions`"
-            yield document.finding(codes.MISSING_REQUEST, message, "permissions", fix=fix)
+            yield loaded.document().finding(codes.MISSING_REQUEST, message, "permissions", fix=fix)
     for name, phase in skill.phases.items():
-        document = loaded.folder.read(f"phases/{name}.md")
         for index, kind in enumerate(phase.allowed_ops):
             spec = vocabulary.op(kind)
             permission = spec.permission if spec else None
-            if document and permission and permission not in skill.permissions:
+            if permission and permission not in skill.permissions:
+                document = loaded.document(name)
                 message = f"`{kind}` needs the permission `{permission}`, which skill.md does not request"
                 fix = f"add `{permission}:` under `permissions` in skill.md"
                 yield document.finding(
@@ -80,26 +78,24 @@ def missing_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Fin
                 )
 
 
-def unused_requests(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+def unused_requests(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report permissions that nothing in the skill uses."""
-    skill, document = loaded.partial, loaded.folder.read("skill.md")
-    if skill is None or document is None:
-        return
-    specs = [spec for kind in _used_kinds(skill) if (spec := vocabulary.op(kind)) is not None]
+    steps = [placed.applied for placed in skill.steps]
+    kinds = {kind for phase in skill.phases.values() for kind in phase.allowed_ops}
+    kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
+    specs = [spec for kind in kinds if (spec := vocabulary.op(kind)) is not None]
     used = {key for spec in specs for key in (spec.permission, *spec.optional_permissions)}
-    if any(True for _ in _python_calls(skill)):
+    if any(isinstance(step, PythonCall) for step in steps):
         used.add("python")
     for key in skill.permissions:
         if key in vocabulary.permission_keys and key not in used:
             message, path = f"permission `{key}` is requested but not used", ("permissions", key)
-            yield document.finding(codes.UNUSED_REQUEST, message, *path, fix="remove it", severity="warning")
+            yield loaded.document().finding(codes.UNUSED_REQUEST, message, *path, fix="remove it", severity="warning")
 
 
-def python_steps(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+def python_steps(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report python steps without a matching `permissions.python` entry, and entries that nothing matches."""
-    skill, document = loaded.partial, loaded.folder.read("skill.md")
-    if skill is None or document is None:
-        return
+    document = loaded.document()
     value = skill.permissions.get("python")
     entries = [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
     by_function = {(str(entry.get("module")), str(entry.get("function"))): entry for entry in reversed(entries)}
@@ -124,11 +120,9 @@ def python_steps(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
             yield document.finding(codes.MISSING_REASON, message, *path, fix="add `reason:`", severity="warning")
 
 
-def python_sandboxes(loaded: LoadResult, sandbox: PythonSandbox) -> Iterator[Finding]:
+def python_sandboxes(skill: Skill, loaded: LoadResult, sandbox: PythonSandbox) -> Iterator[Finding]:
     """Report for each safe python step which sandbox it runs in, and why; `sandbox` is the operator's choice."""
-    skill, document = loaded.partial, loaded.folder.read("skill.md")
-    if skill is None or document is None:
-        return
+    document = loaded.document()
     for location, step in _python_calls(skill):
         source = skill.modules.get(step.module)
         if step.mode != "safe" or source is None:
@@ -146,27 +140,55 @@ def python_sandboxes(loaded: LoadResult, sandbox: PythonSandbox) -> Iterator[Fin
         yield document.finding(codes.PYTHON_SANDBOX, message, "permissions", "python", severity=severity)
 
 
-def _used_kinds(skill: Skill) -> set[str]:
-    """Return the op kinds that a phase allows or a step uses."""
-    explicit = [phase.allowed_ops for phase in skill.phases.values() if phase.allowed_ops != DEFAULT_OPS]
-    kinds = {kind for ops in explicit for kind in ops}
-    if len(explicit) < len(skill.phases):
-        kinds |= {*DEFAULT_OPS}
-    return kinds | {str(step.op.get("kind")) for _, step in _steps(skill) if isinstance(step, RunOp)}
-
-
 def _python_calls(skill: Skill) -> Iterator[tuple[str, PythonCall]]:
     """Yield every python step with a description of its location."""
-    return ((location, step) for location, step in _steps(skill) if isinstance(step, PythonCall))
+    for placed in skill.steps:
+        if isinstance(placed.applied, PythonCall):
+            yield placed.location, placed.applied
 
 
-def _steps(skill: Skill) -> Iterator[tuple[str, AnyStep]]:
-    """Yield every step with a description of its location; for `iterate`, the applied step."""
-    lists: list[tuple[str, tuple[Any, ...]]] = [
-        (f"the preprocessor of `{name}`", phase.preprocessor) for name, phase in skill.phases.items()
-    ]
-    if skill.postprocessor:
-        lists.append(("the postprocessor", skill.postprocessor.steps))
-    for location, steps in lists:
-        for step in steps:
-            yield location, step.apply if isinstance(step, Iterate) else step
+def step_arguments(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Report ops of steps that no run can execute: an unknown, missing or invalid argument."""
+    for file in ("skill.md", *loaded.folder.own_files("phases", ".md")):
+        document = loaded.folder.read(file)
+        for path, step in _run_ops(document.value) if document else ():
+            for wrong, where in _errors(step, vocabulary):
+                if document is not None:
+                    yield document.finding(codes.BAD_STEP, wrong, *path, *where)
+
+
+def _run_ops(value: Any) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """Yield the arguments of every `run_op` step of a file, also of one that `iterate` applies, with their paths."""
+    for path, steps in step_lists(value):
+        for index, step in enumerate(steps):
+            inner = step.get("iterate") if isinstance(step, dict) else None
+            applied = inner.get("apply") if isinstance(inner, dict) else None
+            for found, where in ((step, ()), (applied, ("iterate", "apply"))):
+                arguments = found.get("run_op") if isinstance(found, dict) else None
+                if isinstance(arguments, dict) and isinstance(arguments.get("op"), dict):
+                    yield (*path, index, *where, "run_op"), arguments
+
+
+def _errors(step: dict[str, Any], vocabulary: Vocabulary) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield what is wrong with the op of a step, and where. Values that come from the artifact are not known yet."""
+    op, bound = step["op"], step.get("args_from")
+    bound = bound if isinstance(bound, dict) else {}
+    spec = vocabulary.op(str(op.get("kind")))
+    if spec is None or not spec.forms or not spec.is_step or "op" in bound:
+        return  # a kind that is unknown, or no step, is reported where the skill is loaded
+    form = vocabulary.form_of(op)
+    if form is None:
+        names = ", ".join(f"`{one.op}`" for one in spec.forms)
+        yield f"`{spec.kind}` needs `op`: one of {names}", ("op",)
+        return
+    known = form.arguments["properties"]
+    for where, arguments in (("op", op), ("args_from", bound)):
+        for name in arguments:
+            if name not in known:
+                hint = nearest(str(name), known)
+                yield f"`{spec.kind}` has no argument `{name}`{f'; {hint}' if hint else ''}", (where, str(name))
+    literal = {name: value for name, value in op.items() if name not in bound and name in known}
+    required = [name for name in form.arguments["required"] if name not in bound]
+    error = compile_schema(form.arguments | {"required": required}).first_error(literal)
+    if error is not None:
+        yield f"`{spec.kind}`: {error.path('op')}: {error.message}", ("op",)

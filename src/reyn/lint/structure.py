@@ -1,4 +1,4 @@
-"""Rules on the structure of a skill: features, names, reachability, unions, schemas, the older form."""
+"""Rules on the structure of a skill: features, names, reachability, unions, schemas, model classes, the older form."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 from reyn.contract import candidates_of
 from reyn.documents import nearest
 from reyn.journal import canonical
-from reyn.skills import codes, features, may_finish, successors
-from reyn.skills.graph import reachable
+from reyn.skills import codes, inputs, may_finish, successors
+from reyn.skills.graph import predecessors
 from reyn.skills.names import nfc
-from reyn.skills.values import END, Iterate, RunOp, RunSkill, is_skill_node, skill_of
+from reyn.skills.values import END, RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from reyn.contract import Candidate
     from reyn.documents import Document, KeyPath, Severity
     from reyn.errors import Finding
     from reyn.skills import LoadResult, Skill
-    from reyn.skills.features import Feature
-    from reyn.skills.values import AnyStep, ArtifactType
+    from reyn.skills.inputs import Feature
+    from reyn.skills.values import ArtifactType
     from reyn.vocabulary import Vocabulary
 
 
@@ -33,76 +33,56 @@ def older_form(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     yield from folder.notes
 
 
-def unavailable_features(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
+def unavailable_features(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report features that no run can execute, at the key that asks for them."""
-    skill = loaded.partial
-    for feature in features.unavailable_features(skill, vocabulary) if skill else ():
-        assert skill is not None
+    for feature in inputs.unavailable_features(skill, vocabulary):
         if feature.skill is None:
-            file, path = _file_of(feature.phase), _existing_path(loaded, feature)
+            phase, path = feature.phase, _existing_path(skill, loaded, feature)
             message, fix = f"{feature.name} cannot run: {feature.reason}", "remove it"
         else:
-            file, path = _reference_to(skill, feature.skill)
+            phase, path = _reference_to(skill, feature.skill)
             message = f"skill `{feature.skill}` cannot run: {feature.reason}"
             fix = f"fix the skill `{feature.skill}`, or do not use it"
-        document = loaded.folder.read(file)
-        if document is not None:
-            severity: Severity = "warning" if feature.is_optional else "error"
-            yield document.finding(codes.UNSUPPORTED, message, *path, fix=fix, severity=severity)
+        severity: Severity = "warning" if feature.is_optional else "error"
+        yield loaded.document(phase).finding(codes.UNSUPPORTED, message, *path, fix=fix, severity=severity)
 
 
-def _file_of(phase: str | None) -> str:
-    return "skill.md" if phase is None else f"phases/{phase}.md"
-
-
-def _existing_path(loaded: LoadResult, feature: Feature) -> KeyPath:
+def _existing_path(skill: Skill, loaded: LoadResult, feature: Feature) -> KeyPath:
     """Return the path of a feature; that of the list if steps with errors are missing from it."""
-    document = loaded.folder.read(_file_of(feature.phase))
-    if document is None or not isinstance(feature.path[-1], int) or loaded.partial is None:
-        return feature.path
-    phase, postprocessor = loaded.partial.phases.get(feature.phase or ""), loaded.partial.postprocessor
-    steps = phase.preprocessor if phase else postprocessor.steps if postprocessor else ()
-    return feature.path if len(steps) == len(document.part(*feature.path[:-1]).value) else feature.path[:-1]
+    valid = sum(placed.phase == feature.phase for placed in skill.steps)
+    written = loaded.document(feature.phase).part(*feature.path[:-1]).value
+    return feature.path if valid == len(written) else feature.path[:-1]
 
 
-def _reference_to(skill: Skill, name: str) -> tuple[str, KeyPath]:
-    """Return the file and path at which a skill names a sub-skill; `entry` if it is an indirect one."""
+def _reference_to(skill: Skill, name: str) -> tuple[str | None, KeyPath]:
+    """Return the phase, if any, and the path at which a skill names a sub-skill; `entry` if it is an indirect one."""
     for node in skill.graph:
         if is_skill_node(node) and skill_of(node) == name:
-            return "skill.md", ("graph", node)
-    for phase_name, phase in skill.phases.items():
-        for index, step in enumerate(phase.preprocessor):
-            if _runs(step, name):
-                return _file_of(phase_name), ("preprocessor", index)
-    for index, step in enumerate(skill.postprocessor.steps if skill.postprocessor else ()):
-        if _runs(step, name):
-            return "skill.md", ("postprocessor", "steps", index)
-    return "skill.md", ("entry",)
+            return None, ("graph", node)
+    for placed in skill.steps:
+        match placed.applied:
+            case RunSkill(skill=used) if used == name:
+                return placed.phase, placed.path
+            case RunOp(op={"skill": used}) if used == name:
+                return placed.phase, placed.path
+    return None, ("entry",)
 
 
-def _runs(step: AnyStep, name: str) -> bool:
-    inner = step.apply if isinstance(step, Iterate) else step
-    return (isinstance(inner, RunSkill) and inner.skill == name) or (
-        isinstance(inner, RunOp) and inner.op.get("skill") == name
-    )
-
-
-def folder_name(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+def folder_name(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report a skill whose name differs from its folder, by which it is found."""
-    document, folder = loaded.folder.read("skill.md"), nfc(loaded.folder.path.resolve().name)
-    if loaded.partial and document and loaded.partial.name != folder:
-        message = f"`name` is `{loaded.partial.name}`, but the folder is `{folder}`"
+    folder = nfc(loaded.folder.path.resolve().name)
+    if skill.name != folder:
+        message = f"`name` is `{skill.name}`, but the folder is `{folder}`"
         fix = "rename one of them; a skill is found by the name of its folder"
-        yield document.finding(codes.WRONG_NAME, message, "name", fix=fix, severity="warning")
+        yield loaded.document().finding(codes.WRONG_NAME, message, "name", fix=fix, severity="warning")
 
 
 _GRAPH_ERRORS = {codes.WRONG_VALUE, codes.MISSING_KEY, codes.WRONG_NAME, codes.UNKNOWN_PHASE}
 
 
-def unreachable_phases(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+def unreachable_phases(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report phases that the graph never reaches, unless errors in the graph explain it."""
-    skill = loaded.partial
-    if skill is None or any(
+    if any(
         finding.file == "skill.md" and finding.code in _GRAPH_ERRORS and finding.severity == "error"
         for finding in loaded.findings
     ):
@@ -116,25 +96,21 @@ def unreachable_phases(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
             yield document.finding(codes.UNREACHABLE, message, fix=fix, severity="warning")
 
 
-def ambiguous_unions(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+def ambiguous_unions(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report union members with the same schema and description: the model cannot choose between them."""
-    for name, phase in loaded.partial.phases.items() if loaded.partial else ():
+    for name, phase in skill.phases.items():
         seen: dict[bytes, ArtifactType] = {}
-        document = loaded.folder.read(f"phases/{name}.md")
         for member in phase.inputs:
-            key = canonical([_without_title(member.schema), member.description])
-            other = seen.setdefault(key, member)
-            if other is not member and document is not None:
+            other = seen.setdefault(canonical([_without_title(member.schema), member.description]), member)
+            if other is not member:
                 message = f"`{member.name}` and `{other.name}` have the same schema and description"
                 fix = "make the schemas or the descriptions different"
-                yield document.finding(codes.AMBIGUOUS_UNION, message, "input", fix=fix)
+                yield loaded.document(name).finding(codes.AMBIGUOUS_UNION, message, "input", fix=fix)
 
 
-def edge_texts(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+def edge_texts(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report phases with several candidates whose graph does not say when to choose which."""
-    skill, document = loaded.partial, loaded.folder.read("skill.md")
-    if skill is None or document is None:
-        return
+    document = loaded.document()
     for node in skill.graph:
         if node not in skill.phases or not all(_is_known(skill, name) for name in successors(skill, node)):
             continue
@@ -191,28 +167,21 @@ def _edge_path(document: Document, node: str, target: str) -> KeyPath:
     return ("graph", node) if targets is not None else ("graph",)
 
 
-def unproduced_reads(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
+def unproduced_reads(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report artifacts that a phase reads and that no path to the phase produces."""
-    skill = loaded.partial
-    if skill is None or not all(_is_known(skill, node) for node in skill.graph):
+    if not all(_is_known(skill, node) for node in skill.graph):
         return
-    sources: dict[str, list[str]] = {}
-    for node in skill.graph:
-        for target in successors(skill, node):
-            sources.setdefault(target, []).append(node)
     for name, phase in skill.phases.items():
-        document = loaded.folder.read(f"phases/{name}.md") if phase.reads else None
-        if document is None:
-            continue
-        before = reachable(sources | {"": sources.get(name, [])}, "")[1:]
+        before = predecessors(skill, name) if phase.reads else []
         produced = {artifact.name for node in before for artifact in skill.inputs_of(node)}
-        raw = document.value["reads"]
         for read in phase.reads:
             if read not in produced:
+                document = loaded.document(name)
                 message = f"no path to phase `{name}` produces `{read}`"
                 known = ", ".join(f"`{one}`" for one in sorted(produced))
                 fix = f"read one of {known}" if produced else f"remove `{read}`"
-                yield document.finding(codes.UNPRODUCED_READ, message, "reads", raw.index(read), fix=fix)
+                path = ("reads", document.value["reads"].index(read))
+                yield document.finding(codes.UNPRODUCED_READ, message, *path, fix=fix)
 
 
 def schema_typos(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
@@ -246,71 +215,35 @@ def _keyword_typos(document: Document, depth: int) -> Iterator[Finding]:
             yield from _keyword_typos(document.part(key), depth + 1)
 
 
-KEYWORDS = frozenset(
-    [
-        "$schema",
-        "$id",
-        "$ref",
-        "$defs",
-        "$anchor",
-        "$comment",
-        "$dynamicRef",
-        "$dynamicAnchor",
-        "$vocabulary",
-        "definitions",
-        "type",
-        "enum",
-        "const",
-        "title",
-        "description",
-        "default",
-        "examples",
-        "deprecated",
-        "readOnly",
-        "writeOnly",
-        "format",
-        "properties",
-        "required",
-        "additionalProperties",
-        "patternProperties",
-        "propertyNames",
-        "minProperties",
-        "maxProperties",
-        "dependencies",
-        "dependentRequired",
-        "dependentSchemas",
-        "items",
-        "prefixItems",
-        "additionalItems",
-        "contains",
-        "minContains",
-        "maxContains",
-        "minItems",
-        "maxItems",
-        "uniqueItems",
-        "minLength",
-        "maxLength",
-        "pattern",
-        "contentEncoding",
-        "contentMediaType",
-        "contentSchema",
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "not",
-        "if",
-        "then",
-        "else",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    ]
-)
+KEYWORDS = {
+    "$schema", "$id", "$ref", "$defs", "$anchor", "$comment", "$dynamicRef", "$dynamicAnchor", "$vocabulary",
+    "definitions", "type", "enum", "const", "title", "description", "default", "examples", "deprecated", "readOnly",
+    "writeOnly", "format", "properties", "required", "additionalProperties", "patternProperties", "propertyNames",
+    "minProperties", "maxProperties", "dependencies", "dependentRequired", "dependentSchemas", "items", "prefixItems",
+    "additionalItems", "contains", "minContains", "maxContains", "minItems", "maxItems", "uniqueItems", "minLength",
+    "maxLength", "pattern", "contentEncoding", "contentMediaType", "contentSchema", "minimum", "maximum",
+    "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "allOf", "anyOf", "oneOf", "not", "if", "then", "else",
+    "unevaluatedItems", "unevaluatedProperties",
+}  # fmt: skip
 
 
 def _without_title(schema: Any) -> Any:
     return {key: value for key, value in schema.items() if key != "title"} if isinstance(schema, dict) else schema
+
+
+def unknown_classes(loaded: LoadResult, classes: Collection[str]) -> Iterator[Finding]:
+    """Report model classes of a skill and its phases that the configuration does not define."""
+    document = loaded.folder.read("skill.md")
+    phases = loaded.partial.phases if loaded.partial else ()
+    for one in (document, *map(loaded.document, phases)):
+        if one is not None:
+            yield from unknown_class(one, classes)
+
+
+def unknown_class(document: Document, classes: Collection[str]) -> Iterator[Finding]:
+    """Report the model class of a document if the configuration does not define it: the default model answers."""
+    value = document.value.get("model_class") if isinstance(document.value, dict) else None
+    if isinstance(value, str) and value not in classes:
+        fix = nearest(value, classes) or f"add `{value}` to `models` in reyn.yaml, such as `{value}: openai:NAME`"
+        message = f"model class `{value}` is not configured; the default model answers instead"
+        yield document.finding(codes.UNKNOWN_MODEL_CLASS, message, "model_class", fix=fix, severity="warning")

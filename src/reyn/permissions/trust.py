@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.config import Config, ModelSettings, Sources, TrustEntry, explain_config, load_sources, user_config
+from reyn.config import Config, ConfigSources, ModelSettings, TrustEntry, explain_config, load_sources, user_config
 from reyn.config.load import FILES, merge_rules
 from reyn.config.models import ADAPTERS
 from reyn.config.values import SEARCH_URLS, FileZones
@@ -109,7 +109,7 @@ class LoadedProject(msgspec.Struct, frozen=True):
 
     config: Config
     trust: ProjectTrust
-    sources: Sources
+    sources: ConfigSources
 
     def settings(self) -> list[Setting]:
         """Return every setting with its origin, and whether it is ignored."""
@@ -146,12 +146,9 @@ def load_project(
         state = "not needed" if not needed else "trusted" if trust else "not trusted"
     found = ProjectTrust(str(root), state, grants)
     if state in ("declined", "not trusted"):
-        removed = _without_grants(merged, sources)
-        _without_zones(merged, sources)
-        if _is_project(sources, "tools"):
-            merged["tools"] = []
-        _without_servers(merged, sources)
-        _without_models(merged, sources)
+        for grant in grants:
+            merged = _without(merged, grant)
+        removed = _without_rules(merged, sources)
         withheld = frozenset(_project_pairs(sources))
         found = ProjectTrust(str(root), state, grants, needed, removed, withheld)
     return LoadedProject(msgspec.convert(merged, Config), found, sources)
@@ -184,7 +181,7 @@ def bound_secrets(root: Path) -> list[tuple[str, str]]:
     return sorted({grant.pair for grant in grants if grant.pair is not None and grant.is_bound(own)})
 
 
-def _project_pairs(sources: Sources) -> list[tuple[str, str]]:
+def _project_pairs(sources: ConfigSources) -> list[tuple[str, str]]:
     """Return the secrets that the project's own configuration sends somewhere: pairs of a handle and an origin."""
     return sorted(set(_pairs(sources.merged)) - set(_pairs(sources.operator)))
 
@@ -202,7 +199,7 @@ def _digest(grants: tuple[AccessGrant, ...]) -> str:
 # -- what needs trust -----------------------------------------------------------------------------------------
 
 
-def _access_grants(sources: Sources, merged: dict[str, Any]) -> Iterator[AccessGrant]:
+def _access_grants(sources: ConfigSources, merged: dict[str, Any]) -> Iterator[AccessGrant]:
     for access in _ACCESSES:
         entries = merged.get("files", {}).get(access, ())
         if _is_project(sources, "files", access):
@@ -220,9 +217,10 @@ def _access_grants(sources: Sources, merged: dict[str, Any]) -> Iterator[AccessG
     if _is_project(sources, "tools"):
         for index, name in enumerate(merged.get("tools", ())):
             yield AccessGrant("code", "tools", f"tools: load {name}", sources.place("tools", index))
-    for name in _project_servers(sources):
-        text = f"mcp.servers.{name}: {_server_text(merged['mcp']['servers'][name])}"
-        yield AccessGrant("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
+    for name, settings in (_value_at(merged, ("mcp", "servers")) or {}).items():
+        if _is_project(sources, "mcp", "servers", name):
+            text = f"mcp.servers.{name}: {_server_text(settings)}"
+            yield AccessGrant("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
     for keys, text in _foreign_models(sources):
         yield AccessGrant("code", ".".join(keys), f"{'.'.join(keys)}: {text}", sources.place(*keys))
     own = _project_pairs(sources)
@@ -239,12 +237,6 @@ def _access_grants(sources: Sources, merged: dict[str, Any]) -> Iterator[AccessG
         yield AccessGrant("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
 
 
-def _project_servers(sources: Sources) -> list[str]:
-    """Return the MCP servers that the project's own configuration starts or connects to."""
-    servers = _value_at(sources.merged, ("mcp", "servers"))
-    return [name for name in servers or {} if _is_project(sources, "mcp", "servers", name)]
-
-
 def _server_text(settings: Any) -> str:
     """Describe the program or the URL of an MCP server, with all settings that matter for trust."""
     command = settings.get("command")
@@ -254,14 +246,7 @@ def _server_text(settings: Any) -> str:
     return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
 
 
-def _without_servers(merged: dict[str, Any], sources: Sources) -> None:
-    """Remove the MCP servers that need trust."""
-    if names := _project_servers(sources):
-        servers = {name: one for name, one in merged["mcp"]["servers"].items() if name not in names}
-        merged["mcp"] = {**merged["mcp"], "servers": servers}
-
-
-def _foreign_models(sources: Sources) -> Iterator[tuple[tuple[str, ...], str]]:
+def _foreign_models(sources: ConfigSources) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the models of the project that load code or use credentials of the environment: their key, and what."""
     merged = sources.merged
     if _is_project(sources, "model") and (text := _foreign(merged.get("model"))):
@@ -285,15 +270,6 @@ def _foreign(model: Any, settings: Mapping[str, Any] | None = None) -> str:
     return f"load {model}" if is_reference(model) else ""
 
 
-def _without_models(merged: dict[str, Any], sources: Sources) -> None:
-    """Remove the models that need trust."""
-    for path, _ in list(_foreign_models(sources)):
-        if path == ("model",):
-            merged["model"] = ""
-        else:
-            merged["models"] = {name: one for name, one in merged["models"].items() if name != path[1]}
-
-
 def _project_rules(document: Document) -> dict[str, Any]:
     """Return the rules of a source if it is a file of the project. Rules of several sources are added to each other."""
     rules = document.value.get("permissions") if document.file in FILES else None
@@ -304,7 +280,7 @@ def _rules(entry: Any) -> list[Any]:
     return entry if isinstance(entry, list) else [entry]
 
 
-def _is_project(sources: Sources, *path: str) -> bool:
+def _is_project(sources: ConfigSources, *path: str) -> bool:
     """Return whether the project decides about a key, alone or together with the operator."""
     return bool(_value_at(sources.merged, path) != _value_at(sources.operator, path))
 
@@ -381,17 +357,26 @@ def _with_origin(handle: str, url: str) -> tuple[str, str]:
 # -- without trust --------------------------------------------------------------------------------------------
 
 
-def _without_zones(merged: dict[str, Any], sources: Sources) -> None:
-    """Remove the zones that need trust. What remains is never wider than what the project configures."""
-    files = dict(merged.get("files", {}))
-    for access in _ACCESSES:
-        if _is_project(sources, "files", access):
-            files[access] = [text for text in files[access] if not _widens(text, access)]
-    if files:
-        merged["files"] = files
+def _without(merged: dict[str, Any], grant: AccessGrant) -> dict[str, Any]:
+    """Return the configuration without a zone, or without code to load. Zones are never wider than configured."""
+    if grant.kind == "zone":
+        access: Any = grant.key.removeprefix("files.")
+        files = merged["files"]
+        return merged | {"files": files | {access: [text for text in files[access] if not _widens(text, access)]}}
+    if grant.kind != "code":
+        return merged
+    section, _, rest = grant.key.partition(".")  # a name may have dots
+    if section == "mcp":
+        servers = _removed(merged["mcp"]["servers"], rest.removeprefix("servers."))
+        return merged | {"mcp": merged["mcp"] | {"servers": servers}}
+    return merged | {section: _removed(merged[section], rest)} if rest else _removed(merged, section)
 
 
-def _without_grants(merged: dict[str, Any], sources: Sources) -> dict[str, Any]:
+def _removed(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+def _without_rules(merged: dict[str, Any], sources: ConfigSources) -> dict[str, Any]:
     """Remove the grants that need trust, and return them. Rules that deny or ask stay."""
     remaining: dict[str, Any] = {}
     removed: dict[str, Any] = {}

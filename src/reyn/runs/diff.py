@@ -156,7 +156,7 @@ def _decisions(events: Iterable[Event], content: Callable[[str], bytes]) -> Iter
                 pass
             case kinds.MessageTaken(text=said):
                 message = _comparable(content(said).decode(errors="replace"))
-            case kinds.WaitAnswered(wait=wait, value=said) if wait.endswith(".message"):
+            case kinds.WaitAnswered(is_message=True, value=said):
                 message = _comparable(str(msgspec.json.decode(content(said))))
             case kinds.FrameBuilt():
                 if ops:

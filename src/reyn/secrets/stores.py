@@ -160,7 +160,7 @@ class MemoryStore:
         return self.place if self._values.pop(name, None) is not None else ""
 
 
-class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoredSecrets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The contents of the secrets file.
 
     Attributes:
@@ -172,21 +172,21 @@ class Contents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keyring: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"Contents(values of {sorted(self.values)}, keyring={sorted(self.keyring)})"
+        return f"StoredSecrets(values of {sorted(self.values)}, keyring={sorted(self.keyring)})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("names", sorted({*self.values, *self.keyring}))]
 
-    def with_value(self, name: str, value: str) -> Contents:
+    def with_value(self, name: str, value: str) -> StoredSecrets:
         return msgspec.structs.replace(self, values=self.values | {name: value})
 
-    def without_value(self, name: str) -> Contents:
+    def without_value(self, name: str) -> StoredSecrets:
         return msgspec.structs.replace(self, values={key: value for key, value in self.values.items() if key != name})
 
-    def with_keyring_name(self, name: str) -> Contents:
+    def with_keyring_name(self, name: str) -> StoredSecrets:
         return msgspec.structs.replace(self, keyring=self.keyring | {name})
 
-    def without_keyring_name(self, name: str) -> Contents:
+    def without_keyring_name(self, name: str) -> StoredSecrets:
         return msgspec.structs.replace(self, keyring=self.keyring - {name})
 
 
@@ -209,11 +209,11 @@ class SecretsFile:
     def __repr__(self) -> str:
         return f"SecretsFile({str(self.path)!r})"
 
-    def read(self) -> Contents:
+    def read(self) -> StoredSecrets:
         """Return the contents; empty if the file does not exist. Creates nothing."""
         return self._decode(self._file.read())
 
-    def update(self, transform: Callable[[Contents], Contents]) -> None:
+    def update(self, transform: Callable[[StoredSecrets], StoredSecrets]) -> None:
         """Replace the contents by `transform(contents)` under the lock."""
 
         def replace(content: bytes | None) -> bytes | None:
@@ -225,11 +225,11 @@ class SecretsFile:
 
         self._file.update(replace)
 
-    def _decode(self, content: bytes | None) -> Contents:
+    def _decode(self, content: bytes | None) -> StoredSecrets:
         if content is None:
-            return Contents()
+            return StoredSecrets()
         try:
-            return msgspec.json.decode(content, type=Contents)
+            return msgspec.json.decode(content, type=StoredSecrets)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             # No cause: the message of a decoder may quote a value.
             hint = "Fix it or move it away. A newer version of Reyn may have written it."

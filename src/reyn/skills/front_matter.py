@@ -1,21 +1,32 @@
-"""Front matter and step arguments as authors write them: keys and types, and the check of a file."""
+"""Front matter and steps as authors write them: their keys and types, and the check of a file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 
 import msgspec
 
 from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
 from reyn.documents import check_keys, nearest, usable_keys
+from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills import codes
-from reyn.skills.values import DEFAULT_ACT_TURNS, DEFAULT_OPS, STEP_TYPES, ConversationSettings
+from reyn.skills.values import (
+    DEFAULT_ACT_TURNS,
+    DEFAULT_OPS,
+    STEP_TYPES,
+    AskUser,
+    ConversationSettings,
+    PythonCall,
+    RunOp,
+    RunSkill,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from reyn.documents import Document, KeyPath
     from reyn.errors import Finding
+    from reyn.skills.values import AnyStep
 
 S = TypeVar("S", bound=msgspec.Struct)
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -166,3 +177,86 @@ def _context_findings(part: Document) -> list[Finding]:
     return findings + check_keys(
         part, HandoffSettings, codes.FRONT_MATTER, ignore=("handoff_fields",) if findings else ()
     )
+
+
+_APPLICABLE = ("run_op", "run_skill", "python", "ask_user")
+_SCHEMA_KEYS = {"validate": "schema", "python": "output_schema", "ask_user": "schema"}
+
+
+def parse_steps(document: Document) -> tuple[dict[int, AnyStep], list[Finding]]:
+    """Parse the list of steps in a part of a file.
+
+    Returns:
+        The valid steps by their index in the list, and every finding.
+    """
+    steps: dict[int, AnyStep] = {}
+    findings: list[Finding] = []
+    for index in range(len(document.value)):
+        step, step_findings = _parse(document.part(index))
+        findings += step_findings
+        if step is not None:
+            steps[index] = step
+    return steps, findings
+
+
+def invalid_step_target(step: Any) -> str | None:
+    """Return the `into` of a step that could not be parsed; `None` if it is unreadable."""
+    arguments = next(iter(step.values()), None) if isinstance(step, dict) and len(step) == 1 else None
+    into = arguments.get("into") if isinstance(arguments, dict) else None
+    return into if isinstance(into, str) else None
+
+
+def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
+    kind, findings = _kind_of(document)
+    if kind is None:
+        return None, findings
+    arguments = document.part(kind)
+    if arguments.value is None:
+        arguments = msgspec.structs.replace(arguments, value={})
+    shape = STEP_ARGUMENTS[kind]
+    findings = check_keys(arguments, shape, codes.FRONT_MATTER)
+    usable = usable_keys(arguments, shape)
+    if kind in _SCHEMA_KEYS and isinstance(arguments.value, dict) and _SCHEMA_KEYS[kind] in arguments.value:
+        findings += _check_schema(arguments, _SCHEMA_KEYS[kind])
+    if usable is None:
+        return None, findings
+    if usable.get("on_error") == "result" and kind != "run_op":
+        message = f"`on_error: result` needs the result of an op; `{kind}` has none"
+        fix = "write `fail`, `skip` or `empty`"
+        return None, [*findings, arguments.finding(codes.BAD_STEP, message, "on_error", fix=fix)]
+    if kind == "iterate":
+        inner, inner_findings = _parse(arguments.part("apply"))
+        findings += inner_findings
+        if inner is None:
+            return None, findings
+        if not isinstance(inner, RunOp | RunSkill | PythonCall | AskUser):
+            kinds = ", ".join(f"`{name}`" for name in _APPLICABLE)
+            return None, [*findings, arguments.finding(codes.BAD_STEP, f"`apply` must be one of {kinds}", "apply")]
+        if usable.get("concurrency", 1) > 1 and not isinstance(inner, RunSkill):
+            message = "`concurrency` needs `apply: {run_skill: …}`; other steps run one after the other"
+            return None, [*findings, arguments.finding(codes.BAD_STEP, message, "concurrency")]
+        usable["apply"] = inner
+    return cast("AnyStep", STEP_TYPES[kind](**usable)), findings
+
+
+def _check_schema(arguments: Document, key: str) -> list[Finding]:
+    schema = arguments.value[key]
+    if not isinstance(schema, dict | bool):
+        return []  # `check_keys` has reported the type
+    try:
+        compile_schema(schema)
+    except SchemaInvalid as error:
+        return [arguments.finding(codes.schema_code(error), f"invalid JSON Schema: {error}", key, *error.place)]
+    return []
+
+
+def _kind_of(document: Document) -> tuple[str | None, list[Finding]]:
+    if not isinstance(document.value, dict) or len(document.value) != 1:
+        message = "expected a step: a mapping with one key, the step's kind"
+        return None, [document.finding(codes.BAD_STEP, message, fix="write `- python: {…}`")]
+    [kind] = document.value
+    if kind not in STEP_ARGUMENTS:
+        return None, [
+            document.finding(codes.BAD_STEP, f"unknown step `{kind}`", kind, fix=nearest(kind, STEP_ARGUMENTS))
+        ]
+    return kind, []

@@ -34,6 +34,15 @@ def reachable(graph: Mapping[str, Iterable[str]], entry: str) -> list[str]:
     return list(seen)
 
 
+def predecessors(skill: Skill, phase: str) -> list[str]:
+    """Return every node from which a phase can be reached."""
+    sources: dict[str, list[str]] = {}
+    for node in skill.graph:
+        for target in successors(skill, node):
+            sources.setdefault(target, []).append(node)
+    return reachable(sources | {"": sources.get(phase, [])}, "")[1:]
+
+
 def dead_ends(graph: Mapping[str, Sequence[str]], nodes: Iterable[str], finishing: Iterable[str]) -> list[str]:
     """Return the nodes from which no finishing node can be reached."""
     nodes = list(nodes)

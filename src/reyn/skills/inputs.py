@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.documents import nearest
 from reyn.errors import InputInvalid, SkillUnsupported
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema, lenient
-from reyn.skills.features import unavailable_features
-from reyn.skills.values import USER_MESSAGE
+from reyn.skills.values import USER_MESSAGE, RunOp
 
 if TYPE_CHECKING:
     from reyn.config import RunSettings
-    from reyn.skills.values import ArtifactType, Skill
+    from reyn.skills.values import ArtifactType, PlacedStep, Skill
     from reyn.vocabulary import Vocabulary
 
 _LISTED_FIELDS = 8
@@ -150,6 +149,54 @@ def missing_class_warnings(skill: Skill, settings: RunSettings) -> tuple[str, ..
         for model_class, name in requested.items()
         if model_class not in settings.classes
     )
+
+
+class Feature(NamedTuple):
+    """A feature that a skill uses, and the key that asks for it.
+
+    Attributes:
+        name: The feature, for messages: ``a `python` step``.
+        phase: The phase that uses it; `None` if skill.md does.
+        path: The path of the key in the front matter.
+        reason: Why no run can execute it.
+        skill: The sub-skill that uses it; `None` for the skill itself.
+        is_optional: Whether the skill continues without it: the step's `on_error` is `skip` or `empty`.
+    """
+
+    name: str
+    phase: str | None
+    path: tuple[str | int, ...]
+    reason: str
+    skill: str | None = None
+    is_optional: bool = False
+
+    def __str__(self) -> str:
+        file = f"phase `{self.phase}`" if self.phase else "skill.md"
+        return f"{self.name} in {file}" + (f" of skill `{self.skill}`" if self.skill else "")
+
+
+def unavailable_features(skill: Skill, vocabulary: Vocabulary) -> list[Feature]:
+    """Return every feature of a skill and its sub-skills that this version cannot execute.
+
+    A `run_op` step with `on_error: skip` or `empty` fails when it is executed, and the skill continues. An unavailable
+    op in `allowed_ops` is not one of them: the phase runs, and the op is not offered to the model.
+    """
+    return [
+        feature
+        for name, member in ((None, skill), *skill.skills.items())
+        for placed in member.steps
+        if (feature := _unavailable(placed, name, vocabulary))
+    ]
+
+
+def _unavailable(placed: PlacedStep, skill: str | None, vocabulary: Vocabulary) -> Feature | None:
+    applied = placed.applied
+    kind = str(applied.op.get("kind")) if isinstance(applied, RunOp) else ""
+    if not vocabulary.is_reserved(kind):
+        return None
+    reason = f"the op `{kind}` is reserved for a later version"
+    is_optional = not applied.on_error == placed.step.on_error == "fail"
+    return Feature(f"a `run_op` step of `{kind}`", placed.phase, placed.path, reason, skill, is_optional)
 
 
 def check_supported(skill: Skill, vocabulary: Vocabulary) -> None:

@@ -22,13 +22,14 @@ from reyn.skills.front_matter import (
     PhaseFrontMatter,
     PostprocessorSection,
     SkillFrontMatter,
+    invalid_step_target,
+    parse_steps,
     read_front_matter,
 )
 from reyn.skills.graph import dead_ends, reachable
 from reyn.skills.modules import Modules
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
 from reyn.skills.resolve import Library
-from reyn.skills.steps import invalid_step_target, parse_steps
 from reyn.skills.values import (
     ABORT,
     END,
@@ -72,6 +73,12 @@ class LoadResult(NamedTuple):
     partial: Skill | None
     findings: list[Finding]
     folder: SkillFolder
+
+    def document(self, phase: str | None = None) -> Document:
+        """Return the front matter of `skill.md`, or of a phase that `partial` has."""
+        document = self.folder.read("skill.md" if phase is None else f"phases/{phase}.md")
+        assert document is not None
+        return document
 
 
 def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> Skill:

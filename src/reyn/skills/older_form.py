@@ -16,7 +16,7 @@ import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from reyn.documents import BAD_YAML, Document, DocumentError, Mark, check_keys, fields_of, nearest
+from reyn.documents import BAD_YAML, Document, DocumentError, Position, check_keys, fields_of, nearest
 from reyn.errors import Finding
 from reyn.jsonschema import DRAFT_7, SchemaInvalid, compile_schema
 from reyn.skills import codes
@@ -159,7 +159,7 @@ def convert(document: Document, text: str, skill: OlderSkill) -> Converted:
     nodes.root = nodes.replace_scalars(nodes.root, _BOOLEANS)
     converter = _Converter(document.file, first_line, nodes, skill)
     converter.artifact() if is_artifact else converter.front_matter()
-    marks: dict[KeyPath, Mark] = {(): converter.start}
+    marks: dict[KeyPath, Position] = {(): converter.start}
     value = converter.value(nodes.root, (), marks)
     new = msgspec.structs.replace(document, value=value, marks=marks)
     return Converted(new, nodes, converter.dropped, converter.findings, converter.notes)
@@ -179,7 +179,7 @@ class _Converter:
         self.findings: list[Finding] = []
         self.notes: list[Finding] = []
 
-    def value(self, node: Node, path: KeyPath, marks: dict[KeyPath, Mark]) -> Any:
+    def value(self, node: Node, path: KeyPath, marks: dict[KeyPath, Position]) -> Any:
         """Return the value of a node, and add the positions of its parts to `marks`."""
         if isinstance(node, SequenceNode):
             parts: Any = {index: (item, item) for index, item in enumerate(node.value)}
@@ -191,9 +191,9 @@ class _Converter:
         values = {key: self.value(part, (*path, key), marks) for key, (_, part) in parts.items()}
         return values if isinstance(node, MappingNode) else list(values.values())
 
-    def _position(self, node: Node) -> Mark:
+    def _position(self, node: Node) -> Position:
         at = node.start_mark
-        return Mark(at.line + self._first_line, at.column + 1) if at else Mark(self._first_line, 1)
+        return Position(at.line + self._first_line, at.column + 1) if at else Position(self._first_line, 1)
 
     def _finding(self, node: Node, code: str, message: str, fix: str = "", severity: Severity = "warning") -> Finding:
         mark = self._position(node)
@@ -205,7 +205,7 @@ class _Converter:
     def _drop_unknown(self, mapping: Node, shape: type[msgspec.Struct], allowed: Iterable[str] = ()) -> None:
         """Drop the entries that a struct does not have, with a warning for each."""
         known = {*allowed, *(field.name for field in fields_of(shape))}
-        marks: dict[KeyPath, Mark] = {}
+        marks: dict[KeyPath, Position] = {}
         for name, entry in entries_of(mapping).items():
             if name not in known and not name.startswith("imported_"):
                 marks[name,] = self._position(entry[0])

@@ -12,14 +12,13 @@ import msgspec
 from reyn.errors import RunBlocked
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
-from reyn.skills.values import END, Iterate, PythonCall, Skill, Validate, is_skill_node, skill_of
+from reyn.skills.values import END, PythonCall, Skill, Validate, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.journal import Blob
     from reyn.jsonschema import Schema
-    from reyn.skills.values import AnyStep
 
 
 def pin(skill: Skill) -> Blob:
@@ -76,16 +75,10 @@ def _check_entry(skill: Skill, member: Skill) -> None:
 
 def _schemas(skill: Skill) -> Iterator[Schema]:
     yield skill.final_output.schema
-    for phase in skill.phases.values():
-        yield from (artifact.schema for artifact in phase.inputs)
-        yield from _step_schemas(phase.preprocessor)
+    yield from (artifact.schema for phase in skill.phases.values() for artifact in phase.inputs)
     if skill.postprocessor is not None:
         yield skill.postprocessor.output.schema
-        yield from _step_schemas(skill.postprocessor.steps)
-
-
-def _step_schemas(steps: tuple[AnyStep, ...]) -> Iterator[Schema]:
-    for step in steps:
-        match step.apply if isinstance(step, Iterate) else step:
+    for placed in skill.steps:
+        match placed.applied:
             case Validate(schema=schema) | PythonCall(output_schema=schema):
                 yield schema

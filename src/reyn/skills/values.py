@@ -7,13 +7,16 @@ in `loader`.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import msgspec
 
 from reyn.config.values import ContextChoice
 from reyn.journal import Blob, ordered
 from reyn.jsonschema import Schema
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 DEFAULT_OPS = ("file", "ask_user")
 DEFAULT_ACT_TURNS = 10
@@ -103,6 +106,24 @@ class PythonCall(Step, frozen=True, tag="python"):
 AnyStep = RunSkill | RunOp | Iterate | Validate | LintPlan | PythonCall | AskUser
 STEP_TYPES: dict[str, type[Step]] = {str(cls.__struct_config__.tag): cls for cls in get_args(AnyStep)}
 """The class of every step kind, by its name."""
+
+
+class PlacedStep(NamedTuple):
+    """A step of a skill: the phase, `None` for the postprocessor, and the path of the key in its front matter."""
+
+    phase: str | None
+    path: tuple[str | int, ...]
+    step: AnyStep
+
+    @property
+    def applied(self) -> AnyStep:
+        """The step that does the work: that of `apply` for `iterate`."""
+        return self.step.apply if isinstance(self.step, Iterate) else self.step
+
+    @property
+    def location(self) -> str:
+        """The list of steps, for messages."""
+        return "the postprocessor" if self.phase is None else f"the preprocessor of `{self.phase}`"
 
 
 class Postprocessor(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -198,13 +219,20 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         """The op kinds that the skill or one of its sub-skills may use."""
         kinds: set[str] = set()
         for skill in (self, *self.skills.values()):
-            lists = [phase.preprocessor for phase in skill.phases.values()]
-            lists += [skill.postprocessor.steps] if skill.postprocessor else []
-            steps = [step.apply if isinstance(step, Iterate) else step for steps in lists for step in steps]
+            steps = [placed.applied for placed in skill.steps]
             kinds |= {kind for phase in skill.phases.values() for kind in phase.allowed_ops}
             kinds |= {str(step.op.get("kind")) for step in steps if isinstance(step, RunOp)}
             kinds |= {"python" for step in steps if isinstance(step, PythonCall)}
         return frozenset(kinds)
+
+    @property
+    def steps(self) -> Iterator[PlacedStep]:
+        """Every step of the skill, with its place."""
+        for name, phase in self.phases.items():
+            for index, step in enumerate(phase.preprocessor):
+                yield PlacedStep(name, ("preprocessor", index), step)
+        for index, step in enumerate(self.postprocessor.steps if self.postprocessor else ()):
+            yield PlacedStep(None, ("postprocessor", "steps", index), step)
 
     @cached_property
     def has_open_input(self) -> bool:

@@ -4,8 +4,7 @@ A `Vocabulary` is a frozen value that the loader, lint, the frame, the contract 
 specifications come from the op table in `reyn.ops`; nothing here executes anything.
 """
 
-from reyn.vocabulary.specs import EFFECT_ORDER, Effect, OpForm, OpSpec, OpTarget, Vocabulary
-from reyn.vocabulary.tables import PERMISSIONS, STEPS
+from reyn.vocabulary.specs import EFFECT_ORDER, PERMISSIONS, STEPS, Effect, OpForm, OpSpec, OpTarget, Vocabulary
 
 __all__ = [
     "EFFECT_ORDER",

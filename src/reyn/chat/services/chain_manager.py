@@ -69,7 +69,7 @@ def read_links(run: str, events: Iterable[Event], content: Callable[[str], bytes
         match body:
             case kinds.RunStarted() | kinds.MessageTaken():
                 number += 1
-            case kinds.WaitAnswered(wait=wait) if wait.endswith(".message"):
+            case kinds.WaitAnswered(is_message=True):
                 number += 1
             case kinds.AgentAsked():
                 text = content(body.text).decode()

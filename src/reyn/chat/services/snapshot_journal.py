@@ -98,7 +98,7 @@ def _taken(events: Iterable[Event], *also: str) -> Iterator[tuple[int, Role, Eve
                 continue
             case kinds.MessageTaken() if reports and reports.popleft():
                 role = "run"
-            case kinds.WaitAnswered(wait=wait) if not wait.endswith(".message"):
+            case kinds.WaitAnswered(is_message=False):
                 continue
             case kinds.ArtifactStored() | kinds.PhaseAborted():
                 role = "agent"
@@ -145,9 +145,7 @@ def fork_point(events: Iterable[Event], number: int) -> int:
         if event.kind in (kinds.PhaseCompleted.kind, kinds.PhaseAborted.kind):
             completed = event.seq
         body = decode(event) if event.kind in (kinds.MessageTaken.kind, kinds.WaitAnswered.kind) else None
-        if isinstance(body, kinds.MessageTaken) or (
-            isinstance(body, kinds.WaitAnswered) and body.wait.endswith(".message")
-        ):
+        if isinstance(body, kinds.MessageTaken) or (isinstance(body, kinds.WaitAnswered) and body.is_message):
             count += 1
             if count == number:
                 return completed

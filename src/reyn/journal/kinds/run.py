@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reyn.config.values import PromptLimit
 from reyn.journal.kinds.shapes import (
+    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRef,
@@ -181,6 +182,11 @@ class WaitAnswered(Body, frozen=True):
     message: Count
     by: str = ""
     images: tuple[ImageRef, ...] = ()
+
+    @property
+    def is_message(self) -> bool:
+        """Whether this is the next message of a conversation, and not the reply to a question."""
+        return self.wait.endswith(f".{MESSAGE}")
 
 
 @event("wait_expired", v=1, origin="outside", enters="running")

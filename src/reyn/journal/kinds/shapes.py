@@ -241,7 +241,7 @@ class RestoreVerdict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
 
 MESSAGE = "message"
-"""The reason of a wait for the next message of a conversation."""
+"""The reason of a wait for the next message of a conversation; the id of the wait ends with it."""
 
 
 class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

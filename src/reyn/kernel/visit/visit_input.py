@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import Rollback
+from reyn.context.frame import Rollback
 from reyn.context.words import plain_text
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import QUEUED, ReadOverviews
@@ -90,7 +90,7 @@ async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, t
     if not tape.state.inbox.queued:
         schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
         excerpt = beginning(plain_text(reply))
-        text = await ask_person(f"{entry.step}.message", excerpt, schema, tape, reason=kinds.MESSAGE)
+        text = await ask_person(f"{entry.step}.{kinds.MESSAGE}", excerpt, schema, tape, reason=kinds.MESSAGE)
     if text is None or text is QUEUED:
         queued = tape.state.inbox.queued[0]
         tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
