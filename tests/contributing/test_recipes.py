@@ -86,8 +86,8 @@ def test_an_op(copy: Copy):
     copy.change("ops/table.py", r"^    PythonOp\(\),$", "    PythonOp(),\n    ReverseOp(),")
     copy.change(
         "ops/table.py",
-        r"^from reyn.ops.op import HasOverview, NeedsSetup, Op, Query$",
-        "from reyn.ops.op import HasOverview, NeedsSetup, Op, Query\nfrom reyn.ops.reverse import ReverseOp",
+        r"^from reyn.ops.op import HasOverview, NeedsSetup, Op$",
+        "from reyn.ops.op import HasOverview, NeedsSetup, Op\nfrom reyn.ops.reverse import ReverseOp",
     )
     write_skill(copy.project, "try", {"a": ["end"]}, ops={"a": "reverse"})
     assert "reverse abc · ok" in copy.run(act({"kind": "reverse", "text": "abc"}), finish())
@@ -184,7 +184,6 @@ class NoteTaken(Body, frozen=True):
 def test_an_event(copy: Copy):
     path = copy.source / "journal" / "kinds" / "visit.py"
     path.write_text(path.read_text() + EVENT)
-    copy.change("journal/kinds/__init__.py", r"^    ModelSwitched,$", "    ModelSwitched,\n    NoteTaken,")
     rule = (
         "def on_note_taken(state, body):\n    return state.with_warning(f'note: {body.phase}')\n\n\n"
         "_RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {\n    kinds.NoteTaken: on_note_taken,"

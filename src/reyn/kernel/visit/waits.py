@@ -104,7 +104,7 @@ class Rejected:
         self.result = result
 
 
-async def plan_op(
+async def plan_call(
     args: dict[str, Any], call: str, context: RunContext, tape: Tape
 ) -> tuple[dict[str, Any], kinds.OpStarted | kinds.PermissionDenied | Rejected]:
     """Plan an op until it is started, denied or rejected. Returns its arguments, which a person may have edited."""
