@@ -15,7 +15,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from reyn.context import CompileSource, DataFromAgentConfig, compile_source
+from reyn.context import CompileSource, DataFromAgentConfig
+from reyn.context.compile import compile_source
 from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid
 from reyn.functions import ambient
 from reyn.functions.signatures import check_function, kind_of
