@@ -21,14 +21,22 @@ from reyn.chat import (
     Restarted,
     Stopped,
 )
-from reyn.context import NormalizedMessage, NormalizedMessageList, normalize, rendered_message
+from reyn.context import NormalizedMessageList
 from reyn.context.histories import HISTORIES, RenderedMessages
-from reyn.context.transcript import check_message
+from reyn.context.render import rendered_message
+from reyn.context.transcript import NormalizedMessage, check_message, normalize
 from reyn.errors import CallImpossible, ChatStopped, FunctionInvalid
 from reyn.functions.abort import AbortSignal
-from reyn.functions.definition import CallOptions, Decoration, Definition, enclosing, permission_requests
+from reyn.functions.definition import (
+    CallOptions,
+    Decoration,
+    Definition,
+    check_count,
+    check_flag,
+    enclosing,
+    permission_requests,
+)
 from reyn.functions.images import check_image
-from reyn.functions.options import check_count, check_flag
 from reyn.kernel.world.run_scope import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime

@@ -17,13 +17,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from reyn.context import (
-    message_text,
-    normalized,
-    rendered_message,
-    result_images,
-)
 from reyn.context.histories import HISTORIES, RenderedMessages
+from reyn.context.render import message_text, normalized, rendered_message, result_images
 from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
