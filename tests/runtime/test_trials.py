@@ -15,9 +15,8 @@ import pytest
 from reyn import SyncRuntime
 from reyn.journal import MemoryJournal
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan
-from reyn.ops.trial import TrialReport
 from reyn.runtime import trials
-from reyn.skills.cases import read_cases
+from reyn.skills.cases import TrialReport, read_cases
 from reyn.testing import ScriptedModel
 from reyn.vocabulary.schemas import arguments, result
 from tests.support import act, file, finish, go, question, two_phases, write_skill

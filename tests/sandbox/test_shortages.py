@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reyn.errors import SandboxStartFailed
-from reyn.sandbox import Access, ProgramLimits, PythonStep, Stop, in_thread, landlock, run_safe
+from reyn.sandbox import Access, ProgramLimits, PythonStep, StopSignal, in_thread, landlock, run_safe
 from reyn.sandbox.backends import BACKENDS, Backend, _Reaped
 from reyn.sandbox.bubblewrap import Bubblewrap, is_supported
 from reyn.sandbox.landlock import Landlock
@@ -114,14 +114,14 @@ def test_a_process_that_cannot_be_supervised_is_ended(monkeypatch: pytest.Monkey
 
 @pytest.mark.usefixtures("no_threads")
 def test_a_step_without_a_thread_closes_what_it_opened():
-    stops: list[Stop] = []
-    close = Stop.close
+    stops: list[StopSignal] = []
+    close = StopSignal.close
 
     async def step() -> None:
         await in_thread(lambda stop: None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stop, "close", lambda stop: (stops.append(stop), close(stop))[1])
+        patch.setattr(StopSignal, "close", lambda stop: (stops.append(stop), close(stop))[1])
         with pytest.raises(SandboxStartFailed, match="can't start new thread"):
             asyncio.run(step())
     assert len(stops) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from reyn.journal import digest
 from reyn.workspace import Change, Guard, Location, Roots, changes, locate, look
-from reyn.workspace.files import Fingerprint, Image
+from reyn.workspace.files import FileImage, Fingerprint
 from reyn.workspace.restore import Files, Restored, preview_restore, restore
 
 TEXTS = (b"one\n", b"two\n", b"three\n", b"four\n")
@@ -195,5 +195,5 @@ def test_values_cannot_be_changed(files):
         for name in value.__struct_fields__:
             with pytest.raises(AttributeError):
                 setattr(value, name, None)
-    assert isinstance(image, Image)
+    assert isinstance(image, FileImage)
     assert isinstance(files.roots, Roots)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.op import Call, Env, HasOverview, Op, Overview, Plan, Preparable, Query, Result, Targeted
+from reyn.ops.op import Call, Env, HasOverview, Op, Overview, Plan, Preparable, Result, Targeted
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
     from reyn.permissions import Verdict
 
 
-def plan_op(
-    op: Op | Query, call: Call, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True
-) -> Plan | Denied:
+def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True) -> Plan | Denied:
     """Plan an op. The gate decides about the permissions that its kind needs first.
 
     Args:
@@ -61,13 +59,13 @@ def plan_op(
     return replace(plan, approval=both)
 
 
-def _decide(op: Op | Query, call: Call, env: Env, permissions: Iterable[str]) -> Verdict | None:
+def _decide(op: Op, call: Call, env: Env, permissions: Iterable[str]) -> Verdict | None:
     """Return the verdict of the gate on an op; `None` if the op needs no permission."""
     own = op.spec.permission
     more = tuple(key for key in permissions if key != own)
     if own is None and not more:
         return None
-    target = op.target(copied(call)) if _is_targeted(type(op)) else call.kind  # type: ignore[union-attr]
+    target = op.target(copied(call)) if _is_targeted(type(op)) else call.kind  # type: ignore[attr-defined]
     if not isinstance(target, str):
         raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
     check_json(target, "target")

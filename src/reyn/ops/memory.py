@@ -28,7 +28,7 @@ from reyn.ops.memory_files import (
     read_memory,
     search_memories,
 )
-from reyn.ops.op import Call, Complete, Env, MemoryOutcome, Overview, Plan, RecordedChanges, Result, fitting
+from reyn.ops.op import Call, Env, MemoryOutcome, Overview, Plan, PlannedOp, RecordedChanges, Result, fitting
 from reyn.permissions import Denied, refusal
 from reyn.ranking import best_matches
 from reyn.skills.agents import PREFIX
@@ -177,7 +177,7 @@ _SUFFIXES = (".md", ".txt", ".rst")
 _MATCH = {"type": "object", "properties": {"path": STRING, "name": STRING, "score": {"type": "number"}, "text": STRING}}
 
 
-class RecallOp:
+class RecallOp(PlannedOp):
     """Ranks memories and text files by BM25. It reads what the gate allows to read."""
 
     spec = single_form(
@@ -194,7 +194,7 @@ class RecallOp:
     def __init__(self) -> None:
         self._listed: tuple[tuple[MemoryFile, ...], list[str], int] | None = None
 
-    def plan(self, call: Call, env: Env) -> Complete | Denied:
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
         query, limit = call.args["query"], call.args.get("limit", 5)
         memories = [memory for memory in read_memories(env.roots.project, scopes_of(env)) if not memory.error]
         matches = [
@@ -206,7 +206,7 @@ class RecallOp:
             for (path, content), score in ((files[number], score) for number, score in best):
                 matches.append(_match(path, path.rpartition("/")[2], score, _passage(content, query)))
         matches.sort(key=lambda one: one["score"], reverse=True)
-        return Complete("default: search what may be read", result=call.ok(found=matches[:limit]))
+        return Plan("default: search what may be read", result=call.ok(found=matches[:limit]))
 
     def _files(self, folders: list[str], env: Env) -> list[tuple[str, str]]:
         """Return path and text of the text files below folders that may be read."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.errors import Finding
-    from reyn.ops.trial import TrialReport
     from reyn.skills import Library, Skill
+    from reyn.skills.cases import TrialReport
     from reyn.workspace.observation import Observed
 
 Result = dict[str, Any]
@@ -203,12 +203,6 @@ class Plan(msgspec.Struct, frozen=True):
     about: str = ""
 
 
-class Complete(Plan, frozen=True, kw_only=True):
-    """The plan of a `Query`: it has the result, and perhaps changes that Reyn applies."""
-
-    result: Result
-
-
 class RunOutcome(msgspec.Struct, frozen=True):
     """The outcome of a `RunRequest`.
 
@@ -266,15 +260,11 @@ class Op(Protocol):
         ...
 
 
-class Query(Protocol):
-    """A built-in kind of op that is complete when it is planned: it only looks something up, or changes files."""
+class PlannedOp:
+    """Base of a built-in op that is complete when it is planned: it only looks something up, or changes files."""
 
-    @property
-    def spec(self) -> OpSpec: ...
-
-    def plan(self, call: Call, env: Env) -> Complete | Denied:
-        """Return the result."""
-        ...
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        raise AssertionError(f"the plan of `{call.kind}` has no result")
 
 
 @dataclass(frozen=True)
@@ -302,7 +292,7 @@ class OpSetup:
 class NeedsSetup(Protocol):
     """An op that needs the configuration of a project, or its skills."""
 
-    def set_up(self, setup: OpSetup) -> Op | Query:
+    def set_up(self, setup: OpSetup) -> Op:
         """Return the op of one project."""
         ...
 

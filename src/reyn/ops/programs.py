@@ -25,7 +25,7 @@ from reyn.workspace.observation import Observation, Observed, TooManyFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.sandbox import Access, Outcome, ProgramLimits, Stop
+    from reyn.sandbox import Access, Outcome, ProgramLimits, StopSignal
 
 _MAX_ENTRIES = 50_000
 """The number of files and folders below the read paths, each of which the gate decides about."""
@@ -95,7 +95,7 @@ class ShellOp:
         return program_result(call, await in_thread(partial(_execute_shell, call, env)))
 
 
-def _execute_shell(call: Call, env: Env, stop: Stop) -> Outcome:
+def _execute_shell(call: Call, env: Env, stop: StopSignal) -> Outcome:
     from reyn.sandbox import run_unconfined
 
     limits = limits_of(env, call.args.get("timeout", 120))
@@ -183,7 +183,7 @@ def _write_verdict(location: Location, env: Env) -> Verdict:
     return env.gate.write(location) if location.parts else Allowed("default: the run's workspace")
 
 
-def _execute(call: Call, env: Env, access: Access, stop: Stop) -> Outcome:
+def _execute(call: Call, env: Env, access: Access, stop: StopSignal) -> Outcome:
     from reyn.sandbox import choose_backend, run_program
 
     limits = limits_of(env, call.args.get("timeout_seconds", 60))

@@ -16,7 +16,7 @@ from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, STRING, arguments, array, integer, path, result, text
 
 if TYPE_CHECKING:
-    from reyn.sandbox import PythonResult, Stop
+    from reyn.sandbox import PythonResult, StopSignal
     from reyn.sandbox.monty import StepOutput
 
 DEFAULT_SECONDS = 30
@@ -95,7 +95,7 @@ class PythonOp:
         return call.ok(value=done.value, sandbox=done.sandbox, **_output(done.output), **note)
 
 
-def _execute(call: Call, env: Env, stop: Stop) -> PythonResult:
+def _execute(call: Call, env: Env, stop: StopSignal) -> PythonResult:
     from reyn.sandbox import PythonStep, run_safe, run_unsafe
 
     args = call.args

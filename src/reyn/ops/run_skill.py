@@ -1,4 +1,8 @@
-"""The ops `run_skill` and `start_skill`: run another skill, and take its final artifact or go on without waiting."""
+"""The ops that run another skill: `run_skill` and `judge_output` take its final artifact, `start_skill` goes on.
+
+`judge_output` lets a model score an output against a rubric. The model call is a sub-run of the standard skill of the
+same name: recorded, counted towards the limits of the run, and replayed without a model.
+"""
 
 from __future__ import annotations
 
@@ -6,50 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
-from reyn.ops.op import Overview, Plan, RunOutcome
+from reyn.ops.op import Call, Env, OpSetup, Overview, Plan, Result, RunOutcome, fitting
 from reyn.permissions import Denied
 from reyn.ranking import Ranking
-from reyn.skills.catalogue import Catalogue
+from reyn.skills.catalogue import Catalogue, SkillSummary
 from reyn.skills.resolve import is_path
-from reyn.vocabulary import OpForm, OpSpec, OpTarget
-from reyn.vocabulary.schemas import arguments, array, result, text
+from reyn.vocabulary import OpTarget
+from reyn.vocabulary.schemas import BOOLEAN, STRING, array, single_form, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.ops.op import Call, Env, OpSetup, Result
-    from reyn.skills.catalogue import SkillSummary
-
-_INPUT = {"type": ["object", "string"], "maxLength": 1_000_000}
-_FORM = OpForm(
-    op=None,
-    summary="Run another skill and take its final artifact.",
-    arguments=arguments("run_skill", None, {"skill": text(200, min_length=1), "input": _INPUT}),
-    effect="idempotent",
-    result=result(
-        "run_skill",
-        None,
-        {
-            "skill": {"type": "string"},
-            "success": {"type": "boolean"},
-            "artifact_type": {"type": "string"},
-            "final_output": {},
-            "run": {"type": "string"},
-            "phase_artifacts": array(
-                {"type": "object", "properties": {"phase": {"type": "string"}, "artifact": {"type": "object"}}}, 50
-            ),
-        },
-    ),
-    example={"kind": "run_skill", "skill": "summarise", "input": {"text": "what to sum up"}},
-)
-_START_FORM = OpForm(
-    op=None,
-    summary="Start a skill that takes long and go on with the conversation. A message reports its end.",
-    arguments=arguments("start_skill", None, {"skill": text(200, min_length=1), "input": _INPUT}),
-    effect="idempotent",
-    result=result("start_skill", None, {"skill": {"type": "string"}, "run": {"type": "string"}}),
-    example={"kind": "start_skill", "skill": "report", "input": {"text": "what to report on"}},
-)
+_ARGUMENTS = {"skill": text(200, min_length=1), "input": {"type": ["object", "string"], "maxLength": 1_000_000}}
+_PHASE = {"type": "object", "properties": {"phase": STRING, "artifact": {"type": "object"}}}
 MAX_OVERVIEW_CHARS = 8_000
 """The size of the list of skills in a prompt, about 2,000 tokens."""
 MAX_BEST = 12
@@ -76,8 +49,24 @@ def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied
 class RunSkillOp:
     """Runs through a request to the kernel, which executes the sub-run."""
 
-    spec = OpSpec("run_skill", _FORM.summary, "idempotent", forms=(_FORM,), skill_field="skill", has_overview=True,
-                  target_field="skill")  # fmt: skip
+    spec = single_form(
+        "run_skill",
+        "Run another skill and take its final artifact.",
+        "idempotent",
+        _ARGUMENTS,
+        results={
+            "skill": STRING,
+            "success": BOOLEAN,
+            "artifact_type": STRING,
+            "final_output": {},
+            "run": STRING,
+            "phase_artifacts": array(_PHASE, 50),
+        },
+        example={"skill": "summarise", "input": {"text": "what to sum up"}},
+        skill_field="skill",
+        has_overview=True,
+        target_field="skill",
+    )
 
     def __init__(self, catalogue: Catalogue | None = None) -> None:
         self._catalogue = catalogue
@@ -107,18 +96,11 @@ class RunSkillOp:
         if is_ranked := sum(map(len, lines)) > MAX_OVERVIEW_CHARS or len(known) > MAX_BEST:
             ranked = dict.fromkeys(number for number, _ in self._ranking.best_matches(query, known, len(known)))
             order = [*ranked, *(number for number in order if number not in ranked)]
-        chosen: list[int] = []
-        size = 0
-        for number in order:
-            size += len(lines[number])
-            if size > MAX_OVERVIEW_CHARS:
-                break
-            chosen.append(number)
-        if len(chosen) == len(known):
-            listed = lines
-        else:
-            listed = [lines[number] for number in chosen]
-            listed.append(f"and {len(known) - len(chosen)} more that match the message less")
+        chosen = fitting(lines, order, MAX_OVERVIEW_CHARS)
+        left = len(known) - len(chosen)
+        listed = [lines[number] for number in chosen] if left else lines
+        if left:
+            listed.append(f"and {left} more that match the message less")
         # Sorted, so that the contract is the same for the next message.
         targets = tuple(self._target(known[number]) for number in sorted(chosen))
         best = tuple(known[number].name for number in chosen[:MAX_BEST]) if is_ranked else ()
@@ -193,8 +175,18 @@ def _type(field: object) -> str:
 class StartSkillOp:
     """Starts a background run through a request to the kernel. The run does not wait for it."""
 
-    spec = OpSpec("start_skill", _START_FORM.summary, "idempotent", forms=(_START_FORM,), is_step=False,
-                  is_for_conversations=True, target_field="skill", targets_of="run_skill")  # fmt: skip
+    spec = single_form(
+        "start_skill",
+        "Start a skill that takes long and go on with the conversation. A message reports its end.",
+        "idempotent",
+        _ARGUMENTS,
+        results={"skill": STRING, "run": STRING},
+        example={"skill": "report", "input": {"text": "what to report on"}},
+        is_step=False,
+        is_for_conversations=True,
+        target_field="skill",
+        targets_of="run_skill",
+    )
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return _planned(call, env, background=True)
@@ -204,3 +196,71 @@ class StartSkillOp:
         if outcome.error:
             return call.error(outcome.error, skill=call.args["skill"])
         return call.ok(skill=call.args["skill"], run=call.relative(outcome.run_id))
+
+
+# -- judge_output ---------------------------------------------------------------------------------------------
+
+SKILL = "judge_output"
+_FRACTION = {"type": "number", "minimum": 0, "maximum": 1}
+
+
+class JudgeOutputOp:
+    """Judges through a request to the kernel, which executes the sub-run.
+
+    With `on_fail: continue`, a score below the threshold is a result like any other. With `transition` or `abort` it is
+    an error: a decision that carries the op does not take effect, and a step fails.
+    """
+
+    spec = single_form(
+        "judge_output",
+        "Let a model score an output against a rubric, from 0 to 1.",
+        "idempotent",
+        {"output": {}, "rubric": text(8_000, min_length=1)},
+        {
+            "threshold": {**_FRACTION, "default": 0.8},
+            "on_fail": {"enum": ["continue", "transition", "abort"], "default": "continue"},
+        },
+        results={
+            "score": _FRACTION,
+            "passed": BOOLEAN,
+            "threshold": _FRACTION,
+            "judgement": STRING,
+            "on_fail": STRING,
+            "run": STRING,
+        },
+        example={"output": "the text", "rubric": "It is polite and names a date."},
+        advice="With on_fail abort, a decision that carries it holds only if the output passes.",
+    )
+
+    def plan(self, call: Call, env: Env) -> Plan:
+        output = call.args["output"]
+        judged = {
+            "rubric": call.args["rubric"],
+            "output": output if isinstance(output, str) else canonical(output).decode(),
+        }
+        content = Blob.of(canonical({"type": "judged_output", "data": judged}))
+        return Plan("default: judge outputs", request=RunRequest(SKILL, content.hash), blobs=(content,))
+
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        outcome: RunOutcome = plan.answer
+        data = outcome.artifact["data"] if outcome.artifact else {}
+        score = data.get("score")
+        if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
+            return call.error(
+                outcome.error or f"the skill `{SKILL}` returned no score", run=call.relative(outcome.run_id)
+            )
+        threshold = call.args.get("threshold", 0.8)
+        on_fail = call.args.get("on_fail", "continue")
+        fields = {
+            "score": score,
+            "passed": score >= threshold,
+            "threshold": threshold,
+            "judgement": str(data.get("reason", "")),
+            "on_fail": on_fail,
+            "run": call.relative(outcome.run_id),
+        }
+        if score < threshold and on_fail != "continue":
+            return call.error(
+                f"the output scored {score:g}, below {threshold:g}: {data.get('reason', '')}"[:500], **fields
+            )
+        return call.ok(**fields)

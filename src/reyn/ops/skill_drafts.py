@@ -16,7 +16,7 @@ from reyn.errors import AgentSkillInvalid, ReynError, SkillNotFound, SkillPlanIn
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.writing import look_at
-from reyn.ops.op import Call, Complete, Env, ProjectOp, RecordedChanges, approval_of
+from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, RecordedChanges, approval_of
 from reyn.ops.skill_folder import DRAFT, SkillDraft, draft_folder, folder_at, plan_draft, plan_files, read_draft
 from reyn.ops.skill_reports import numbered
 from reyn.permissions import Denied
@@ -39,7 +39,7 @@ _MAX_LISTED = 20
 _DRAFT_FIELDS = {"name": STRING, "skill_path": STRING, "files": array(STRING, MAX_FILES)}
 
 
-class SkillDraftOp:
+class SkillDraftOp(PlannedOp):
     """Writes the files of a plan. A plan with errors writes none; the result lists all of them."""
 
     spec = single_form(
@@ -66,12 +66,12 @@ class SkillDraftOp:
         },
     )
 
-    def plan(self, call: Call, env: Env) -> Complete | Denied:
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
         try:
             plan = parse_plan(call.args["plan"])
             files = render(plan)
         except SkillPlanInvalid as error:
-            return Complete("default: draft skills", result=call.error(numbered("the plan has errors", error.problems)))
+            return Plan("default: draft skills", result=call.error(numbered("the plan has errors", error.problems)))
         return plan_draft(call, env, plan.name, {path: text.encode() for path, text in files.items()})
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
@@ -79,7 +79,7 @@ class SkillDraftOp:
         return recorded.outside(lambda path: path.startswith(f"{DRAFT}/"))
 
 
-class SkillImportOp:
+class SkillImportOp(PlannedOp):
     """Converts a folder that the run may read. What cannot be converted is listed in the result."""
 
     spec = single_form(
@@ -93,7 +93,7 @@ class SkillImportOp:
         optional_permissions=("file.read",),
     )
 
-    def plan(self, call: Call, env: Env) -> Complete | Denied:
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
         location = locate(call.args["path"].removesuffix(f"/{SKILL_FILE}"), env.roots)
         verdict = env.gate.read(location)
         if isinstance(verdict, Denied):
@@ -105,7 +105,7 @@ class SkillImportOp:
             skill = parse_agent_skill(files)
             conversion = to_reyn(skill, call.args.get("name", ""))
         except AgentSkillInvalid as error:
-            return Complete(verdict.rule, result=call.error(f"{error.code}: {error.message}"))
+            return Plan(verdict.rule, result=call.error(f"{error.code}: {error.message}"))
         notes = [*conversion.unconverted, *left_out][:_MAX_NOTES]
         instructions = skill.body[:_MAX_INSTRUCTIONS]
         plan = plan_draft(call, env, conversion.name, conversion.files, unconverted=notes, instructions=instructions)
@@ -135,7 +135,7 @@ def _digest(files: dict[str, bytes]) -> str:
     return digest(canonical({name: digest(content) for name, content in files.items()}))
 
 
-class SkillInstallOp(ProjectOp):
+class SkillInstallOp(ProjectOp, PlannedOp):
     """Installs the draft of the run. A draft with errors is not installed."""
 
     spec = single_form(
@@ -155,11 +155,11 @@ class SkillInstallOp(ProjectOp):
             return None
         return partial(self.project.try_cases, folder)
 
-    def plan(self, call: Call, env: Env) -> Complete | Denied:
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
         draft = read_draft(env)
         findings = self.project.lint(folder_at(draft.location, env))
         if errors := [str(finding) for finding in findings if finding.severity == "error"]:
-            return Complete(_RULE, result=call.error(numbered("the draft has errors", errors)))
+            return Plan(_RULE, result=call.error(numbered("the draft has errors", errors)))
         target = locate(f"{LOCAL}/{draft.name}", env.roots)
         if target.zone != "project" or target.display_path != f"{LOCAL}/{draft.name}":
             return Denied("default: no links in reyn/local", f"`{LOCAL}/{draft.name}` is a link, or below one")

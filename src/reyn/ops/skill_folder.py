@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from reyn.errors import SkillNotFound
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.writing import look_at
-from reyn.ops.op import Call, Complete, Env, OpSetup, approval_of
+from reyn.ops.op import Call, Env, OpSetup, Plan, approval_of
 from reyn.permissions import Denied, Verdict
 from reyn.skills.cases import CASES
 from reyn.skills.files import MAX_BYTES, MAX_FILES
@@ -79,7 +79,7 @@ class SkillDraft(NamedTuple):
     files: dict[str, bytes]
 
 
-def plan_draft(call: Call, env: Env, name: str, files: Mapping[str, bytes], /, **fields: Any) -> Complete | Denied:
+def plan_draft(call: Call, env: Env, name: str, files: Mapping[str, bytes], /, **fields: Any) -> Plan | Denied:
     """Plan an op that makes these files the draft of the run, and returns `fields` as its result.
 
     Args:
@@ -151,7 +151,7 @@ def read_tree(location: Location, env: Env) -> dict[str, bytes]:
     return files
 
 
-def plan_files(base: Location, files: Mapping[str, bytes], env: Env) -> Complete | Denied:
+def plan_files(base: Location, files: Mapping[str, bytes], env: Env) -> Plan | Denied:
     """Plan changes after which a folder has these files, and no others. The result is left to the caller.
 
     `skill.md` is written after what it refers to, so that no other process finds half of a new skill.
@@ -177,7 +177,7 @@ def plan_files(base: Location, files: Mapping[str, bytes], env: Env) -> Complete
     if denied is not None:
         return denied
     blobs = {blob.hash: blob for change in changes for blob in change.blobs}
-    return Complete(
+    return Plan(
         rule,
         tuple(one.change for one in changes),
         blobs=tuple(blobs.values()),

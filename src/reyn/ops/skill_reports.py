@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from reyn.errors import ReynError, SkillNotFound
-from reyn.ops.op import Call, Complete, Env, Plan, ProjectOp, Result
+from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, Result
 from reyn.ops.skill_folder import find_skill
 from reyn.permissions import Denied
 from reyn.skills.cases import MAX_CASES
@@ -27,7 +27,7 @@ _MAX_LISTED = 20
 _ON_FAIL = {"on_fail": {"enum": ["continue", "abort"], "default": "continue"}}
 
 
-class LintOp(ProjectOp):
+class LintOp(ProjectOp, PlannedOp):
     """Lints a skill by name, or in a folder that the run may read.
 
     With `on_fail: continue`, errors of the skill are a result like any other. With `abort` they are an error of the op:
@@ -50,16 +50,16 @@ class LintOp(ProjectOp):
         example={"skill_path": "reyn/local/summarise"},
     )
 
-    def plan(self, call: Call, env: Env) -> Complete | Denied:
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
         name, rule = call.args["skill_path"], "default: lint skills"
         try:
             found = find_skill(name, env, self.project)
         except SkillNotFound as error:
             fields = {"passed": False, "error_count": 1, "warning_count": 0, "issues": [error.message]}
-            return Complete(rule, result=call.error(error.message, skill_path=name, **fields))
+            return Plan(rule, result=call.error(error.message, skill_path=name, **fields))
         if isinstance(found.verdict, Denied):
             return found.verdict
-        return Complete(rule, result=self._result(call, name, found.folder), approval=found.approval)
+        return Plan(rule, result=self._result(call, name, found.folder), approval=found.approval)
 
     def _result(self, call: Call, name: str, folder: Path) -> Result:
         try:
@@ -86,7 +86,7 @@ def numbered(heading: str, problems: Iterable[str]) -> str:
     return "\n".join([f"{heading}:", *lines[:_MAX_LISTED], *more])
 
 
-class SkillGraphOp(ProjectOp):
+class SkillGraphOp(ProjectOp, PlannedOp):
     """Draws a skill by name, or in a folder that the run may read."""
 
     spec = single_form(
@@ -98,7 +98,7 @@ class SkillGraphOp(ProjectOp):
         example={"skill_path": "reyn/local/summarise"},
     )
 
-    def plan(self, call: Call, env: Env) -> Complete | Denied:
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
         name, rule = call.args["skill_path"], "default: draw skills"
         try:
             found = find_skill(name, env, self.project)
@@ -106,11 +106,11 @@ class SkillGraphOp(ProjectOp):
                 return found.verdict
             graph = to_text(self.project.load(str(found.folder)))
         except ReynError as error:
-            return Complete(rule, result=call.error(f"{error.code}: {error.message}", skill_path=name))
-        return Complete(rule, result=call.ok(skill_path=name, graph=graph), approval=found.approval)
+            return Plan(rule, result=call.error(f"{error.code}: {error.message}", skill_path=name))
+        return Plan(rule, result=call.ok(skill_path=name, graph=graph), approval=found.approval)
 
 
-class SkillResolveOp(ProjectOp):
+class SkillResolveOp(ProjectOp, PlannedOp):
     """Looks a name up in the project, then in the standard library. An unknown name is a result, not an error."""
 
     spec = single_form(
@@ -128,11 +128,11 @@ class SkillResolveOp(ProjectOp):
         example={"name": "summarise"},
     )
 
-    def plan(self, call: Call, env: Env) -> Complete | Denied:
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
         name = call.args["name"]
         if is_path(name):
             return Denied("default: no skills by path", f"`{name}` is a path; use the name of a skill")
-        return Complete("default: find skills by name", result=self._result(call, name, env))
+        return Plan("default: find skills by name", result=self._result(call, name, env))
 
     def _result(self, call: Call, name: str, env: Env) -> Result:
         try:

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import OpInvalid
+from reyn.config.references import load_attribute
+from reyn.errors import ModuleUnloadable, OpInvalid
 from reyn.journal import check_json, ordered
 from reyn.journal.registry import OP_KIND, fixed_kinds
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.ask_agent import AskAgentOp
-from reyn.ops.ask_user import AskUserOp
+from reyn.ops.asking import AskAgentOp, AskUserOp
 from reyn.ops.file.op import FileOp
-from reyn.ops.judge_output import JudgeOutputOp
 from reyn.ops.memory import CompactOp, ForgetOp, RecallOp, RememberOp
-from reyn.ops.op import HasOverview, NeedsSetup, Op, Query
+from reyn.ops.op import HasOverview, NeedsSetup, Op
 from reyn.ops.programs import SandboxedExecOp, ShellOp
 from reyn.ops.python import PythonOp
-from reyn.ops.run_skill import RunSkillOp, StartSkillOp
+from reyn.ops.run_skill import JudgeOutputOp, RunSkillOp, StartSkillOp
 from reyn.ops.skill_drafts import SkillDraftOp, SkillImportOp, SkillInstallOp
 from reyn.ops.skill_reports import LintOp, SkillGraphOp, SkillResolveOp, SkillTryOp
 from reyn.ops.web.fetch import WebFetchOp
@@ -34,13 +33,14 @@ from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from reyn.ops.op import OpSetup
     from reyn.vocabulary import OpForm
 
 ENTRY_POINTS = "reyn.ops"
 
-BUILT_IN: tuple[Op | Query, ...] = (
+BUILT_IN: tuple[Op, ...] = (
     FileOp(),
     AskUserOp(),
     AskAgentOp(),
@@ -79,21 +79,16 @@ _KIND = re.compile(OP_KIND)
 class OpTable:
     """The ops of one runtime, and the vocabulary derived from them."""
 
-    def __init__(self, ops: Iterable[Op | Query], problems: Iterable[str] = ()) -> None:
-        self._ops: dict[str, Op | Query] = {op.spec.kind: op for op in ops}
-        self._performed = {kind: op for kind, op in self._ops.items() if isinstance(op, Op)}
+    def __init__(self, ops: Iterable[Op], problems: Iterable[str] = ()) -> None:
+        self._ops: dict[str, Op] = {op.spec.kind: op for op in ops}
         self.problems = tuple(problems)
         """Why ops of installed packages could not be registered. They are reported, and missing where they are used."""
         specs = (*(op.spec for op in self._ops.values()), *RESERVED)
         self.vocabulary = Vocabulary(specs, STEPS, PERMISSIONS)
 
-    def get(self, kind: str) -> Op | Query | None:
+    def get(self, kind: str) -> Op | None:
         """Return the op of a kind, or `None` if it is not installed."""
         return self._ops.get(kind)
-
-    def performed(self, kind: str) -> Op | None:
-        """Return the op of a kind, or `None` if it is not installed or complete when it is planned."""
-        return self._performed.get(kind)
 
     def is_foreign(self, kind: str) -> bool:
         """Return whether a kind comes from outside the package."""
@@ -122,6 +117,29 @@ class OpTable:
     def with_problems(self, *problems: str) -> OpTable:
         """Return a table that reports further problems."""
         return OpTable(self._ops.values(), (*self.problems, *problems)) if problems else self
+
+    def with_tools(self, names: Iterable[str], root: Path) -> OpTable:
+        """Return a table with the tools that a project registers in `reyn.yaml`: `tools: [mypackage.tools:search]`.
+
+        A tool that cannot be loaded is a problem of the table. Ops that are in the table are not replaced: the caller
+        may have passed the same tool. `reyn.permissions.trust` decides before whether the project may load code;
+        modules are named by the configuration alone, never by a journal or an archive.
+
+        Args:
+            names: The tools, as `module:attribute`.
+            root: The folder in which modules are found, besides the installed ones.
+        """
+        table, problems = self, list[str]()
+        for name in names:
+            try:
+                op = load_attribute(name, root)
+                if not isinstance(op, Op):
+                    problems.append(f"tool `{name}`: a {type(op).__name__} is not a tool; decorate it with `@tool`")
+                elif table.get(op.spec.kind) is None or not table.is_foreign(op.spec.kind):
+                    table = table.with_ops(op)
+            except (ModuleUnloadable, OpInvalid) as error:
+                problems.append(f"tool `{name}`: {error.message}")
+        return table.with_problems(*problems)
 
     def overlaid(self, *ops: Any) -> OpTable:
         """Return a table with these ops added; they replace ops of the same kind that are not built in.
@@ -166,7 +184,7 @@ def check_op(op: Any) -> None:
     _check(op, {built_in.spec.kind: built_in for built_in in BUILT_IN})
 
 
-def _check(op: Any, table: dict[str, Op | Query]) -> None:
+def _check(op: Any, table: dict[str, Op]) -> None:
     try:
         is_op = isinstance(op, Op) and isinstance(op.spec, OpSpec)
     except Exception as error:
@@ -212,7 +230,7 @@ def _spec_fault(spec: OpSpec) -> str:
     return ""
 
 
-def _name_conflict(kind: str, table: dict[str, Op | Query]) -> str:
+def _name_conflict(kind: str, table: dict[str, Op]) -> str:
     if not _KIND.fullmatch(kind):
         return "use up to 40 lower-case letters, digits and `_`, beginning with a letter"
     conflicts = [event for event in (f"{kind}_started", f"{kind}_completed") if event in fixed_kinds()]

@@ -1,27 +1,30 @@
 """Explain the permissions of a skill before a run: each request with the rule that decides about it.
 
-A request is a pattern, so a rule may cover it as a whole or in part. The gate decides about each action at the moment
-of execution, with the same rules.
+A request is a pattern, so a rule may cover it as a whole or in part. The gate decides about a sample of the request, as
+it decides about each action at the moment of execution.
 """
 
 from __future__ import annotations
 
 import re
 from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.permissions.paths import PathPattern, protected_name
-from reyn.permissions.rules import ASKED, EFFECTS, GRANTED, Requests, access_of, recorded_requests
-from reyn.workspace import Location
+from reyn.permissions.gate import Allowed, Denied, Gate, Verdict
+from reyn.permissions.paths import Access, PathPattern
+from reyn.permissions.rules import EFFECTS, Policy, Rule, Target, access_of, recorded_requests
+from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from reyn.permissions.rules import Policy, Rule
+    from collections.abc import Callable, Iterable, Sequence
 
 Effect = Literal["allow", "ask", "partly", "deny"]
+_NO_FOLDERS = Roots(Path(), Path(), Path())
+"""A sample is no file of this machine."""
 _NAME = "any-name"
 """Stands for a name that a wildcard matches and no rule spells."""
 
@@ -69,108 +72,96 @@ def explain_requests(
         above: The `permissions` of the skills that run it: each has to make the request as well.
     """
     requests = recorded_requests(permissions)
-    outer = [recorded_requests(one) for one in above]
+    gate = Gate(_NO_FOLDERS, policy, (requests, *map(recorded_requests, above)), skill)
     verdicts = []
     for capability, patterns in requests.files.items():
-        verdicts += [_file_verdict(capability, pattern, skill, policy, outer) for pattern in patterns]
+        for pattern in patterns:
+            sample, access = _sample(pattern), access_of(capability)
+            decided = gate.write(sample) if access == "write" else gate.read(sample)
+            covered = partial(_covers_sample, pattern, access)
+            verdicts.append(_explained(gate, decided, capability, sample, _grant_pattern(pattern), covered))
     for capability, names in requests.others.items():
-        decide = _python_verdict if capability == "python" and names else _verdict
-        verdicts += [decide(capability, name, skill, policy, outer, requests) for name in names or ("",)]
+        for name in names or ("",):
+            if capability == "python" and name:
+                decided = gate.python(name, is_unsafe=name in requests.unsafe_python)
+            else:
+                decided = gate.capability(capability, name or _NAME)
+            covered = partial(_covers_name, name)
+            verdicts.append(_explained(gate, decided, capability, name or _NAME, name, covered))
     return tuple(verdicts)
 
 
-def _file_verdict(
-    capability: str, pattern: PathPattern, skill: str, policy: Policy, above: Sequence[Requests]
+def _explained(
+    gate: Gate, decided: Verdict, capability: str, sample: Target, target: str, covered: Callable[[str], bool]
 ) -> RequestVerdict:
-    access, sample = access_of(capability), _sample(pattern)
-    rules = [rule for rule in policy.rules if _concerns(rule, capability, skill)]
-    whole = [rule for rule in rules if rule.applies(capability, skill, sample)]
-    part = [rule for rule in rules if rule not in whole and _touches(rule, pattern, capability)]
-    zones = [zone for zone in policy.zone(access) if zone.covers(sample, access)]
-    zone = f"default: {access} {zones[0].text}" if zones else "default: the run's workspace"
-    is_own = pattern.zone == "workspace" and (access == "read" or not protected_name(sample.parts, "read"))
-    in_zone = bool(zones) or is_own
-    text = _grant_pattern(pattern)
-    line = _line(capability, text, policy)
-    is_requested = all(requests.covers(capability, sample) for requests in above)
-    return _judged(capability, text, whole, part, line, zone=zone if in_zone else "", is_requested=is_requested)
+    """Explain the verdict of the gate on a sample of a request, and the rules that decide otherwise about a part of it.
 
-
-def _python_verdict(
-    capability: str, name: str, skill: str, policy: Policy, above: Sequence[Requests], own: Requests
-) -> RequestVerdict:
-    """Judge a function of the skill as `Gate.python` does."""
-    rule = policy.decide(capability, skill, name)
-    if rule is not None and rule.effect != "allow":
-        reason = f"the rule `{rule.text}` denies it" if rule.effect == "deny" else ""
-        return RequestVerdict(capability, name, rule.effect, (rule.text,), reason=reason)
-    if name not in own.unsafe_python:
-        return RequestVerdict(capability, name, "allow", ("default: python in the sandbox",))
-    if not policy.allow_unsafe_python:
-        reason = "it is unsafe: start the run with `--allow-unsafe-python`"
-        return RequestVerdict(capability, name, "deny", ("default: no unsafe python",), reason=reason)
-    if not all(name in requests.unsafe_python for requests in above):
-        reason = "the skill that runs it does not list it with `mode: unsafe` under `permissions.python`"
-        return RequestVerdict(capability, name, "deny", ("default: no request above",), reason=reason)
-    return RequestVerdict(capability, name, "allow", ("--allow-unsafe-python",))
-
-
-def _verdict(
-    capability: str, name: str, skill: str, policy: Policy, above: Sequence[Requests], own: Requests
-) -> RequestVerdict:
-    rules = [rule for rule in policy.rules if _concerns(rule, capability, skill)]
-    whole = [rule for rule in rules if not rule.patterns or any(fnmatchcase(name or _NAME, p) for p in rule.patterns)]
+    Args:
+        gate: The gate.
+        decided: Its verdict.
+        capability: The permission key.
+        sample: A path or name that the request covers.
+        target: The request, as a rule would write it.
+        covered: Returns whether the request covers what a pattern of a rule covers.
+    """
+    policy, skill = gate.policy, gate.skill
+    concerned = [rule for rule in policy.rules if rule.concerns(capability, skill)]
     part = [
-        rule for rule in rules if rule not in whole and any(not name or fnmatchcase(p, name) for p in rule.patterns)
+        rule for rule in concerned if not rule.applies(capability, skill, sample) and any(map(covered, rule.patterns))
     ]
-    line = _line(capability, name, policy)
-    if capability == "shell" and not policy.allow_shell and not any(rule.effect == "deny" for rule in whole):
-        reason = "shell is off: start the run with `--allow-shell`"
-        return RequestVerdict(capability, name, "deny", ("default: shell is off",), reason=reason, line=line)
-    is_requested = all(requests.covers(capability, name or _NAME) for requests in above)
-    return _judged(capability, name, whole, part, line, is_requested=is_requested)
+    decisive = policy.decide(capability, skill, sample)
+    if isinstance(decided, Denied):
+        return _denied(gate, decided, capability, sample, target, decisive, part)
+    if decisive is not None:
+        part = [rule for rule in part if EFFECTS.index(rule.effect) < EFFECTS.index(decisive.effect)]
+        return RequestVerdict(capability, target, decisive.effect, (decisive.text,), _texts(part))
+    if isinstance(decided, Allowed):
+        return RequestVerdict(capability, target, "allow", (decided.rule,), _texts(part, but="allow"))
+    rule = f"default: ask for each new {capability} target"
+    return RequestVerdict(capability, target, "ask", (rule,), _texts(part, but="ask"))
 
 
-def _judged(
-    capability: str,
-    target: str,
-    whole: list[Rule],
-    part: list[Rule],
-    line: str,
-    *,
-    zone: str = "",
-    is_requested: bool = True,
+_SWITCHES = {
+    "default: shell is off": "shell is off: start the run with `--allow-shell`",
+    "default: no unsafe python": "it is unsafe: start the run with `--allow-unsafe-python`",
+}
+"""The reasons of verdicts that an option of the run changes."""
+
+
+def _denied(
+    gate: Gate, decided: Denied, capability: str, sample: Target, target: str, decisive: Rule | None, part: list[Rule]
 ) -> RequestVerdict:
-    decisive = min(whole, key=lambda rule: EFFECTS.index(rule.effect), default=None)
-    if not is_requested:
-        reason = "the skill that runs it does not request it under `permissions` in its skill.md"
-        return RequestVerdict(capability, target, "deny", ("default: no request above",), reason=reason)
+    rule, line, reason = decided.rule, "", ""
     if decisive is not None and decisive.effect == "deny":
         reason = f"the rule `{decisive.text}` denies it"
-        return RequestVerdict(capability, target, "deny", (decisive.text,), reason=reason)
-    others = tuple(
-        rule.text for rule in part if decisive is None or EFFECTS.index(rule.effect) < EFFECTS.index(decisive.effect)
-    )
-    if decisive is not None:
-        return RequestVerdict(capability, target, decisive.effect, (decisive.text,), others)
-    if zone:
-        return RequestVerdict(capability, target, "allow", (zone,), tuple(r.text for r in part if r.effect != "allow"))
-    if capability in GRANTED:
-        exceptions = tuple(rule.text for rule in part if rule.effect != "allow")
-        return RequestVerdict(
-            capability, target, "allow", (f"default: {capability} that a skill requests",), exceptions
-        )
-    if capability in ASKED:
-        exceptions = tuple(rule.text for rule in part if rule.effect != "ask")
-        return RequestVerdict(
-            capability, target, "ask", (f"default: ask for each new {capability} target",), exceptions
-        )
-    granting = tuple(rule.text for rule in part if rule.effect != "deny")
-    if granting:
-        denying = tuple(rule.text for rule in part if rule.effect == "deny")
-        return RequestVerdict(capability, target, "partly", granting, denying, line=line)
-    reason = f"no rule grants it: add {line} in reyn.yaml"
-    return RequestVerdict(capability, target, "deny", ("default: no grant",), reason=reason, line=line)
+    elif rule in _SWITCHES:
+        reason, line = _SWITCHES[rule], _line(capability, target, gate.policy) if capability == "shell" else ""
+    elif capability == "python" and target:
+        rule = "default: no request above"
+        reason = "the skill that runs it does not list it with `mode: unsafe` under `permissions.python`"
+    elif not all(requests.covers(capability, sample) for requests in gate.requests[1:]):
+        rule = "default: no request above"
+        reason = "the skill that runs it does not request it under `permissions` in its skill.md"
+    else:
+        rule, line = "default: no grant", _line(capability, target, gate.policy)
+        if granting := _texts(part, but="deny"):
+            denying = tuple(one.text for one in part if one.effect == "deny")
+            return RequestVerdict(capability, target, "partly", granting, denying, line=line)
+        reason = f"no rule grants it: add {line} in reyn.yaml"
+    return RequestVerdict(capability, target, "deny", (rule,), reason=reason, line=line)
+
+
+def _texts(rules: list[Rule], *, but: str = "") -> tuple[str, ...]:
+    """Return the texts of rules, without those that have an effect."""
+    return tuple(rule.text for rule in rules if rule.effect != but)
+
+
+def _covers_sample(request: PathPattern, access: Access, pattern: str) -> bool:
+    return request.covers(_sample(PathPattern.parse(pattern)), access)
+
+
+def _covers_name(request: str, pattern: str) -> bool:
+    return not request or fnmatchcase(pattern, request)
 
 
 def _line(capability: str, target: str, policy: Policy) -> str:
@@ -181,16 +172,6 @@ def _line(capability: str, target: str, policy: Policy) -> str:
         return f"`{rule}` to the list `{capability}` under `permissions`"
     rules = f"[{{allow: {_yaml(target)}}}]" if target else "allow"
     return f"`{capability}: {rules}` under `permissions`"
-
-
-def _concerns(rule: Rule, capability: str, skill: str) -> bool:
-    return rule.capability == capability and (not rule.skills or skill in rule.skills)
-
-
-def _touches(rule: Rule, pattern: PathPattern, capability: str) -> bool:
-    """Return whether a rule covers some path that a pattern covers, too."""
-    access = access_of(capability)
-    return any(pattern.covers(_sample(PathPattern.parse(text)), access) for text in rule.patterns)
 
 
 def _sample(pattern: PathPattern) -> Location:

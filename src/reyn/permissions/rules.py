@@ -64,8 +64,12 @@ class Rule(msgspec.Struct, frozen=True):
         skills = f" (skill {', '.join(self.skills)})" if self.skills else ""
         return f"permissions.{self.capability}: {self.effect}{targets}{skills}"
 
+    def concerns(self, capability: str, skill: str) -> bool:
+        """Return whether it is about a capability and a skill."""
+        return capability == self.capability and (not self.skills or skill in self.skills)
+
     def applies(self, capability: str, skill: str, target: Target) -> bool:
-        if capability != self.capability or (self.skills and skill not in self.skills):
+        if not self.concerns(capability, skill):
             return False
         if self.patterns:
             return any(_covers(pattern, capability, target) for pattern in self.patterns)

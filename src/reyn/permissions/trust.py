@@ -18,7 +18,7 @@ from reyn.config.models import ADAPTERS
 from reyn.config.values import SEARCH_URLS, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
-from reyn.models.plugins import is_reference
+from reyn.models.catalog import is_reference
 from reyn.permissions.paths import PathPattern, must_spell
 from reyn.secrets.handles import origin_of
 
@@ -146,12 +146,9 @@ def load_project(
         state = "not needed" if not needed else "trusted" if trust else "not trusted"
     found = ProjectTrust(str(root), state, grants)
     if state in ("declined", "not trusted"):
-        removed = _without_grants(merged, sources)
-        _without_zones(merged, sources)
-        if _is_project(sources, "tools"):
-            merged["tools"] = []
-        _without_servers(merged, sources)
-        _without_models(merged, sources)
+        for grant in grants:
+            merged = _without(merged, grant)
+        removed = _without_rules(merged, sources)
         withheld = frozenset(_project_pairs(sources))
         found = ProjectTrust(str(root), state, grants, needed, removed, withheld)
     return LoadedProject(msgspec.convert(merged, Config), found, sources)
@@ -220,9 +217,10 @@ def _access_grants(sources: ConfigSources, merged: dict[str, Any]) -> Iterator[A
     if _is_project(sources, "tools"):
         for index, name in enumerate(merged.get("tools", ())):
             yield AccessGrant("code", "tools", f"tools: load {name}", sources.place("tools", index))
-    for name in _project_servers(sources):
-        text = f"mcp.servers.{name}: {_server_text(merged['mcp']['servers'][name])}"
-        yield AccessGrant("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
+    for name, settings in (_value_at(merged, ("mcp", "servers")) or {}).items():
+        if _is_project(sources, "mcp", "servers", name):
+            text = f"mcp.servers.{name}: {_server_text(settings)}"
+            yield AccessGrant("code", f"mcp.servers.{name}", text, sources.place("mcp", "servers", name))
     for keys, text in _foreign_models(sources):
         yield AccessGrant("code", ".".join(keys), f"{'.'.join(keys)}: {text}", sources.place(*keys))
     own = _project_pairs(sources)
@@ -239,12 +237,6 @@ def _access_grants(sources: ConfigSources, merged: dict[str, Any]) -> Iterator[A
         yield AccessGrant("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
 
 
-def _project_servers(sources: ConfigSources) -> list[str]:
-    """Return the MCP servers that the project's own configuration starts or connects to."""
-    servers = _value_at(sources.merged, ("mcp", "servers"))
-    return [name for name in servers or {} if _is_project(sources, "mcp", "servers", name)]
-
-
 def _server_text(settings: Any) -> str:
     """Describe the program or the URL of an MCP server, with all settings that matter for trust."""
     command = settings.get("command")
@@ -252,13 +244,6 @@ def _server_text(settings: Any) -> str:
     values = {**settings.get("env", {}), **settings.get("headers", {})}
     named = f" with {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
     return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
-
-
-def _without_servers(merged: dict[str, Any], sources: ConfigSources) -> None:
-    """Remove the MCP servers that need trust."""
-    if names := _project_servers(sources):
-        servers = {name: one for name, one in merged["mcp"]["servers"].items() if name not in names}
-        merged["mcp"] = {**merged["mcp"], "servers": servers}
 
 
 def _foreign_models(sources: ConfigSources) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -283,15 +268,6 @@ def _foreign(model: Any, settings: Mapping[str, Any] | None = None) -> str:
         is_bound = settings is not None and settings.get("base_url")
         return "" if is_bound else f"use credentials of the environment for {model}"
     return f"load {model}" if is_reference(model) else ""
-
-
-def _without_models(merged: dict[str, Any], sources: ConfigSources) -> None:
-    """Remove the models that need trust."""
-    for path, _ in list(_foreign_models(sources)):
-        if path == ("model",):
-            merged["model"] = ""
-        else:
-            merged["models"] = {name: one for name, one in merged["models"].items() if name != path[1]}
 
 
 def _project_rules(document: Document) -> dict[str, Any]:
@@ -381,17 +357,26 @@ def _with_origin(handle: str, url: str) -> tuple[str, str]:
 # -- without trust --------------------------------------------------------------------------------------------
 
 
-def _without_zones(merged: dict[str, Any], sources: ConfigSources) -> None:
-    """Remove the zones that need trust. What remains is never wider than what the project configures."""
-    files = dict(merged.get("files", {}))
-    for access in _ACCESSES:
-        if _is_project(sources, "files", access):
-            files[access] = [text for text in files[access] if not _widens(text, access)]
-    if files:
-        merged["files"] = files
+def _without(merged: dict[str, Any], grant: AccessGrant) -> dict[str, Any]:
+    """Return the configuration without a zone, or without code to load. Zones are never wider than configured."""
+    if grant.kind == "zone":
+        access: Any = grant.key.removeprefix("files.")
+        files = merged["files"]
+        return merged | {"files": files | {access: [text for text in files[access] if not _widens(text, access)]}}
+    if grant.kind != "code":
+        return merged
+    section, _, rest = grant.key.partition(".")  # a name may have dots
+    if section == "mcp":
+        servers = _removed(merged["mcp"]["servers"], rest.removeprefix("servers."))
+        return merged | {"mcp": merged["mcp"] | {"servers": servers}}
+    return merged | {section: _removed(merged[section], rest)} if rest else _removed(merged, section)
 
 
-def _without_grants(merged: dict[str, Any], sources: ConfigSources) -> dict[str, Any]:
+def _removed(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
+
+
+def _without_rules(merged: dict[str, Any], sources: ConfigSources) -> dict[str, Any]:
     """Remove the grants that need trust, and return them. Rules that deny or ask stay."""
     remaining: dict[str, Any] = {}
     removed: dict[str, Any] = {}

@@ -27,8 +27,7 @@ from reyn.runs.undo import (
     reverted_changes,
     untracked_ops,
 )
-from reyn.workspace.recorded_changes import timestamped_changes
-from reyn.workspace.restore import Files, Restored, preview_restore, restore
+from reyn.workspace.restore import Files, Restored, preview_restore, restore, timestamped_changes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -16,9 +16,9 @@ import msgspec
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.config.load import merge_rules
 from reyn.config.values import PromptLimit
-from reyn.context.bpe import check_installed
+from reyn.context.handoff import read_summaries
 from reyn.context.histories import HISTORIES
-from reyn.context.summaries import read_summaries
+from reyn.context.token_counting import check_installed
 from reyn.documents import nearest
 from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
@@ -32,7 +32,6 @@ from reyn.lint import lint_agent, lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
-from reyn.ops.configured import with_tools
 from reyn.ops.mcp import Connections, with_mcp_tools
 from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.policy import policy_of
@@ -57,10 +56,10 @@ if TYPE_CHECKING:
     from reyn.kernel.world.hooks import Hook
     from reyn.models import Model
     from reyn.ops import Op, OpTable
-    from reyn.ops.trial import TrialReport
     from reyn.permissions import Policy
     from reyn.secrets import Scrubber, Secrets
     from reyn.skills import Skill
+    from reyn.skills.cases import TrialReport
 
 STATE = ".reyn"
 """The state directory, relative to the project."""
@@ -311,7 +310,7 @@ class Project:
         """The ops: built in, of installed packages, of the project's `tools`, and those that the caller passed."""
         if self._base is not None or not self.config.tools:
             return self._own_ops
-        return with_tools(self._own_ops, self.config.tools, self.root)
+        return self._own_ops.with_tools(self.config.tools, self.root)
 
     @cached_property
     def policy(self) -> Policy:

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.config import Config
-    from reyn.context import ContextFrame
+    from reyn.context.frame import ContextFrame
     from reyn.journal import Approval, Journal
     from reyn.kernel.runtime_types import People
     from reyn.models.listing import ModelStatus
     from reyn.ops import OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
-    from reyn.ops.trial import TrialReport
     from reyn.permissions.trust import ProjectTrust
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
     from reyn.skills.agents import Agents
+    from reyn.skills.cases import TrialReport
 
 
 class ProjectApi(RuntimeBase):

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
+    from reyn.context import NormalizedMessageList
+    from reyn.context.budget import FrameSection
+    from reyn.context.frame import ContextFrame
+    from reyn.context.transcript import MemoryEntry
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, InboxMessage, Journal, RunRow, Status
     from reyn.kernel.core.conversations import ConversationSize
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from reyn.models.listing import ModelStatus
     from reyn.ops import Op, OpTable, Overview
     from reyn.ops.mcp import Connections, ToolDefinitions
-    from reyn.ops.trial import TrialReport
     from reyn.permissions.trust import ProjectTrust
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from reyn.secrets import Secrets
     from reyn.skills import Library, Skill
     from reyn.skills.agents import Agents
+    from reyn.skills.cases import TrialReport
 
 T = TypeVar("T")
 _IMPORT_LIMITS = ImportLimits()

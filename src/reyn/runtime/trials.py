@@ -24,12 +24,11 @@ from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.models.scripted import ScriptedModel
 from reyn.ops import Denied
-from reyn.ops.trial import CaseReport, TrialReport
 from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.project import Project
 from reyn.runtime.sync_runtime import SyncRuntime
 from reyn.skills import Library
-from reyn.skills.cases import Case, read_cases
+from reyn.skills.cases import Case, CaseReport, TrialReport, read_cases
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

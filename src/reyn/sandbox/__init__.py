@@ -7,7 +7,7 @@ is available, nothing is executed. What a program may use is decided by `reyn.pe
 from reyn.sandbox.backends import choose_backend, run_program, run_unconfined
 from reyn.sandbox.monty import PythonFailed, PythonResult
 from reyn.sandbox.python_steps import PythonStep, run_safe, run_unsafe
-from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Stop, in_thread
+from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, StopSignal, in_thread
 
 __all__ = [
     "Access",
@@ -16,7 +16,7 @@ __all__ = [
     "PythonFailed",
     "PythonResult",
     "PythonStep",
-    "Stop",
+    "StopSignal",
     "choose_backend",
     "in_thread",
     "run_program",

@@ -18,7 +18,7 @@ from reyn.errors import SandboxUnavailable
 from reyn.sandbox.bubblewrap import Bubblewrap
 from reyn.sandbox.landlock import Landlock
 from reyn.sandbox.process import Backend, search_path
-from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, Stop, supervise
+from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, StopSignal, supervise
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,7 +49,7 @@ def run_program(
     access: Access,
     limits: ProgramLimits,
     stdin: bytes = b"",
-    stop: Stop | None = None,
+    stop: StopSignal | None = None,
 ) -> Outcome:
     """Run a program in a backend until it ends or exceeds a limit."""
     return supervise(backend.start(argv, access, limits), stdin, limits, stop)
@@ -68,7 +68,7 @@ def run_unconfined(
     *,
     env: dict[str, str] | None = None,
     stdin: bytes = b"",
-    stop: Stop | None = None,
+    stop: StopSignal | None = None,
 ) -> Outcome:
     """Run a program until it ends or exceeds a limit. Only the limits of time and output apply.
 

@@ -123,15 +123,11 @@ def fix_dates(now: float) -> None:
     real: Any = datetime.datetime
     real_date: Any = datetime.date
 
-    class AnyDatetime(type):
-        def __instancecheck__(cls, value: object) -> bool:
-            return isinstance(value, real)
+    def any_of(base: Any) -> type:
+        """Return a metaclass of a class that every instance of the real one counts as an instance of."""
+        return type("Any", (type,), {"__instancecheck__": lambda cls, value: isinstance(value, base)})
 
-    class AnyDate(type):
-        def __instancecheck__(cls, value: object) -> bool:
-            return isinstance(value, real_date)
-
-    class FixedDatetime(real, metaclass=AnyDatetime):  # type: ignore[misc]  # by its value
+    class FixedDatetime(real, metaclass=any_of(real)):  # type: ignore[metaclass, misc]  # by its value
         @classmethod
         def now(cls, tz: Any = None) -> Any:
             return cls.fromtimestamp(now, tz)
@@ -144,14 +140,14 @@ def fix_dates(now: float) -> None:
         def today(cls) -> Any:
             return cls.fromtimestamp(now)
 
-    class FixedDate(real_date, metaclass=AnyDate):  # type: ignore[misc]  # by its value
+    class FixedDate(real_date, metaclass=any_of(real_date)):  # type: ignore[metaclass, misc]  # by its value
         @classmethod
         def today(cls) -> Any:
             return cls.fromtimestamp(now)
 
-    FixedDatetime.__name__ = FixedDatetime.__qualname__ = "datetime"
-    FixedDate.__name__ = FixedDate.__qualname__ = "date"
-    replace(datetime, datetime=FixedDatetime, date=FixedDate)
+    for fixed, name in ((FixedDatetime, "datetime"), (FixedDate, "date")):
+        fixed.__name__ = fixed.__qualname__ = name
+        replace(datetime, **{name: fixed})
 
 
 def fix_randomness() -> None:

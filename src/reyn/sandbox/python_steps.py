@@ -22,7 +22,7 @@ from reyn.sandbox.backends import BackendName, choose_backend, run_unconfined
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.sandbox.monty import PythonFailed, PythonResult, StepOutput
 from reyn.sandbox.process import Backend, python_program
-from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, Stop, supervise
+from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, StopSignal, supervise
 
 if TYPE_CHECKING:
     from reyn.config.values import PythonSandbox
@@ -54,33 +54,22 @@ class PythonStep(msgspec.Struct, frozen=True):
         return self.sources[self.module]
 
 
-class SandboxChoice(msgspec.Struct, frozen=True):
-    """The sandbox that a safe step runs in: `monty` or `process`, and why it is not `monty`."""
-
-    sandbox: str
-    reason: str = ""
-
-
 _failed_in_monty: dict[str, str] = {}
 """Why modules that look as if Monty could run them need CPython, by source."""
-_lock = threading.Lock()
 
 
-def choose_sandbox(source: str, sandbox: PythonSandbox = "auto") -> SandboxChoice:
-    """Return the sandbox for the source of a module; `sandbox` is the operator's choice."""
+def _not_in_monty(source: str, sandbox: PythonSandbox) -> str:
+    """Return why a module runs in the process sandbox; empty if Monty can run it."""
     if sandbox == "process":
-        return SandboxChoice("process", "`python.sandbox` is `process`")
-    if reason := needs_cpython(source) or _failed_in_monty.get(source, ""):
-        return SandboxChoice("process", reason)
-    problem = monty.problem()
-    return SandboxChoice("process", problem) if problem else SandboxChoice("monty")
+        return "`python.sandbox` is `process`"
+    return needs_cpython(source) or _failed_in_monty.get(source, "") or monty.problem()
 
 
 def run_safe(
     step: PythonStep,
     limits: ProgramLimits,
     backend: BackendName = "auto",
-    stop: Stop | None = None,
+    stop: StopSignal | None = None,
     *,
     sandbox: PythonSandbox = "auto",
 ) -> PythonResult:
@@ -93,12 +82,12 @@ def run_safe(
         SandboxUnavailable: It needs the process sandbox, and there is none.
         SandboxStartFailed: The machine lacks something that the process sandbox needs.
     """
-    choice = choose_sandbox(step.source, sandbox)
-    note = choice.reason
-    if sandbox == "monty" and choice.sandbox != "monty":
+    note = reason = _not_in_monty(step.source, sandbox)
+    first: monty.MontyFailed | None = None
+    if reason and sandbox == "monty":
         message = f"the step needs CPython in the process sandbox, because {note}; `python.sandbox` is `monty`"
         raise SandboxUnavailable(message)
-    if choice.sandbox == "monty":
+    if not reason:
         try:
             return monty.run_monty(step.source, step.function, step.artifact, step.clock, limits)
         except monty.MontyFailed as failure:
@@ -106,8 +95,6 @@ def run_safe(
                 raise
             note = f"it failed in Monty: {failure.message}"
             first = failure
-    else:
-        first = None
     try:
         result = _run_cpython(step, limits, backend, stop, note)
     except SandboxStartFailed:
@@ -115,17 +102,15 @@ def run_safe(
     except SandboxUnavailable as error:
         if first is not None:
             raise first from error
-        message = f"the step needs CPython in the process sandbox, because {choice.reason}; {error.message}"
+        message = f"the step needs CPython in the process sandbox, because {reason}; {error.message}"
         raise SandboxUnavailable(message) from error
-    if first is not None:
-        with _lock:
-            if len(_failed_in_monty) < 1_000:
-                _failed_in_monty[step.source] = note
+    if first is not None and len(_failed_in_monty) < 1_000:
+        _failed_in_monty[step.source] = note
     return result
 
 
 def _run_cpython(
-    step: PythonStep, limits: ProgramLimits, backend: BackendName, stop: Stop | None, note: str
+    step: PythonStep, limits: ProgramLimits, backend: BackendName, stop: StopSignal | None, note: str
 ) -> PythonResult:
     chosen = choose_backend(backend)
     argv = (python_program(), *_OPTIONS, "-c", _harness())
@@ -135,7 +120,7 @@ def _run_cpython(
 
 
 def run_unsafe(
-    step: PythonStep, cwd: str, env: dict[str, str], limits: ProgramLimits, stop: Stop | None = None
+    step: PythonStep, cwd: str, env: dict[str, str], limits: ProgramLimits, stop: StopSignal | None = None
 ) -> PythonResult:
     """Execute an unsafe step with the user's own rights.
 
@@ -164,7 +149,7 @@ def _harness() -> str:
     return _HARNESS.read_text()
 
 
-class _Answer(msgspec.Struct):
+class _StepAnswer(msgspec.Struct):
     value: Any = None
     error: str = ""
 
@@ -176,7 +161,7 @@ def _result(outcome: Outcome, sandbox: str, limits: ProgramLimits, note: str) ->
     if outcome.status != "exited":
         raise PythonFailed(outcome.reason, sandbox, output, timed_out=outcome.status == "timeout")
     try:
-        answer = msgspec.json.decode(outcome.stdout, type=_Answer)
+        answer = msgspec.json.decode(outcome.stdout, type=_StepAnswer)
     except (msgspec.DecodeError, UnicodeDecodeError):
         if outcome.truncated and len(outcome.stdout) >= limits.output_bytes:
             message = f"its result is larger than {limits.output_bytes} bytes"

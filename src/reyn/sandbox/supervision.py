@@ -128,31 +128,30 @@ class Running:
                 os.close(descriptor)
 
 
-class Stop:
+class StopSignal:
     """Ends a supervised process from another thread."""
 
     def __init__(self) -> None:
-        self._read, self._write = os.pipe()
+        self._descriptor = os.eventfd(0)
         self._lock = threading.Lock()
         self._is_closed = False
 
     def fileno(self) -> int:
-        return self._read
+        return self._descriptor
 
     def set(self) -> None:
         with self._lock:
             if not self._is_closed:
-                os.write(self._write, b"x")
+                os.eventfd_write(self._descriptor, 1)
 
     def close(self) -> None:
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
-                os.close(self._read)
-                os.close(self._write)
+                os.close(self._descriptor)
 
 
-def supervise(process: Running, stdin: bytes, limits: ProgramLimits, stop: Stop | None = None) -> Outcome:
+def supervise(process: Running, stdin: bytes, limits: ProgramLimits, stop: StopSignal | None = None) -> Outcome:
     """Wait until a process has ended, and end it if it exceeds a limit or `stop` is set.
 
     Raises:
@@ -167,7 +166,7 @@ def supervise(process: Running, stdin: bytes, limits: ProgramLimits, stop: Stop 
 
 
 class _Supervision:
-    def __init__(self, process: Running, stdin: bytes, limits: ProgramLimits, stop: Stop | None) -> None:
+    def __init__(self, process: Running, stdin: bytes, limits: ProgramLimits, stop: StopSignal | None) -> None:
         self._process = process
         self._stdin = memoryview(stdin)
         self._limits = limits
@@ -280,12 +279,12 @@ class _Supervision:
                 self._read(key.fd)
 
 
-async def in_thread(work: Callable[[Stop], T]) -> T:
+async def in_thread(work: Callable[[StopSignal], T]) -> T:
     """Run blocking work in a thread of its own; when the awaiting task is cancelled, `stop` is set for it.
 
     The thread is a daemon: work that cannot be stopped does not keep the interpreter from exiting.
     """
-    loop, stop = asyncio.get_running_loop(), Stop()
+    loop, stop = asyncio.get_running_loop(), StopSignal()
     future: asyncio.Future[T] = loop.create_future()
 
     def finish(set_result: Callable[..., None], value: object) -> None:

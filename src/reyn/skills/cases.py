@@ -120,3 +120,41 @@ class _Files:
             return msgspec.json.decode(text, type=kind)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise CaseInvalid(f"{CASES}/{self._name}/{place}: {error}") from error
+
+
+# -- reports --------------------------------------------------------------------------------------------------
+
+
+class CaseReport(msgspec.Struct, frozen=True):
+    """The result of one case; `problems` say how it differs from what the case expects."""
+
+    name: str
+    problems: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+
+class TrialReport(msgspec.Struct, frozen=True):
+    """The results of all cases of a skill."""
+
+    cases: tuple[CaseReport, ...] = ()
+
+    @property
+    def failures(self) -> list[str]:
+        """What is wrong, one line for each problem."""
+        return [f"case `{case.name}`: {problem}" for case in self.cases for problem in case.problems]
+
+    @property
+    def passed(self) -> bool:
+        return all(case.passed for case in self.cases)
+
+    @property
+    def summary(self) -> str:
+        """Return the result in one line."""
+        if not self.cases:
+            return "no cases"
+        count = sum(case.passed for case in self.cases)
+        noun = "case" if len(self.cases) == 1 else "cases"
+        return f"{count} of {len(self.cases)} {noun} passed"

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from reyn.documents import nearest
-from reyn.errors import Finding, SkillError, SkillInvalid
+from reyn.errors import Finding, SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.skills import codes
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.flow import impossible_paths
 from reyn.skills.folder import SkillFolder
@@ -55,6 +54,8 @@ if TYPE_CHECKING:
     from reyn.documents import Document, KeyPath
     from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
+
+UNKNOWN_OP_FIX = "correct the name, or install the package that provides the op"
 
 S = TypeVar("S", bound=msgspec.Struct)
 _MAX_NESTING = 16
@@ -100,14 +101,14 @@ def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = N
 
 def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> LoadResult:
     """Read the skill in a folder; unlike `load_skill`, return its findings instead of raising."""
-    return _Reader(library or Library.around(folder), vocabulary).read(folder, ())
+    return _SkillReader(library or Library.around(folder), vocabulary).read(folder, ())
 
 
 Ancestors = tuple[tuple["Path", str], ...]
 """Folders and names of the skills that are being read around a skill."""
 
 
-class _Reader:
+class _SkillReader:
     """Reads skills of one library, each once, however many skills run it."""
 
     def __init__(self, library: Library, vocabulary: Vocabulary) -> None:
@@ -129,7 +130,7 @@ class _Reader:
 class _Loader:
     """Loads one folder and collects findings."""
 
-    def __init__(self, reader: _Reader, folder: Path, ancestors: Ancestors) -> None:
+    def __init__(self, reader: _SkillReader, folder: Path, ancestors: Ancestors) -> None:
         self.reader = reader
         self.vocabulary = reader.vocabulary
         self.folder = SkillFolder(folder, reader.library.shared, reader.vocabulary)
@@ -311,9 +312,7 @@ class _Loader:
             fix = nearest(kind, self.vocabulary.op_kinds)
             if kind.startswith("mcp:") and not fix:
                 fix = "add the MCP server to the configuration and accept its tools"
-            self.folder.report(
-                document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or codes.UNKNOWN_OP_FIX
-            )
+            self.folder.report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or UNKNOWN_OP_FIX)
         elif not self.vocabulary.is_offered(kind):
             fix = f"write a step: `- {kind}: {{…}}`"
             self.folder.report(document, codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
@@ -374,7 +373,7 @@ class _Loader:
         kind = step.op.get("kind")
         spec = self.vocabulary.op(kind) if isinstance(kind, str) else None
         if spec is None:
-            fix = nearest(str(kind), self.vocabulary.op_kinds) or codes.UNKNOWN_OP_FIX
+            fix = nearest(str(kind), self.vocabulary.op_kinds) or UNKNOWN_OP_FIX
             self.folder.report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
         if not spec.is_step:
@@ -404,7 +403,7 @@ class _Loader:
             compile_schema(section.output_schema)
         except SchemaInvalid as error:
             message = f"invalid JSON Schema: {error}"
-            self.folder.report(part, codes.schema_code(error), message, "output_schema", *error.place)
+            self.folder.report(part, error.code, message, "output_schema", *error.place)
             return None
         name = section.output_name or f"{self.front.name}_post"
         return ArtifactType(name, section.output_schema, section.output_description)

@@ -65,14 +65,14 @@ def apply_change(
         ChangeUncertain: It failed, and it is unknown whether something was changed.
     """
     location = _resolve_recorded(change.path, roots, location)
-    application = _Application(change, location, Guard(roots))
+    attempt = _Attempt(change, location, Guard(roots))
     try:
-        outcome = application.run(content, token)
+        outcome = attempt.run(content, token)
         if outcome == "conflict":
-            application.remove_folders()
+            attempt.remove_folders()
     except (OSError, FileError) as error:
         failure = error if isinstance(error, FileError) else translated(error, location)
-        return application.look_again(failure)
+        return attempt.look_again(failure)
     return outcome
 
 
@@ -100,7 +100,7 @@ def _resolve_recorded(path: str, roots: Roots, location: Location | None = None)
     return location
 
 
-class _Application:
+class _Attempt:
     """One attempt to apply a change, and how far it got."""
 
     def __init__(self, change: Change, location: Location, guard: Guard) -> None:

@@ -44,7 +44,7 @@ class ChangeUncertain(FileError):
     """A change failed after it may have taken effect, and the file does not show which."""
 
 
-class Image(msgspec.Struct, frozen=True):
+class FileImage(msgspec.Struct, frozen=True):
     """The content and permission bits of a file at one moment."""
 
     content: bytes
@@ -59,7 +59,7 @@ class FileChange(NamedTuple):
 
     @classmethod
     def of(
-        cls, location: Location, before: Image | None, after: bytes | None, made: tuple[str, ...] = ()
+        cls, location: Location, before: FileImage | None, after: bytes | None, made: tuple[str, ...] = ()
     ) -> FileChange | None:
         """Return the change that gives a file other content; `None` if it has that content.
 
@@ -119,7 +119,7 @@ class Guard:
         return frozenset(one for folder in hidden for one in _files_in(folder, skip=self.roots.workspace))
 
 
-def read(location: Location, roots: Roots, limit_bytes: int, guard: Guard | None = None) -> Image | None:
+def read(location: Location, roots: Roots, limit_bytes: int, guard: Guard | None = None) -> FileImage | None:
     """Return a file's content and mode, or `None` if there is no file.
 
     Raises:
@@ -128,7 +128,7 @@ def read(location: Location, roots: Roots, limit_bytes: int, guard: Guard | None
     return look(location, guard or Guard(roots), limit_bytes)[0]
 
 
-def look(location: Location, guard: Guard, limit_bytes: int) -> tuple[Image | None, tuple[str, ...]]:
+def look(location: Location, guard: Guard, limit_bytes: int) -> tuple[FileImage | None, tuple[str, ...]]:
     """Return a file's content and mode, and the display paths of the folders above it to create, outermost first.
 
     Raises:
@@ -159,7 +159,7 @@ def look(location: Location, guard: Guard, limit_bytes: int) -> tuple[Image | No
         raise translated(error, location) from error
     if max(status.st_size, len(content)) > limit_bytes:
         raise FileError(f"`{location.display_path}` is larger than {limit_bytes} bytes")
-    return Image(content, stat.S_IMODE(status.st_mode)), ()
+    return FileImage(content, stat.S_IMODE(status.st_mode)), ()
 
 
 def _paths_of(location: Location, missing: int) -> tuple[str, ...]:
@@ -332,7 +332,7 @@ def _files_in(folder: Path, *, skip: Path) -> Iterator[Identity]:
 # -- folders --------------------------------------------------------------------------------------------------
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A regular file or a folder."""
 
     name: str
@@ -354,14 +354,14 @@ def walk(
             pending.extend((here.below(entry.name), entry.is_folder) for entry in entries)
 
 
-def entries_of(location: Location, guard: Guard) -> list[Entry]:
+def entries_of(location: Location, guard: Guard) -> list[FolderEntry]:
     """Return the regular files and folders in a folder, sorted by name; none if it cannot be listed."""
     try:
         with FolderHandle(location.zone, location.parts, guard) as folder, os.scandir(folder) as scan:
-            entries = [Entry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan if _is_listed(entry)]
+            listed = (entry for entry in scan if _is_listed(entry))
+            return sorted(FolderEntry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed)
     except (OSError, FileError):
         return []
-    return sorted(entries)
 
 
 def _is_listed(entry: os.DirEntry[str]) -> bool:

@@ -15,7 +15,7 @@ from reyn.workspace.files import TEMPORARY, FileChange, FileError, is_utf8, read
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reyn.workspace.files import Image
+    from reyn.workspace.files import FileImage
     from reyn.workspace.paths import Location, Roots
 
 MAX_ENTRIES = 50_000
@@ -63,7 +63,7 @@ class Observation:
         self._file_bytes = file_bytes
         self._folders: set[str] = set()
         self._before = {entry.location.display_path: entry for entry in self._scan(self._folders)}
-        self._images: dict[str, Image] = {}
+        self._images: dict[str, FileImage] = {}
         for path, entry in self._before.items():
             total_bytes -= entry.stamp[1] if entry.is_regular else 0
             if total_bytes < 0:
@@ -96,7 +96,7 @@ class Observation:
         above = (location.upper(depth).display_path for depth in range(1, len(location.parts)))
         return tuple(path for path in above if path not in self._folders)
 
-    def _image(self, entry: _Entry) -> Image | None:
+    def _image(self, entry: _Entry) -> FileImage | None:
         if not entry.is_regular or entry.stamp[1] > self._file_bytes:
             return None
         try:

@@ -1,15 +1,15 @@
-"""Revert recorded changes of files: the rollback of a failed visit, and `undo`.
+"""Find the recorded changes of files, and revert them: the rollback of a failed visit, and `undo`.
 
 A record may be forged, so every file passes the permission gate, which the caller brings, when it is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from reyn.journal import digest
+from reyn.journal import Event, decode, digest, kinds
 from reyn.journal.kinds import Change, RestoreVerdict
 from reyn.workspace.changes import revert
 from reyn.workspace.files import FileError, read
@@ -17,6 +17,7 @@ from reyn.workspace.paths import Location, PathInvalid, Roots, locate
 
 Decide = Callable[[Location], tuple[str, str]]
 """Asks the permission gate about writing a file: the rule that decided, and the reason if it is denied."""
+Timestamp = tuple[int, int]
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -126,3 +127,40 @@ def _current_hash(path: str, files: Files) -> str | None:
     except (FileError, PathInvalid):
         return ""
     return digest(image.content) if image else None
+
+
+# -- recorded changes -----------------------------------------------------------------------------------------
+
+
+def unreverted_changes(events: Iterable[Event], *, with_sub_runs: bool = False) -> Iterator[Change]:
+    """Yield the changes that the ops of a run made and nothing reverted, oldest first."""
+    return (change for _, change in timestamped_changes(events, with_sub_runs=with_sub_runs))
+
+
+def timestamped_changes(events: Iterable[Event], *, with_sub_runs: bool = False) -> Iterator[tuple[Timestamp, Change]]:
+    """Yield the unreverted changes with time and sequence number.
+
+    An intent without an outcome counts, because it may have taken effect. A restore checks each file first.
+    """
+    current: list[tuple[Timestamp, Change]] = []
+    restoring: tuple[Change, ...] = ()
+    intents: dict[str, tuple[Timestamp, tuple[Change, ...]]] = {}
+    for event in events:
+        at = (event.ts, event.seq)
+        match decode(event):
+            case kinds.OpStarted(call=call, changes=changes):
+                intents[call] = (at, changes)
+            case kinds.OpCompleted(call=call):
+                intents.pop(call, None)
+            case kinds.WorkspaceUpdated(change=change):
+                current.append((at, change))
+            case kinds.SubRunCompleted(changes=changes) if with_sub_runs:
+                current += [(at, change) for change in changes]
+            case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
+                restoring = changes
+            case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
+                reverted = [change for change in restoring if change.path in restored]
+                current = [entry for entry in current if entry[1] not in reverted]
+                intents.clear()
+    yield from current
+    yield from ((at, change) for at, changes in intents.values() for change in changes)

@@ -106,5 +106,5 @@ def test_a_kernel_that_changes_a_file_without_checking_it_first_is_caught(arena:
             changes.os.rename(temporary, self.name, src_dir_fd=folder, dst_dir_fd=folder)
         return "done"
 
-    monkeypatch.setattr(changes._Application, "_apply", apply_blindly)
+    monkeypatch.setattr(changes._Attempt, "_apply", apply_blindly)
     assert caught(writing(arena / "project"), at="os.rename after", text="took place 2 times")

@@ -42,7 +42,7 @@ from reyn.kernel.world.loading import (
 )
 from reyn.kernel.world.op_performer import requests_above
 from reyn.skills.inputs import check_supported, to_artifact
-from reyn.workspace.recorded_changes import unreverted_changes
+from reyn.workspace.restore import unreverted_changes
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

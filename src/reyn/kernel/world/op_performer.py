@@ -342,7 +342,7 @@ class OpPerformer:
             status = msgspec.json.decode(known.content, type=_Status).status
             return _outcome(effect, call, status, known), ()
         plan = Plan(started.rule, (), None, (), started.request, effect.answer, approved=approved)
-        op = self._ops.performed(call.kind)
+        op = self._ops.get(call.kind)
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)

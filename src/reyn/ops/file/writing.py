@@ -21,8 +21,8 @@ from reyn.workspace import (
     Change,
     FileChange,
     FileError,
+    FileImage,
     Guard,
-    Image,
     Location,
     decode_text,
     entries_of,
@@ -85,7 +85,7 @@ def delete_file(arguments: Arguments, location: Location, env: Env) -> Written:
     )
 
 
-def look_at(location: Location, env: Env) -> tuple[Image | None, tuple[str, ...]]:
+def look_at(location: Location, env: Env) -> tuple[FileImage | None, tuple[str, ...]]:
     """Return a file that is to be changed as it is, and the folders to create for it."""
     env.budget.check_read()
     found = look(location, Guard(env.roots), env.file_bytes)

@@ -4,8 +4,7 @@ Servers are configured under `mcp.servers`. What a server offers is read from a 
 (`reyn/mcp/<server>.json`), so that skills load, lint and replay without it; `connections` talks to the servers.
 """
 
-from reyn.ops.mcp.connections import Connections
-from reyn.ops.mcp.definitions import ToolDefinitions, read_definitions, write_definitions
+from reyn.ops.mcp.connections import Connections, ToolDefinitions, read_definitions, write_definitions
 from reyn.ops.mcp.tool import shown_to_model, with_mcp_tools
 
 __all__ = [

@@ -11,21 +11,16 @@ from reyn.errors import McpDefinitionsInvalid, OpInvalid, ReynError
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.jsonschema.references import Definitions
 from reyn.ops.budget import OpFailed
-from reyn.ops.mcp.connections import ServerTimeout
-from reyn.ops.mcp.definitions import read_definitions
-from reyn.ops.op import Plan
+from reyn.ops.mcp.connections import Connections, McpToolDefinition, ServerTimeout, read_definitions
+from reyn.ops.op import Call, Env, OpSetup, Plan, Result
 from reyn.permissions import Denied
 from reyn.secrets.handles import SCHEME, name_of
-from reyn.vocabulary import OpForm, OpSpec
+from reyn.vocabulary import Effect, OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments, boolean, result
 
 if TYPE_CHECKING:
     from reyn.config.values import McpServer
-    from reyn.ops.mcp.connections import Connections
-    from reyn.ops.mcp.definitions import ToolDefinition
-    from reyn.ops.op import Call, Env, OpSetup, Result
     from reyn.ops.table import OpTable
-    from reyn.vocabulary import Effect
 
 _MAX_CHARS = 200_000
 _MAX_SUMMARY = 500
@@ -38,7 +33,7 @@ class McpTool:
     """Calls one tool. A tool whose definition is not the accepted one is not called."""
 
     def __init__(
-        self, name: str, server: McpServer, tool: ToolDefinition, connections: Connections, setup: OpSetup
+        self, name: str, server: McpServer, tool: McpToolDefinition, connections: Connections, setup: OpSetup
     ) -> None:
         self._name = name
         self._server = server
@@ -89,7 +84,7 @@ def _changed(server: str, tool: str, *, is_gone: bool) -> Denied:
     )
 
 
-def _spec(server: str, settings: McpServer, tool: ToolDefinition) -> OpSpec:
+def _spec(server: str, settings: McpServer, tool: McpToolDefinition) -> OpSpec:
     """Return the specification of a tool. Hints about its effect count only if the operator trusts the server."""
     kind = f"mcp:{server}/{tool.name}"
     is_repeatable = settings.trusted and (tool.read_only or tool.idempotent)
@@ -133,7 +128,7 @@ def _moved(value: Any) -> Any:
     return value
 
 
-def shown_to_model(server: str, tool: ToolDefinition) -> tuple[str, str]:
+def shown_to_model(server: str, tool: McpToolDefinition) -> tuple[str, str]:
     """Return the description of a tool and of its arguments as the model sees them, each on one line."""
     summary = _line(tool.description, _MAX_SUMMARY) or f"The tool `{tool.name}` of `{server}`."
     root = Definitions({"type": "object"} | tool.input_schema)
