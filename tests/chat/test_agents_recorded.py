@@ -236,7 +236,11 @@ class Talk:
         async with runtime as rt, rt.chat("editor", run_id="c") as chat:
             await reach(lambda: not chat.is_busy)
             await chat.ready()
-            said = {one.text for one in read_messages(rt.runs.events("c"), rt.runs.content)} if rt.runs.is_recorded("c") else set()
+            said = (
+                {one.text for one in read_messages(rt.runs.events("c"), rt.runs.content)}
+                if rt.runs.is_recorded("c")
+                else set()
+            )
             said |= {one.payload.text for one in rt.project.journal.drain("c", 0) if hasattr(one.payload, "text")}
             for text in MESSAGES:
                 if text not in said:

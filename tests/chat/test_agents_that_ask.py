@@ -96,7 +96,9 @@ def test_a_cycle_of_agents_ends_at_the_depth_with_a_result(tmp_path: Path):
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             answer = await chat.say("ping")
-            depths = [link.depth for row in rt.runs.all() for link in ChainManager(rt.project.journal).links(row.run_id)]
+            depths = [
+                link.depth for row in rt.runs.all() for link in ChainManager(rt.project.journal).links(row.run_id)
+            ]
             assert sorted(depths) == [1, 1, 2, 3]  # the last one was not sent, so that it has no depth of its own
             assert "RYN437" in answer.text
             assert "`agents.max_depth`" in answer.text
