@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,17 +13,17 @@ from reyn.chat.services.auto_resume_handler import AutoResumeHandler
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
-from reyn.cli.chat.lines import read_lines
-from reyn.cli.chat.printing import message_line
+from reyn.cli.chat.printing import message_line, read_lines
 from reyn.cli.output import charge_text, clean, print_next, short
 from reyn.errors import ChatStopped, ReynError, RunNotResumable
 from reyn.kernel.runtime_types import EXIT_CODES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from reyn.chat import Conversation, Reply
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import OSRuntime
-
 
 _REFRESH_SECONDS = 0.5
 """How often the status line is drawn again while the user types nothing."""
@@ -155,7 +157,6 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     from prompt_toolkit.patch_stdout import patch_stdout
 
     from reyn.cli.chat.completing import ChatCompleter
-    from reyn.cli.chat.loading import SdkLoading
 
     bindings = KeyBindings()
 
@@ -217,3 +218,31 @@ def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
         received = f" ({conversation.received:,} characters)" if conversation.received else ""
         parts.append(f"replying{received}; Ctrl-C stops")
     return " · ".join(parts)
+
+
+class SdkLoading:
+    """Imports the SDK in a thread, so that the terminal reacts meanwhile.
+
+    Args:
+        load: Imports it. It is called in a thread.
+    """
+
+    def __init__(self, load: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self._loaded = asyncio.Event()
+
+        def work() -> None:
+            try:
+                load()
+            finally:
+                with suppress(RuntimeError):  # the loop is closed: the user has left
+                    loop.call_soon_threadsafe(self._loaded.set)
+
+        # A daemon, because leaving the conversation does not wait for it.
+        threading.Thread(target=work, name="reyn-sdk", daemon=True).start()
+
+    async def wait(self) -> None:
+        """Wait until the SDK is imported; if it is not yet, print a line first."""
+        if not self._loaded.is_set():
+            click.echo("  connecting to the model ...")
+            await self._loaded.wait()
