@@ -158,11 +158,11 @@ def first_event(journal: Journal, run_id: str) -> kinds.RunStarted | None:
     return body if isinstance(body, kinds.RunStarted) else None
 
 
-class _Artifact(msgspec.Struct):
+class _InputType(msgspec.Struct):
     type: str
 
 
-_TYPE = msgspec.json.Decoder(_Artifact)
+_TYPE = msgspec.json.Decoder(_InputType)
 
 
 def pin_settings(settings: RunSettings) -> Blob:
