@@ -135,9 +135,10 @@ def test_a_lint_rule(copy: Copy):
     copy.change(
         "lint/check.py", r"^    instructions.literals,$", "    instructions.literals,\n    instructions.shouting,"
     )
-    copy.change("skills/codes.py", r'^UNKNOWN_KEY = "RYN112"$', 'UNKNOWN_KEY = "RYN112"\nSHOUTING = "RYN199"')
-    added = '    "RYN199": FindingKind("Instructions in capitals.", "Write them in small letters."),\n    "RYN112": '
-    copy.change("errors/base.py", r'^    "RYN112": ', added)
+    added = (
+        'SHOUTING = finding_code("RYN199: Instructions in capitals.", "Write them in small letters.")\nUNKNOWN_KEY ='
+    )
+    copy.change("errors/codes.py", r"^UNKNOWN_KEY =", added)
     folder = write_skill(copy.project, "try", {"a": ["end"]})
     phase = folder / "phases" / "a.md"
     phase.write_text(phase.read_text().replace("Do what a does.", "DO IT."))
