@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.references import load_attribute
+from reyn.config.load import load_attribute
 from reyn.errors import ModuleUnloadable, OpInvalid
 from reyn.journal import check_json, ordered
 from reyn.journal.registry import OP_KIND, fixed_kinds
