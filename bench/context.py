@@ -6,19 +6,15 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from reyn.context import (
-    CharCounter,
-    PhaseHandoff,
-    PhaseManifest,
-    assemble_handoff_context,
-    truncate_to_token_budget,
-)
-from reyn.context.bpe import exact_counter
+from reyn.context import PhaseHandoff, PhaseManifest, truncate_to_token_budget
+from reyn.context.handoff import assemble_handoff_context
+from reyn.context.token_counting import exact_counter
+from reyn.context.tokens import CharCounter
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.context import TokenCounter
+    from reyn.context.tokens import TokenCounter
 
 TEXTS = ("x" * 5_000_000, " " * 5_000_000, "x." * 2_500_000, "\u3000x" * 2_500_000)
 """Texts of five million characters, in which the end of a sentence or a word is hard to find."""

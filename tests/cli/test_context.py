@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from reyn.cli.prompt_bars import to_svg, to_text
-from reyn.context import FrameSection
+from reyn.context.budget import FrameSection
 from reyn.runs.frames import VisitContext
 from tests.cli.support import IN, write_answers
 from tests.support import finish, go, write_skill

@@ -22,9 +22,7 @@ from reyn.context import (
     ExperienceForget,
     ExperienceRemember,
     InvocationSpec,
-    MemoryEntry,
     MultimodalToolResult,
-    NormalizedMessage,
     NormalizedMessageList,
     PromptContract,
     ToolCancelled,
@@ -33,9 +31,9 @@ from reyn.context import (
     apply_mutations,
     compile_context,
     compile_invocation_turn,
-    compile_source,
-    normalize,
 )
+from reyn.context.compile import compile_source
+from reyn.context.transcript import MemoryEntry, NormalizedMessage, normalize
 from reyn.errors import MutationInvalid, ReynError, TranscriptInvalid
 from reyn.models import Image, ToolCall
 

@@ -11,17 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.config import RunSettings
-from reyn.context import (
-    ContextFrame,
-    Execution,
-    Repetition,
-    Rollback,
-    TurnFrame,
-    closing_text,
-    message_text,
-    static_text,
-    turn_message,
-)
+from reyn.context import static_text, turn_message
+from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback
+from reyn.context.prompt import closing_text
+from reyn.context.render import TurnFrame, message_text
 from reyn.contract import Rejected
 from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm

@@ -11,22 +11,17 @@ from hypothesis import strategies as st
 
 from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
 from reyn.context import (
-    ByteCounter,
-    CalibratedCounter,
-    CharCounter,
     PhaseHandoff,
     PhaseManifest,
-    TokenCounter,
-    assemble_handoff_context,
     build_handoff_context,
     build_phase_context,
-    choose_context,
     default_manifests,
     estimate_tokens,
     resolve_manifest,
 )
-from reyn.context.bpe import exact_counter
-from reyn.context.handoff import HEADER
+from reyn.context.handoff import HEADER, assemble_handoff_context, choose_context
+from reyn.context.token_counting import exact_counter
+from reyn.context.tokens import ByteCounter, CalibratedCounter, CharCounter, TokenCounter
 from reyn.errors import ManifestInvalid
 from tests.cost import count_calls
 

@@ -5,16 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.context import (
-    ByteCounter,
-    CalibratedCounter,
-    CharCounter,
-    FunctionCounter,
-    Section,
-    TokenCounter,
-    assemble_sections,
-)
-from reyn.context.bpe import exact_counter
+from reyn.context import assemble_sections
+from reyn.context.budget import Section
+from reyn.context.token_counting import exact_counter
+from reyn.context.tokens import ByteCounter, CalibratedCounter, CharCounter, FunctionCounter, TokenCounter
 from tests.properties import examples
 
 

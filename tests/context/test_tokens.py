@@ -6,19 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.context import (
+from reyn.context import ContextBudgetResult, apply_context_budget, estimate_tokens, truncate_to_token_budget
+from reyn.context.token_counting import exact_counter
+from reyn.context.tokens import (
     ByteCounter,
     CachingCounter,
     CalibratedCounter,
     CharCounter,
-    ContextBudgetResult,
     FunctionCounter,
     TokenCounter,
-    apply_context_budget,
-    estimate_tokens,
-    truncate_to_token_budget,
 )
-from reyn.context.bpe import exact_counter
 from tests.cost import LINEAR, growth
 
 texts = st.text(st.sampled_from("ab. \n\t\u3000漢😀\u0301\ud800é"), max_size=80)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.context import NormalizedMessage, NormalizedMessageList, normalize
+from reyn.context import NormalizedMessageList
+from reyn.context.transcript import NormalizedMessage, normalize
 from reyn.errors import MessageInvalid, TranscriptInvalid
 from reyn.models import Image, Message, ToolCall
 

@@ -21,8 +21,8 @@ from reyn.context import (
     ToolCancelled,
     ToolResult,
     UserMessage,
-    normalize,
 )
+from reyn.context.transcript import normalize
 from reyn.errors import CallStopped, ChatStopped, FunctionInvalid, HookFailed
 from reyn.functions import HookTurn, Image
 from reyn.journal import MemoryJournal

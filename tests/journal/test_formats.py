@@ -114,9 +114,7 @@ def older() -> Iterator[None]:
             return LimitRaised(self.name, self.to, self.message)
 
     yield
-    for known in (registry._TYPES, registry._DECODERS):
-        known.pop(("limit_raised", 0))
-    registry._OLDER.clear()
+    del registry._DECODE["limit_raised", 0]
 
 
 def older_events() -> list[Event]:

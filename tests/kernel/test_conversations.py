@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reyn import RunResult, SyncRuntime
-from reyn.context import NormalizedMessage, normalize
 from reyn.context.histories import Histories
+from reyn.context.transcript import NormalizedMessage, normalize
 from reyn.errors import (
     HistoryInvalid,
     InputInvalid,

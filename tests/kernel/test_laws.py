@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn import OSRuntime
-from reyn.context import message_text
+from reyn.context.render import message_text
 from reyn.journal import GENESIS, decode, link
 from reyn.journal.lifecycle import rebuild
 from reyn.kernel.core.run_state import EMPTY, apply, fold

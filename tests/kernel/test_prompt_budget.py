@@ -348,7 +348,7 @@ def test_a_run_fails_if_the_tokenizer_does_and_continues_when_it_works(tmp_path:
 
 
 def test_exact_counts_limit_handoffs_and_prompts(tmp_path: Path):
-    from reyn.context.bpe import exact_counter
+    from reyn.context.token_counting import exact_counter
 
     write_skill(tmp_path, "s", CHAIN, phase_keys={"check": "context: {max_tokens: 120, narrative_cap: 2000}\n"})
     project = Project(tmp_path)
@@ -371,8 +371,10 @@ def test_a_replay_needs_no_exact_counter_and_a_new_run_names_the_extra(tmp_path:
     project = one_phase(tmp_path)
     configure(tmp_path, 700, counter="exact")
     assert project.run("s", [finish()], {"text": WORDS * 200}).ok
-    monkeypatch.setattr("reyn.context.bpe.find_spec", lambda name: None)
-    monkeypatch.setattr("reyn.context.bpe.import_module", lambda name: pytest.fail("a replay loaded the counter"))
+    monkeypatch.setattr("reyn.context.token_counting.find_spec", lambda name: None)
+    monkeypatch.setattr(
+        "reyn.context.token_counting.import_module", lambda name: pytest.fail("a replay loaded the counter")
+    )
     assert project.is_sound()
     with pytest.raises(CounterUnavailable, match=r"needs the extra `tokens`") as caught:
         project.run("s", [finish()], run_id="other")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reyn import SyncRuntime
-from reyn.context import normalize
+from reyn.context.transcript import normalize
 from reyn.journal import MemoryJournal, decode
 from reyn.kernel import versions
 from reyn.models import ModelAnswer

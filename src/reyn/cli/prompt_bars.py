@@ -10,7 +10,7 @@ from reyn.cli.output import clean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.context import FrameSection, SectionCost
+    from reyn.context.budget import FrameSection, SectionCost
     from reyn.journal.kinds import PromptBudget
     from reyn.runs.frames import VisitContext
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config.models import ADAPTERS_OF_SETTING, MODES
-from reyn.config.user import CODE, check_document, user_config
+from reyn.config.user import check_document, user_config
 from reyn.config.values import Config
 from reyn.documents import (
     Codes,
@@ -27,6 +27,7 @@ from reyn.documents import (
     read_text,
 )
 from reyn.errors import ConfigInvalid, Finding, SettingUnknown
+from reyn.errors.codes import CONFIG_INVALID
 from reyn.secrets.stores import SECRET_PREFIX
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def _check_merged(merged: dict[str, Any], documents: list[Document]) -> list[Fin
     findings = []
     for fault in (*faults, *_budget_faults(merged)):
         last = next(document for document in reversed(documents) if sets_key(document, fault.path))
-        findings.append(last.finding(CODE, fault.message, *fault.path, fix=fault.fix))
+        findings.append(last.finding(CONFIG_INVALID, fault.message, *fault.path, fix=fault.fix))
     return findings
 
 
@@ -188,7 +189,11 @@ def _check_complete(merged: dict[str, Any], documents: list[Document]) -> list[F
     try:
         msgspec.convert(merged, Config)
     except msgspec.ValidationError:
-        return check_keys(_Merged("", merged, {}, sources=tuple(documents)), Config, Codes(CODE, CODE, missing=CODE))
+        return check_keys(
+            _Merged("", merged, {}, sources=tuple(documents)),
+            Config,
+            Codes(CONFIG_INVALID, CONFIG_INVALID, missing=CONFIG_INVALID),
+        )
     return []
 
 

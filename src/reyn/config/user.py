@@ -18,6 +18,7 @@ import yaml
 from reyn.config.models import ModelEntry
 from reyn.documents import Codes, Document, DocumentError, check_keys, parse_yaml
 from reyn.errors import ConfigInvalid, Finding, OriginInvalid, UserConfigUnavailable
+from reyn.errors.codes import CONFIG_INVALID
 from reyn.private_files import PrivateFile, user_folder
 from reyn.secrets.handles import is_handle, validate_origin
 
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-CODE = "RYN701"
-_CODES = Codes(unknown=CODE, wrong=CODE)
+_CODES = Codes(unknown=CONFIG_INVALID, wrong=CONFIG_INVALID)
 _KEY_BYTES = 32
 _NONCE_BYTES = 16
 _PURPOSE = b"reyn journal\0"
@@ -36,7 +36,11 @@ _PURPOSE = b"reyn journal\0"
 def check_document(document: Document, shape: type[msgspec.Struct]) -> list[Finding]:
     """Return every error in one configuration source. A required key may come from another source."""
     if not isinstance(document.value, dict):
-        return [document.finding(CODE, f"the file must be a mapping of keys to values, not {_name(document.value)}")]
+        return [
+            document.finding(
+                CONFIG_INVALID, f"the file must be a mapping of keys to values, not {_name(document.value)}"
+            )
+        ]
     return check_keys(document, shape, _CODES)
 
 
@@ -143,7 +147,7 @@ class UserConfigFile:
             text = content.decode("utf-8-sig").replace("\r\n", "\n")
             document = parse_yaml(text, str(self.path))
         except UnicodeDecodeError as error:
-            raise _invalid(Finding(str(self.path), 1, 1, CODE, "the file is not UTF-8")) from error
+            raise _invalid(Finding(str(self.path), 1, 1, CONFIG_INVALID, "the file is not UTF-8")) from error
         except DocumentError as error:
             raise _invalid(error.finding) from error
         if document.value is None:
@@ -204,12 +208,14 @@ def _check_secrets(document: Document) -> list[Finding]:
     for handle, origins in bindings.items():
         if not is_handle(handle):
             message = "a key of `secrets` must be a handle: `secret://NAME` or `env://VARIABLE`"
-            findings.append(document.finding(CODE, message, "secrets", handle))
+            findings.append(document.finding(CONFIG_INVALID, message, "secrets", handle))
         for index, origin in enumerate(origins if isinstance(origins, list) else ()):
             try:
                 validate_origin(origin if isinstance(origin, str) else "")
             except OriginInvalid as error:
-                findings.append(document.finding(CODE, error.message, "secrets", handle, index, fix=error.hint))
+                findings.append(
+                    document.finding(CONFIG_INVALID, error.message, "secrets", handle, index, fix=error.hint)
+                )
     return findings
 
 

@@ -3,15 +3,7 @@
 The kernel decides what goes into a frame; `reyn.contract` decides which answers are valid.
 """
 
-from reyn.context.budget import (
-    ContextBudgetResult,
-    FittedText,
-    FrameSection,
-    Section,
-    SectionCost,
-    apply_context_budget,
-    assemble_sections,
-)
+from reyn.context.budget import ContextBudgetResult, apply_context_budget, assemble_sections
 from reyn.context.compile import (
     CompiledContext,
     CompiledTurnContext,
@@ -22,25 +14,15 @@ from reyn.context.compile import (
     PromptContract,
     compile_context,
     compile_invocation_turn,
-    compile_source,
-)
-from reyn.context.frame import (
-    ContextFrame,
-    Execution,
-    RejectedArtifact,
-    Repetition,
-    Rollback,
-    StableFrame,
-    stable_frame,
 )
 from reyn.context.handoff import (
-    HandoffContext,
     PhaseHandoff,
-    assemble_handoff_context,
+    PhaseManifest,
     build_handoff_context,
     build_phase_context,
+    default_manifests,
+    resolve_manifest,
 )
-from reyn.context.manifest import PhaseContext, PhaseManifest, choose_context, default_manifests, resolve_manifest
 from reyn.context.mutation import (
     AssistantMessage,
     AssistantTruncated,
@@ -55,112 +37,47 @@ from reyn.context.mutation import (
     UserMessage,
     apply_mutations,
 )
-from reyn.context.prompt import closing_text, static_text, task_text
-from reyn.context.render import (
-    TurnFrame,
-    correction,
-    frame_message,
-    message_text,
-    next_digest,
-    normalized,
-    recorded_mutation,
-    rendered_message,
-    result_images,
-    results_message,
-    sent_text,
-    truncate,
-    turn_message,
-    turn_parts,
-)
+from reyn.context.prompt import static_text
+from reyn.context.render import turn_message
 from reyn.context.selfref import DataFromSelfRef
-from reyn.context.tokens import (
-    ByteCounter,
-    CachingCounter,
-    CalibratedCounter,
-    CharCounter,
-    FunctionCounter,
-    TokenCounter,
-    estimate_tokens,
-    truncate_to_token_budget,
-)
-from reyn.context.transcript import Memory, MemoryEntry, NormalizedMessage, NormalizedMessageList, normalize
+from reyn.context.tokens import estimate_tokens, truncate_to_token_budget
+from reyn.context.transcript import NormalizedMessageList
 
 __all__ = [
     "AssistantMessage",
     "AssistantTruncated",
-    "ByteCounter",
-    "CachingCounter",
-    "CalibratedCounter",
-    "CharCounter",
     "CompileSource",
     "CompiledContext",
     "CompiledTurnContext",
     "ContextBudgetResult",
-    "ContextFrame",
     "ContextMutation",
     "ContextReplace",
     "ContextState",
     "ContextSummary",
     "DataFromAgentConfig",
     "DataFromSelfRef",
-    "Execution",
     "ExperienceForget",
     "ExperienceRemember",
-    "FittedText",
-    "FrameSection",
-    "FunctionCounter",
-    "HandoffContext",
     "InvocationSpec",
-    "Memory",
-    "MemoryEntry",
     "MultimodalToolResult",
-    "NormalizedMessage",
     "NormalizedMessageList",
-    "PhaseContext",
     "PhaseHandoff",
     "PhaseManifest",
     "PromptContract",
-    "RejectedArtifact",
-    "Repetition",
-    "Rollback",
-    "Section",
-    "SectionCost",
-    "StableFrame",
-    "TokenCounter",
     "ToolCancelled",
     "ToolResult",
-    "TurnFrame",
     "UserMessage",
     "apply_context_budget",
     "apply_mutations",
-    "assemble_handoff_context",
     "assemble_sections",
     "build_handoff_context",
     "build_phase_context",
-    "choose_context",
-    "closing_text",
     "compile_context",
     "compile_invocation_turn",
-    "compile_source",
-    "correction",
     "default_manifests",
     "estimate_tokens",
-    "frame_message",
-    "message_text",
-    "next_digest",
-    "normalize",
-    "normalized",
-    "recorded_mutation",
-    "rendered_message",
     "resolve_manifest",
-    "result_images",
-    "results_message",
-    "sent_text",
-    "stable_frame",
     "static_text",
-    "task_text",
-    "truncate",
     "truncate_to_token_budget",
     "turn_message",
-    "turn_parts",
 ]

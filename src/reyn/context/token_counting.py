@@ -6,7 +6,10 @@ numbers.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 from reyn.context.tokens import CachingCounter, FunctionCounter
 from reyn.errors import CounterUnavailable, ReynError
@@ -65,8 +68,6 @@ class TokenCounting:
 
     async def _fit(self, counter: CounterName, model: str, work: Work) -> FittedText:
         if counter != "model":
-            from reyn.context.bpe import exact_counter
-
             return work(exact_counter())
         opened = self._roster.open(model)
         if not isinstance(opened, TokenizingModel):
@@ -77,3 +78,35 @@ class TokenCounting:
             return work(CachingCounter(FunctionCounter("model", count), counts=cache))
 
         return await opened.with_tokenizer(with_cache)
+
+
+O200K = "o200k_base"
+_SAMPLE, _SAMPLE_TOKENS = "Count 3 tokens: 漢字.", 9
+"""A vocabulary that did not load completely counts something else."""
+
+
+def check_installed() -> None:
+    """Check that the exact counter is installed, without loading it.
+
+    Raises:
+        CounterUnavailable: It is not.
+    """
+    if find_spec("rs_bpe") is None:
+        raise CounterUnavailable("`context.counter: exact` needs the extra `tokens`")
+
+
+@cache
+def exact_counter() -> CachingCounter:
+    """Return the exact counter, loaded on first use. Special tokens in a text count as the text that they are.
+
+    Raises:
+        CounterUnavailable: It is not installed, or its vocabulary is broken.
+    """
+    try:
+        bpe: Any = import_module("rs_bpe.bpe")
+    except ImportError as error:
+        raise CounterUnavailable("the exact token counter needs the extra `tokens`") from error
+    count = bpe.openai.o200k_base().count
+    if count(_SAMPLE) != _SAMPLE_TOKENS:
+        raise CounterUnavailable("the vocabulary of the exact token counter is broken", hint="Install `rs-bpe` again.")
+    return CachingCounter(FunctionCounter(O200K, count))

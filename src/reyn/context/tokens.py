@@ -1,7 +1,7 @@
 """Count tokens, and truncate a text to a number of them.
 
 `chars` counts as the handoff contract does: one token per four code points, rounded up. Everything that assembles text
-takes the counter as an argument. `reyn.context.bpe` has an exact one, and a model may have its own.
+takes the counter as an argument. `reyn.context.token_counting` has an exact one, and a model may have its own.
 """
 
 from __future__ import annotations

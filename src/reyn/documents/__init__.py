@@ -2,7 +2,6 @@
 
 from reyn.documents.checking import Codes, check_keys, fields_of, key_path, nearest, nearest_hint, usable_keys
 from reyn.documents.document import (
-    LINK_OUTSIDE,
     Document,
     DocumentError,
     JsonError,
@@ -14,11 +13,9 @@ from reyn.documents.document import (
     read_raw,
     read_text,
 )
-from reyn.documents.yaml_text import BAD_YAML, is_plain_text, parse_front_matter, parse_yaml, plain_scalar
+from reyn.documents.yaml_text import is_plain_text, parse_front_matter, parse_yaml, plain_scalar
 
 __all__ = [
-    "BAD_YAML",
-    "LINK_OUTSIDE",
     "Codes",
     "Document",
     "DocumentError",

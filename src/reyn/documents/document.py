@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import msgspec
 
 from reyn.errors import Finding
+from reyn.errors.codes import LINK_OUTSIDE, UNREADABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,8 +79,6 @@ class Document(msgspec.Struct, frozen=True):
 # -- files -----------------------------------------------------------------------------------------------------
 
 MAX_BYTES = 1_000_000
-UNREADABLE = "RYN110"
-LINK_OUTSIDE = "RYN138"
 _FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 

@@ -15,10 +15,10 @@ import yaml
 
 from reyn.documents.document import Document, DocumentError, KeyPath, Position
 from reyn.errors import Finding
+from reyn.errors.codes import BAD_YAML
 
 MAX_NODES = 50_000
 MAX_DEPTH = 64
-BAD_YAML = "RYN111"
 
 
 def parse_front_matter(text: str, file: str) -> Document:

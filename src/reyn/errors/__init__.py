@@ -118,6 +118,7 @@ code is never reused.
 """
 
 from reyn.errors.base import *  # noqa: F403 - the names of every area, once
+from reyn.errors.codes import FINDINGS as FINDINGS
 from reyn.errors.config import *  # noqa: F403
 from reyn.errors.models import *  # noqa: F403
 from reyn.errors.runs import *  # noqa: F403

@@ -12,8 +12,8 @@ import inspect
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
-from reyn.context import NormalizedMessage, NormalizedMessageList, normalize
-from reyn.context.transcript import check_message
+from reyn.context import NormalizedMessageList
+from reyn.context.transcript import NormalizedMessage, check_message, normalize
 from reyn.errors import CallImpossible, FunctionInvalid
 from reyn.functions.abort import AbortSignal
 from reyn.functions.chat_stream import ChatCall, ChatStream, RenderedHistories
@@ -23,10 +23,11 @@ from reyn.functions.definition import (
     Decorated,
     Decoration,
     Definition,
+    check_count,
+    check_flag,
     permission_requests,
 )
 from reyn.functions.images import check_image
-from reyn.functions.options import check_count, check_flag
 from reyn.kernel.world.run_scope import current_scope
 from reyn.models import Message
 from reyn.runtime import OSRuntime

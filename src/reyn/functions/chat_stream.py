@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import NormalizedMessage, NormalizedMessageList, rendered_message
+from reyn.context import NormalizedMessageList
 from reyn.context.histories import HISTORIES
+from reyn.context.render import rendered_message
+from reyn.context.transcript import NormalizedMessage
 from reyn.errors import CallImpossible, ChatStopped, RunNotResumable
 from reyn.functions.abort import AbortSignal
 from reyn.functions.chat_items import ChatItem, ChatReply, ChatRestart, ChatText, ChatToolCall, ChatToolResult

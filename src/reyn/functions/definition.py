@@ -11,16 +11,19 @@ import inspect
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
-from reyn.context import CompileSource, DataFromAgentConfig, compile_source
+from reyn.context import CompileSource, DataFromAgentConfig
+from reyn.context.compile import compile_source
 from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid
 from reyn.functions import ambient
-from reyn.functions.options import check_count, check_flag, check_function, check_model, check_option, check_toolkit
+from reyn.functions.signatures import check_function, kind_of
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.world.hooks import check_hooks
+from reyn.models import Model
+from reyn.ops import Op
 from reyn.runtime import SyncRuntime
 from reyn.skills.names import is_reserved_phase_name, is_valid_name
 
@@ -30,8 +33,6 @@ if TYPE_CHECKING:
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta
-    from reyn.models import Model
-    from reyn.ops import Op
     from reyn.runtime import OSRuntime
 
 DEFAULT_ACT_TURNS = 10
@@ -126,7 +127,8 @@ class Definition:
             raise FunctionInvalid(f"{self.what}: {error.message}", hint=error.own_hint) from error
         self._defaults = self._template_defaults(decoration.template_params)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
-        self._views: list[tuple[Any, Any]] = []
+        self.view = lru_cache(_MAX_VIEWS)(self._derive_own)
+        """Returns the runtime with the function's tools, model and settings; `OSRuntime` or `SyncRuntime` alike."""
 
     def _template_defaults(self, params: Any) -> dict[str, Any]:
         """Return the default values of the template parameters, `...` for those without one."""
@@ -182,14 +184,8 @@ class Definition:
 
     # -- runtimes -------------------------------------------------------------------------------------
 
-    def view(self, runtime: Any) -> Any:
-        """Return the runtime with the function's tools, model and settings; `OSRuntime` or `SyncRuntime` alike."""
-        for base, view in self._views:
-            if base is runtime:
-                return view
-        view = self.derive(runtime, self.decoration.llm_interface)
-        self._views = [*self._views, (runtime, view)][-_MAX_VIEWS:]
-        return view
+    def _derive_own(self, runtime: Any) -> Any:
+        return self.derive(runtime, self.decoration.llm_interface)
 
     def derive(self, runtime: Any, model: Model | str | None) -> Any:
         """Return a runtime with the function's tools and settings that calls a model."""
@@ -268,3 +264,69 @@ def _module_name(function: Callable[..., Any]) -> str:
     main = sys.modules[name]
     spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
     return str(spec.name) if spec is not None else Path(file).stem if file else name
+
+
+# -- arguments of decorators ----------------------------------------------------------------------------------
+
+
+def is_text(value: object) -> bool:
+    """Return whether a value is a text that is not blank."""
+    return isinstance(value, str) and bool(value.strip())
+
+
+def check_toolkit(toolkit: object, what: str) -> tuple[Op, ...]:
+    """Return the tools of a function.
+
+    Raises:
+        FunctionInvalid: The toolkit is no list, has something that is no tool, or two tools of one name.
+    """
+    if not isinstance(toolkit, list | tuple | set | frozenset):
+        message = f"{what}: `toolkit` is a {type(toolkit).__name__}, not a list of tools"
+        raise FunctionInvalid(message, hint="Pass `toolkit=[…]`.")
+    names: set[str] = set()
+    for op in toolkit:
+        if not isinstance(op, Op):
+            message = f"{what}: `toolkit` has a {type(op).__name__}, which is no tool"
+            raise FunctionInvalid(message, hint="Decorate it with `@tool`.")
+        if op.spec.kind in names:
+            raise FunctionInvalid(f"{what}: `toolkit` has two tools with the name `{op.spec.kind}`")
+        names.add(op.spec.kind)
+    return tuple(toolkit)
+
+
+def check_model(model: object, what: str) -> None:
+    """Check a model that is passed from Python: an object, or the name of a configured model.
+
+    Raises:
+        FunctionInvalid: It is neither.
+    """
+    if model is None or is_text(model):
+        return
+    if isinstance(model, str):
+        raise FunctionInvalid(f"{what}: `llm_interface` is {model!r}; name a model, for example `openai:gpt-4.1-mini`")
+    if isinstance(model, type) or not isinstance(model, Model):
+        raise FunctionInvalid(
+            f"{what}: `llm_interface` is {kind_of(model)}, which is no model",
+            hint="Pass the name of a model, an `OpenAICompatible`, or an object with `name` and `complete`.",
+        )
+
+
+def check_option(value: object, name: str, what: str, *, is_valid: bool, expected: str) -> None:
+    """Check an argument of a decorator.
+
+    Raises:
+        FunctionInvalid: It is not valid; the message names the expected values.
+    """
+    if not is_valid:
+        raise FunctionInvalid(f"{what}: `{name}` is {value!r:.100}; use {expected}")
+
+
+def check_count(value: object, name: str, least: int, what: str) -> None:
+    """Check an option that is a whole number; `None` stands for its default."""
+    is_valid = value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least)
+    check_option(value, name, what, is_valid=is_valid, expected=f"a whole number of at least {least}")
+
+
+def check_flag(value: object, name: str, what: str) -> None:
+    """Check an option that is true or false."""
+    check_option(value, name, what, is_valid=isinstance(value, bool), expected="True or False")

@@ -19,7 +19,7 @@ from reyn.context.transcript import normalize
 from reyn.contract import Contract
 from reyn.errors import FunctionInvalid, SchemaRejected
 from reyn.functions.ambient import close_with_loop
-from reyn.functions.options import is_text
+from reyn.functions.definition import is_text
 from reyn.models import ModelAnswer, ModelRequest, ToolDefinition
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.ops import Op

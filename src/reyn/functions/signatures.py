@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.errors import FunctionInvalid, InputInvalid
-from reyn.functions.options import underlying, without_partial
 from reyn.functions.types import ConversionError, JsonType, join_schemas, json_type, to_json
 
 if TYPE_CHECKING:
@@ -247,3 +246,77 @@ def _parameter_descriptions(text: str) -> dict[str, str]:
         elif name:
             parameters[name] = f"{parameters[name]} {line.strip()}".strip()
     return parameters
+
+
+# -- what can be decorated ------------------------------------------------------------------------------------
+
+
+def check_function(function: object, decorator: str) -> None:
+    """Check that a decorator is applied to a function.
+
+    Raises:
+        FunctionInvalid: It is something else, or a method.
+    """
+    _check_no_descriptor(function, decorator)
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise FunctionInvalid(f"`@{decorator}` decorates functions, not a {type(function).__name__}")
+    _check_no_method(function, decorator)
+
+
+def check_tool_function(function: object) -> None:
+    """Check that a tool is something that can be called and returns one value.
+
+    Raises:
+        FunctionInvalid: It is not.
+    """
+    _check_no_descriptor(function, "tool")
+    if isinstance(function, type) or not callable(function):
+        raise FunctionInvalid(f"`@tool` decorates functions, not {kind_of(function)}")
+    inner = underlying(function)
+    if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
+        raise FunctionInvalid(
+            f"`@tool`: `{getattr(inner, '__name__', 'the function')}` is a generator, but a tool returns one value",
+            hint="Collect the values and return a list.",
+        )
+    _check_no_method(function, "tool")
+
+
+def without_partial(function: Any) -> Any:
+    """Return the function of a partial, else the function itself."""
+    while isinstance(function, partial):
+        function = function.func
+    return function
+
+
+def underlying(function: Any) -> Any:
+    """Return the function that has the annotations: of a partial its function, of an object its `__call__`."""
+    function = without_partial(function)
+    return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _check_no_descriptor(function: object, decorator: str) -> None:
+    if isinstance(function, staticmethod | classmethod):
+        kind = type(function).__name__
+        raise FunctionInvalid(
+            f"`@{decorator}` is applied to a {kind}",
+            hint=f"Write `@{kind}` above `@{decorator}`." if kind == "staticmethod" else "Use a function of a module.",
+        )
+
+
+def _check_no_method(function: Callable[..., Any], decorator: str) -> None:
+    """Check that a function is not a method in the body of its class, where there is no object to bind it to."""
+    name = getattr(function, "__qualname__", "")
+    owner = name.rpartition(".")[0]
+    if not owner or owner.endswith("<locals>") or inspect.ismethod(function):
+        return
+    first = next(iter(inspect.signature(function).parameters), "")
+    if first in ("self", "cls"):
+        raise FunctionInvalid(
+            f"`@{decorator}` cannot decorate the method `{name}`: a model cannot pass `{first}`",
+            hint="Decorate a function of a module. A tool may be a bound method: `tool(thing.method)`.",
+        )
+
+
+def kind_of(value: object) -> str:
+    """Return what a value is, for messages."""
+    return f"the class `{value.__name__}`" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, ov
 import msgspec
 
 from reyn.errors import FunctionInvalid, ImageInvalid, OpInvalid
+from reyn.functions.definition import check_count, check_option, is_text
 from reyn.functions.images import IMAGES, attach_image, mentions_image, split_images
-from reyn.functions.options import check_count, check_option, check_tool_function, is_text, underlying
-from reyn.functions.signatures import Signature, doc_of, name_of
+from reyn.functions.signatures import Signature, check_tool_function, doc_of, name_of, underlying
 from reyn.functions.types import ConversionError, join_schemas, json_type, to_json
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema

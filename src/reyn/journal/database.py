@@ -62,11 +62,9 @@ class Owner(Protocol):
 
     def new_mark(self) -> bytes | None:
         """Return the user's mark for this journal; `None` if the user's key cannot be stored."""
-        ...
 
     def recognizes(self, marks: list[bytes]) -> bool:
         """Return whether a journal with these marks is the owner's."""
-        ...
 
 
 class Database:

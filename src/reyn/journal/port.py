@@ -159,11 +159,9 @@ class Journal(Protocol):
             EventInvalid: An event is unknown, malformed or not chained. Nothing is stored.
             BudgetExceeded: A `budget_reserved` exceeds the cap of an account. Nothing is stored.
         """
-        ...
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         """Store batches of different runs in one transaction. A rejected batch does not affect the others."""
-        ...
 
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
         """Store whole runs of an archive in one transaction, all of them or none, marked as imported.
@@ -176,64 +174,49 @@ class Journal(Protocol):
             AppendConflict: A run exists already.
             EventInvalid: An event is unknown, malformed or not chained.
         """
-        ...
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
         """Yield the events of a run in order, those of a fork's origin first. An unknown run has none."""
-        ...
 
     def blob(self, hash: str) -> bytes:
         """Return a blob's content. Raises `BlobMissing` if it is missing or does not match its hash."""
-        ...
 
     def post(self, run_id: str, payload: InboxPayload) -> int:
         """Send a message to a run; return the message's id. Raises `EventInvalid` if it is malformed."""
-        ...
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
         """Return the messages to a run with ids above `after`. Removes nothing: events record which messages were
         processed."""
-        ...
 
     def claim(self, run_id: str) -> AbstractContextManager[None]:
         """Hold the exclusive right to execute a run. Raises `RunBusy`; released when the process dies."""
-        ...
 
     def is_claimed(self, run_id: str) -> bool:
         """Return whether a live process holds the claim on a run."""
-        ...
 
     def find(self, run_id: str) -> RunRow | None:
         """Return the row of a run, or `None` if there is no such run."""
-        ...
 
     def runs(self, prefix: str = "") -> list[RunRow]:
         """Return the rows of the runs whose id begins with `prefix`, newest first."""
-        ...
 
     def approvals(self) -> list[Approval]:
         """Return the standing approvals, oldest first."""
-        ...
 
     def approve(self, approval: Approval) -> int:
         """Store a standing approval and return its id; one that exists already is not stored twice."""
-        ...
 
     def revoke(self, approval_id: int) -> bool:
         """Remove a standing approval. Returns whether it existed."""
-        ...
 
     def balance(self, account: str) -> Balance:
         """Return the balance of a budget account; zero if nothing drew on it."""
-        ...
 
     def charges(self, since: str = "") -> list[SpendRow]:
         """Return what model calls were charged from a day on, oldest first. Imported runs are not included."""
-        ...
 
     def reserving(self) -> list[RunRow]:
         """Return the rows of runs with an open reservation. Imported runs are not included."""
-        ...
 
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         """Delete runs with their events and messages, and the content that no other run refers to, in one transaction.
@@ -249,11 +232,9 @@ class Journal(Protocol):
             RunBusy: A run is claimed.
             RunInUse: A run that is not deleted was forked from one that is, or belongs to the same family.
         """
-        ...
 
     def close(self) -> None:
         """Release all resources. The journal cannot be used afterwards."""
-        ...
 
 
 class OpenReservation(msgspec.Struct, frozen=True):

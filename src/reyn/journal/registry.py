@@ -91,10 +91,9 @@ class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 B = TypeVar("B", bound=Body)
 
 _TYPES: dict[tuple[str, int], type[Body]] = {}
-_DECODERS: dict[tuple[str, int], msgspec.json.Decoder[Any]] = {}
-_CURRENT: dict[tuple[str, int], Callable[[bytes], Body]] = {}
-"""Decodes the data of the versions that are written."""
-_OLDER: set[type[Body]] = set()
+"""The versions that are written."""
+_DECODE: dict[tuple[str, int], Callable[[bytes], Body]] = {}
+"""Decodes the data of every version, as the version that is written."""
 _FAMILIES: dict[tuple[str, int], type[Body]] = {}
 _OP_TYPES: dict[tuple[type[Body], str], type[Body]] = {}
 OP_KIND = r"[a-z][a-z0-9_]{0,39}|mcp:[a-z][a-z0-9_-]{0,39}/[A-Za-z0-9_.-]{1,128}"
@@ -117,9 +116,9 @@ def older_event(kind: str, *, v: int) -> Callable[[type[B]], type[B]]:
     """Register a version that is no longer written. Its `upgrade` returns the current version."""
 
     def register(cls: type[B]) -> type[B]:
-        _OLDER.add(cls)
-        cls.base = cls
-        return _define(cls, kind, v, "outcome", None)
+        decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(cls)
+        _DECODE[kind, v] = lambda raw: decoder.decode(raw).upgrade()
+        return cls
 
     return register
 
@@ -163,15 +162,13 @@ def _make_op_event(shape: type[B], op_kind: str) -> type[B]:
 def _define(cls: type[B], kind: str, v: int, origin: Origin, enters: Status | None) -> type[B]:
     cls.kind, cls.version, cls.origin, cls.enters = kind, v, origin, enters
     _TYPES[kind, v] = cls
-    decoder = _DECODERS[kind, v] = msgspec.json.Decoder(cls)
-    if cls not in _OLDER:
-        _CURRENT[kind, v] = decoder.decode
+    _DECODE[kind, v] = msgspec.json.Decoder(cls).decode
     return cls
 
 
 def kinds() -> dict[tuple[str, int], type[Body]]:
     """Return the current version of every kind that does not belong to an op, sorted."""
-    return dict(sorted((key, cls) for key, cls in _TYPES.items() if cls.base is cls and cls not in _OLDER))
+    return dict(sorted((key, cls) for key, cls in _TYPES.items() if cls.base is cls))
 
 
 @cache
@@ -185,16 +182,13 @@ def families() -> tuple[type[Body], ...]:
     return tuple(_FAMILIES.values())
 
 
-def _decoder(kind: str, v: int) -> msgspec.json.Decoder[Any] | None:
-    decoder = _DECODERS.get((kind, v))
-    if decoder is not None:
-        return decoder
+def _op_decoder(kind: str, v: int) -> Callable[[bytes], Body] | None:
     match = _OP_EVENT.fullmatch(kind)
     shape = _FAMILIES.get((match[2], v)) if match else None
     if match is None or shape is None or kind in fixed_kinds():
         return None
     op_event(shape, match[1])
-    return _DECODERS[kind, v]
+    return _DECODE[kind, v]
 
 
 encode: Callable[[Body], bytes] = canonical
@@ -207,28 +201,13 @@ def decode(event: Event) -> Body:
     Raises:
         EventInvalid: The kind or version is unknown, or the data does not match its schema.
     """
-    decode_data = _CURRENT.get((event.kind, event.v))
-    try:
-        if decode_data is not None:
-            return decode_data(event.raw)
-    except _UNDECODABLE as error:
-        raise _invalid(event, error) from error
-    decoder = _decoder(event.kind, event.v)
-    if decoder is None:
+    decode_data = _DECODE.get((event.kind, event.v)) or _op_decoder(event.kind, event.v)
+    if decode_data is None:
         raise EventInvalid(f"event {event.seq}: this release does not know `{event.kind}` version {event.v}")
     try:
-        body: Any = decoder.decode(event.raw)
-    except _UNDECODABLE as error:
-        raise _invalid(event, error) from error
-    upgraded: Body = body.upgrade() if type(body) in _OLDER else body
-    return upgraded
-
-
-_UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-def _invalid(event: Event, error: Exception) -> EventInvalid:
-    return EventInvalid(f"event {event.seq} `{event.kind}`: {error}")
+        return decode_data(event.raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise EventInvalid(f"event {event.seq} `{event.kind}`: {error}") from error
 
 
 CONTENT = "content"

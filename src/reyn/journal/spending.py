@@ -31,6 +31,14 @@ class Balance(msgspec.Struct, frozen=True):
     reserved_tokens: int = 0
     reserved_cost: int = 0
 
+    def __add__(self, other: Balance) -> Balance:
+        return Balance(
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.reserved_tokens + other.reserved_tokens,
+            self.reserved_cost + other.reserved_cost,
+        )
+
 
 class SpendRow(msgspec.Struct, frozen=True, array_like=True):
     """The charges of one run on one day for one model.
@@ -77,24 +85,12 @@ class SpendRow(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class Posting:
+class Posting(NamedTuple):
     """The effect of a batch on one account. `draw` has the caps to check, and `needed` what was reserved last."""
 
-    __slots__ = ("cost", "draw", "needed", "reserved_cost", "reserved_tokens", "tokens")
-
-    def __init__(self) -> None:
-        self.tokens = self.cost = self.reserved_tokens = self.reserved_cost = 0
-        self.draw: Draw | None = None
-        self.needed = (0, 0)
-
-    def added_to(self, balance: Balance) -> Balance:
-        """Return the balance after the batch."""
-        return Balance(
-            balance.tokens + self.tokens,
-            balance.cost + self.cost,
-            balance.reserved_tokens + self.reserved_tokens,
-            balance.reserved_cost + self.reserved_cost,
-        )
+    change: Balance
+    draw: Draw | None = None
+    needed: tuple[int, int] = (0, 0)
 
 
 _SPENDING = (BudgetReserved, BudgetSettled)
@@ -140,27 +136,22 @@ def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: S
 
 
 def _reserve(accounts: dict[str, Posting], reserved: BudgetReserved) -> None:
-    tokens, cost = reserved.tokens, reserved.cost or 0
+    needed = reserved.tokens, reserved.cost or 0
     for draw in reserved.draws:
-        posting = accounts.get(draw.account)
-        if posting is None:
-            posting = accounts[draw.account] = Posting()
-        posting.reserved_tokens += tokens
-        posting.reserved_cost += cost
+        before, capped, last = accounts.get(draw.account, _NOTHING)
         if draw.tokens is not None or draw.cost is not None:
-            posting.draw, posting.needed = draw, (tokens, cost)
+            capped, last = draw, needed
+        accounts[draw.account] = Posting(before + Balance(0, 0, *needed), capped, last)
 
 
 def _settle(accounts: dict[str, Posting], reserved: BudgetReserved, settled: BudgetSettled) -> None:
-    tokens, cost, usage, charged = reserved.tokens, reserved.cost or 0, settled.usage.total, settled.cost or 0
+    change = Balance(settled.usage.total, settled.cost or 0, -reserved.tokens, -(reserved.cost or 0))
     for draw in reserved.draws:
-        posting = accounts.get(draw.account)
-        if posting is None:
-            posting = accounts[draw.account] = Posting()
-        posting.tokens += usage
-        posting.cost += charged
-        posting.reserved_tokens -= tokens
-        posting.reserved_cost -= cost
+        before = accounts.get(draw.account, _NOTHING)
+        accounts[draw.account] = before._replace(change=before.change + change)
+
+
+_NOTHING = Posting(Balance())
 
 
 def _row(run_id: str, skill: str, reserved: BudgetReserved, settled: BudgetSettled) -> SpendRow:

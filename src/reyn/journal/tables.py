@@ -153,19 +153,19 @@ class Accounts:
             if posting.draw is not None:
                 before = self._new.get(account) or self._balances.get(account)
                 before = before or to_balance(self._connection.execute(BALANCE, (account,)).fetchall())
-                after[account] = posting.added_to(before)
+                after[account] = before + posting.change
                 check_cap(posting, after[account])
         return after
 
     def post(self, found: Postings, checked: dict[str, Balance]) -> None:
         """Apply the effects of a batch on accounts."""
         rows = []
-        for account, one in found.accounts.items():
-            rows.append((account, one.tokens, one.cost, one.reserved_tokens, one.reserved_cost))
+        for account, posting in found.accounts.items():
+            rows.append((account, *msgspec.structs.astuple(posting.change)))
             if account not in checked:  # settled without a new reservation
                 known = self._new.get(account) or self._balances.get(account)
                 if known is not None:
-                    self._new[account] = one.added_to(known)
+                    self._new[account] = known + posting.change
         self._new.update(checked)
         self._connection.executemany(_POST, rows)
 

@@ -7,11 +7,12 @@ are sorted by path and keyword: neither depends on the version of the validation
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jsonschema_rs
 import msgspec
 
+from reyn.errors import codes
 from reyn.jsonschema.references import Schema, oversized_part
 
 _MAX_ERRORS = 200
@@ -28,6 +29,8 @@ _DRAFTS = (DRAFT_7, "https://json-schema.org/draft/2020-12/schema")
 class SchemaInvalid(ValueError):
     """The schema is invalid or refers to another document; `place` is the path of the error in the schema."""
 
+    code: ClassVar[str] = codes.BAD_SCHEMA
+
     def __init__(self, message: str, place: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
         self.place = place
@@ -35,6 +38,8 @@ class SchemaInvalid(ValueError):
 
 class ReferencesExpand(SchemaInvalid):
     """The references of the schema expand to too many schemas."""
+
+    code = codes.TOO_MANY_REFERENCES
 
 
 class SchemaError(NamedTuple):

@@ -6,10 +6,10 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from reyn.documents import nearest
-from reyn.errors import AgentNotFound, SkillInvalid, SkillNotFound
+from reyn.errors import AgentNotFound, SkillInvalid, SkillNotFound, codes
 from reyn.lint.structure import unknown_class
 from reyn.permissions import RuleError, parse_requests
-from reyn.skills import codes
+from reyn.skills.loader import UNKNOWN_OP_FIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -59,7 +59,7 @@ def lint_agent(
 def _unknown_ops(agent: Agent, document: Document, vocabulary: Vocabulary) -> Iterator[Finding]:
     for index, kind in enumerate(agent.allowed_ops or ()):
         if vocabulary.op(kind) is None:
-            fix = nearest(kind, vocabulary.op_kinds) or codes.UNKNOWN_OP_FIX
+            fix = nearest(kind, vocabulary.op_kinds) or UNKNOWN_OP_FIX
             yield document.finding(codes.UNKNOWN_OP, f"unknown op `{kind}`", "allowed_ops", index, fix=fix)
 
 

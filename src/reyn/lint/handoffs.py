@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config.values import HandoffSettings
-from reyn.context import choose_context, estimate_tokens
+from reyn.context import estimate_tokens
+from reyn.context.handoff import choose_context
 from reyn.contract import candidates_of
-from reyn.skills import codes
+from reyn.errors import codes
 from reyn.skills.graph import predecessors
 from reyn.skills.values import RunOp, RunSkill, is_skill_node, skill_of
 

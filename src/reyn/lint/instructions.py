@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from reyn.errors import Finding
-from reyn.skills import codes
+from reyn.errors import Finding, codes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

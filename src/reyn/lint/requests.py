@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
+from reyn.errors import codes
 from reyn.jsonschema import compile_schema
 from reyn.permissions import RuleError, parse_requests
 from reyn.sandbox.interpreter_choice import needs_cpython
-from reyn.skills import codes
 from reyn.skills.front_matter import step_lists
 from reyn.skills.values import PythonCall, RunOp
 

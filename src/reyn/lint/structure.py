@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.contract import candidates_of
 from reyn.documents import nearest
+from reyn.errors import codes
 from reyn.journal import canonical
-from reyn.skills import codes, inputs, may_finish, successors
+from reyn.skills import inputs, may_finish, successors
 from reyn.skills.graph import predecessors
 from reyn.skills.names import nfc
 from reyn.skills.values import END, RunOp, RunSkill, is_skill_node, skill_of

@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from reyn.config.load import FILES
-from reyn.config.user import CODE
 from reyn.documents import DocumentError, key_path, parse_yaml, read_text
 from reyn.errors import ConfigInvalid, Finding
+from reyn.errors.codes import CONFIG_INVALID
 from reyn.permissions.paths import PathPattern
 from reyn.permissions.rules import Policy, RuleError, parse_rules, read_rules
 
@@ -53,7 +53,7 @@ def policy_of(
         zones = [tuple(_zone(text, key) for text in getattr(config.files, key)) for key in ("read", "write")]
     except RuleError as error:
         findings = list(_findings(root, capabilities)) if root is not None else []
-        fallback = Finding("configuration", 1, 1, CODE, _message(error), error.fix)
+        fallback = Finding("configuration", 1, 1, CONFIG_INVALID, _message(error), error.fix)
         raise ConfigInvalid("the configuration has errors:", findings or [fallback]) from error
     note = "Settings of this project are ignored because the operator has not trusted it."
     return Policy(
@@ -120,7 +120,7 @@ def _findings(root: Path, known: Iterable[str]) -> Iterator[Finding]:
     """Yield every error in the rules and zones of a project's files, with its position."""
     for document in _documents(root):
         for error in read_rules(_rules_in(document), known)[1]:
-            yield document.finding(CODE, _message(error), "permissions", *error.path, fix=error.fix)
+            yield document.finding(CONFIG_INVALID, _message(error), "permissions", *error.path, fix=error.fix)
         files = document.value.get("files")
         for access in ("read", "write"):
             zone = files.get(access) if isinstance(files, dict) else None
@@ -128,7 +128,7 @@ def _findings(root: Path, known: Iterable[str]) -> Iterator[Finding]:
                 try:
                     _zone(str(text), access)
                 except RuleError as error:
-                    yield document.finding(CODE, _message(error), "files", access, index)
+                    yield document.finding(CONFIG_INVALID, _message(error), "files", access, index)
 
 
 def _message(error: RuleError) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context import ContextFrame, Execution, RejectedArtifact, turn_parts
-from reyn.context.frame import PATH_LENGTH
+from reyn.context.frame import PATH_LENGTH, ContextFrame, Execution, RejectedArtifact
+from reyn.context.render import turn_parts
 from reyn.journal import decode, kinds
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_state import EMPTY, apply

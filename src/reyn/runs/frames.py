@@ -7,15 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from reyn.context import (
-    FrameSection,
-    SectionCost,
-    estimate_tokens,
-    frame_message,
-    message_text,
-    normalized,
-    rendered_message,
-)
+from reyn.context import estimate_tokens
+from reyn.context.budget import FrameSection, SectionCost
+from reyn.context.render import frame_message, message_text, normalized, rendered_message
 from reyn.errors import ReynError, RunNotFound
 from reyn.journal import decode, kinds
 from reyn.kernel.core.conversations import changed, seed_of
@@ -25,7 +19,7 @@ from reyn.skills import unpin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from reyn.context import NormalizedMessage
+    from reyn.context.transcript import NormalizedMessage
     from reyn.journal import Body, Event
     from reyn.kernel.core.conversations import Conversation
     from reyn.skills import Skill

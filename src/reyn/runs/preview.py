@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec.structs import replace
 
 from reyn.config.values import ProjectContext, PromptLimit
-from reyn.context import ContextFrame, normalized, rendered_message
+from reyn.context.frame import ContextFrame
+from reyn.context.render import normalized, rendered_message
 from reyn.errors import InputInvalid, RunNotResumable
 from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.core.driver import Driver

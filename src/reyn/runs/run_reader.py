@@ -29,7 +29,9 @@ from reyn.skills import unpin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.context import ContextFrame, FrameSection, NormalizedMessageList
+    from reyn.context import NormalizedMessageList
+    from reyn.context.budget import FrameSection
+    from reyn.context.frame import ContextFrame
     from reyn.journal import Event, Journal, RunRow, kinds
     from reyn.kernel.core.snapshot import RunState
     from reyn.ops import OpTable

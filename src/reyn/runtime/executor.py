@@ -23,6 +23,7 @@ from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
+from reyn.kernel.world.child_tasks import find_intent, report_end
 from reyn.kernel.world.inbox import InboxPolling, inbox_events
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
@@ -41,7 +42,6 @@ from reyn.permissions.explain import explain_requests, ungranted
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
-from reyn.runtime.background import conversation_of, find_intent, report_of
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import missing_class_warnings, to_artifact, unknown_field_warnings
 from reyn.skills.resolve import is_path
@@ -167,7 +167,7 @@ class RunExecutor:
             result = self._project.reader.result(run_id)
         if result.status == "cancelled":
             self._cancel_descendants(run_id, result.reason)
-        self._report(result)
+        report_end(journal, self.polling, result)
         return result
 
     async def start(
@@ -302,20 +302,6 @@ class RunExecutor:
             return await self.resume(run_id, observers)
 
         return await self.claim_and_execute(run_id, attempt, observers)
-
-    def _report(self, result: RunResult) -> None:
-        """Tell the conversation that started a run in the background that it has ended or stopped."""
-        journal = self._project.journal
-        conversation = conversation_of(journal, result.run_id)
-        row = journal.find(conversation) if conversation else None
-        if row is None or row.status in ENDED:
-            return
-        state = self._project.reader.state(result.run_id)
-        assert state.started is not None
-        report = report_of(result, state.started.skill, state.models.answers)
-        if report is not None:
-            journal.post(conversation, report)
-            self.polling.notify(conversation)
 
     # -- executing ------------------------------------------------------------------------------------
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from reyn.context import NormalizedMessage
-from reyn.context.transcript import check_message
+from reyn.context.transcript import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory, Rename, Say
 from reyn.journal.family import descendants

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.context import normalize
+from reyn.context.transcript import normalize
 from reyn.errors import InputInvalid
 from reyn.journal import Blob, canonical
 from reyn.kernel.world.loading import pin_model, pin_ops, pin_run, start_event

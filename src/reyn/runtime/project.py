@@ -16,9 +16,9 @@ import msgspec
 from reyn.config import ModelSettings, RunSettings, journal_key, user_config
 from reyn.config.load import merge_rules
 from reyn.config.values import PromptLimit
-from reyn.context.bpe import check_installed
+from reyn.context.handoff import read_summaries
 from reyn.context.histories import HISTORIES
-from reyn.context.summaries import read_summaries
+from reyn.context.token_counting import check_installed
 from reyn.documents import nearest
 from reyn.errors import BlobMissing, Finding, ProjectNotFound, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal

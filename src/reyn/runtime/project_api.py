@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.config import Config
-    from reyn.context import ContextFrame
+    from reyn.context.frame import ContextFrame
     from reyn.journal import Approval, Journal
     from reyn.kernel.runtime_types import People
     from reyn.models.listing import ModelStatus

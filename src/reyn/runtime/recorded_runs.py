@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
     from datetime import timedelta
 
-    from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
+    from reyn.context import NormalizedMessageList
+    from reyn.context.budget import FrameSection
+    from reyn.context.frame import ContextFrame
+    from reyn.context.transcript import MemoryEntry
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, RunRow, Status
     from reyn.kernel.core.conversations import ConversationSize

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.config import Config
-    from reyn.context import ContextFrame, FrameSection, MemoryEntry, NormalizedMessageList
+    from reyn.context import NormalizedMessageList
+    from reyn.context.budget import FrameSection
+    from reyn.context.frame import ContextFrame
+    from reyn.context.transcript import MemoryEntry
     from reyn.errors import NextAction
     from reyn.journal import Approval, Event, InboxMessage, Journal, RunRow, Status
     from reyn.kernel.core.conversations import ConversationSize

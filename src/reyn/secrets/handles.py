@@ -129,15 +129,12 @@ class Origins(Protocol):
 
     def allowed(self, handle: str) -> tuple[str, ...]:
         """Return the origins that a secret may be sent to; empty if it is bound to none yet."""
-        ...
 
     def allow(self, handle: str, origin: str) -> None:
         """Bind a secret to one more origin."""
-        ...
 
     def revoke(self, handle: str, origin: str | None = None) -> tuple[str, ...]:
         """Remove one binding, or all; return the origins that were removed."""
-        ...
 
 
 class MemoryOrigins:

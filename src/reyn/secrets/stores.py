@@ -37,15 +37,12 @@ class Source(Protocol):
     @property
     def kind(self) -> str:
         """Return `environment`, `keyring`, `file` or `memory`."""
-        ...
 
     def names(self) -> frozenset[str]:
         """Return the names of all secrets without reading their values."""
-        ...
 
     def get(self, name: str) -> str | None:
         """Return a value, or `None` if there is no such secret."""
-        ...
 
 
 class Store(Source, Protocol):
@@ -54,20 +51,16 @@ class Store(Source, Protocol):
     @property
     def place(self) -> str:
         """Return a description of the location for users, such as a path."""
-        ...
 
     @property
     def is_usable(self) -> bool:
         """Return whether values can be stored."""
-        ...
 
     def set(self, name: str, value: str) -> bool:
         """Store a value; return `False` if the store turns out to be unable to."""
-        ...
 
     def remove(self, name: str) -> str:
         """Remove a value; return the location it was removed from, empty if there was none."""
-        ...
 
 
 def variable_of(name: str) -> str:

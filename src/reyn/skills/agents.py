@@ -12,8 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.documents import DocumentError, check_keys, nearest_hint, parse_front_matter, read_text
-from reyn.errors import AgentNotFound, SkillInvalid
-from reyn.skills import codes
+from reyn.errors import AgentNotFound, SkillInvalid, codes
+from reyn.skills.front_matter import FRONT_MATTER
 from reyn.skills.names import find_path, is_valid_name, nfc
 from reyn.skills.values import END, ConversationSettings
 
@@ -231,7 +231,7 @@ class Agents:
             document = parse_front_matter(read_text(path, label, inside=self._root), label)
         except DocumentError as error:
             raise SkillInvalid(f"agent `{name}` has errors:", [error.finding]) from error
-        findings = check_keys(document, AgentFrontMatter, codes.FRONT_MATTER)
+        findings = check_keys(document, AgentFrontMatter, FRONT_MATTER)
         value = document.value if isinstance(document.value, dict) else {}
         if not findings and value["name"] != nfc(path.stem):
             message = f"`name` is `{value['name']}`, but the file is `{path.name}`"

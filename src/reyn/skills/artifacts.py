@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.documents import nearest
+from reyn.errors import codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.skills import codes
 from reyn.skills.names import is_valid_name
 from reyn.skills.values import USER_MESSAGE, ArtifactType
 
@@ -78,7 +78,7 @@ class Artifacts:
         try:
             compile_schema(schema)
         except SchemaInvalid as error:
-            self._report(document, codes.schema_code(error), f"invalid JSON Schema: {error}", *error.place)
+            self._report(document, error.code, f"invalid JSON Schema: {error}", *error.place)
             return None
         # The frame shows the description next to the schema, so that it is removed from the schema.
         bare = {key: part for key, part in schema.items() if key != "description"}

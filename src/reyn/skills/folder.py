@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.documents import LINK_OUTSIDE, Document, DocumentError, parse_front_matter, parse_yaml, read_text
-from reyn.errors import Finding
+from reyn.documents import Document, DocumentError, parse_front_matter, parse_yaml, read_text
+from reyn.errors import Finding, codes
 from reyn.skills import older_form
-from reyn.skills.codes import NAME_COLLISION
 from reyn.skills.names import find_path, is_valid_name, nfc
 from reyn.skills.older_form import OlderSkill
 
@@ -84,7 +83,7 @@ class SkillFolder:
                 if other != path.name and document is not None:
                     difference = "Unicode normalization" if nfc(other) == nfc(path.name) else "case"
                     message = f"the name differs from `{folder}/{nfc(other)}` only in {difference}"
-                    self.findings.append(document.finding(NAME_COLLISION, message, fix="rename one of the files"))
+                    self.findings.append(document.finding(codes.NAME_COLLISION, message, fix="rename one of the files"))
 
     def exists(self, file: str) -> bool:
         """Return whether the skill or a shared folder has a file."""
@@ -129,7 +128,7 @@ class SkillFolder:
         label = file if folder is self.path else f"{folder.name}/{file}"
         if folder is not self.path and not _is_inside_project(folder):
             message = f"`{folder.name}` is a link that points outside the project; `{label}` is not read"
-            raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
+            raise DocumentError(Finding(label, 1, 1, codes.LINK_OUTSIDE, message, "replace the link by a copy"))
         text = self._texts[file] = read_text(path, label, inside=folder)
         return parse_front_matter(text, label) if file.endswith(".md") else parse_yaml(text, label)
 

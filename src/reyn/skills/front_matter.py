@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
 import msgspec
 
 from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
-from reyn.documents import check_keys, nearest, usable_keys
+from reyn.documents import Codes, check_keys, nearest, usable_keys
+from reyn.errors import codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.skills import codes
 from reyn.skills.values import (
     DEFAULT_ACT_TURNS,
     DEFAULT_OPS,
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from reyn.documents import Document, KeyPath
     from reyn.errors import Finding
     from reyn.skills.values import AnyStep
+
+FRONT_MATTER = Codes(unknown=codes.UNKNOWN_KEY, wrong=codes.WRONG_VALUE, missing=codes.MISSING_KEY)
+"""The codes of findings about the keys of front matter and of steps."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 NonNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -132,7 +135,7 @@ def read_front_matter(
     if isinstance(keys.get("context"), dict):
         findings += _context_findings(document.part("context"))
         ignore.add("context")
-    findings += check_keys(document, shape, codes.FRONT_MATTER, ignore=ignore)
+    findings += check_keys(document, shape, FRONT_MATTER, ignore=ignore)
     for key in forbidden.keys() & keys.keys():
         message = f"key `{key}` is not allowed in a phase"
         findings.append(document.finding(codes.FORBIDDEN_KEY, message, key, fix=forbidden[key]))
@@ -174,9 +177,7 @@ def _context_findings(part: Document) -> list[Finding]:
             fix = nearest(str(name), HANDOFF_FIELDS) or f"the fields are {', '.join(HANDOFF_FIELDS)}"
             message = f"no handoff field `{name}`"
             findings.append(part.finding(codes.UNKNOWN_HANDOFF_FIELD, message, "handoff_fields", index, fix=fix))
-    return findings + check_keys(
-        part, HandoffSettings, codes.FRONT_MATTER, ignore=("handoff_fields",) if findings else ()
-    )
+    return findings + check_keys(part, HandoffSettings, FRONT_MATTER, ignore=("handoff_fields",) if findings else ())
 
 
 _APPLICABLE = ("run_op", "run_skill", "python", "ask_user")
@@ -214,7 +215,7 @@ def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:
     if arguments.value is None:
         arguments = msgspec.structs.replace(arguments, value={})
     shape = STEP_ARGUMENTS[kind]
-    findings = check_keys(arguments, shape, codes.FRONT_MATTER)
+    findings = check_keys(arguments, shape, FRONT_MATTER)
     usable = usable_keys(arguments, shape)
     if kind in _SCHEMA_KEYS and isinstance(arguments.value, dict) and _SCHEMA_KEYS[kind] in arguments.value:
         findings += _check_schema(arguments, _SCHEMA_KEYS[kind])
@@ -246,7 +247,7 @@ def _check_schema(arguments: Document, key: str) -> list[Finding]:
     try:
         compile_schema(schema)
     except SchemaInvalid as error:
-        return [arguments.finding(codes.schema_code(error), f"invalid JSON Schema: {error}", key, *error.place)]
+        return [arguments.finding(error.code, f"invalid JSON Schema: {error}", key, *error.place)]
     return []
 
 

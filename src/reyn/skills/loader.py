@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import msgspec
 
 from reyn.documents import nearest
-from reyn.errors import Finding, SkillError, SkillInvalid
+from reyn.errors import Finding, SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.skills import codes
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.flow import enrich
 from reyn.skills.folder import SkillFolder
@@ -54,6 +53,8 @@ if TYPE_CHECKING:
     from reyn.documents import Document, KeyPath, Severity
     from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
+
+UNKNOWN_OP_FIX = "correct the name, or install the package that provides the op"
 
 S = TypeVar("S", bound=msgspec.Struct)
 _MAX_NESTING = 16
@@ -324,7 +325,7 @@ class _Loader:
             fix = nearest(kind, self.vocabulary.op_kinds)
             if kind.startswith("mcp:") and not fix:
                 fix = "add the MCP server to the configuration and accept its tools"
-            self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or codes.UNKNOWN_OP_FIX)
+            self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or UNKNOWN_OP_FIX)
         elif not self.vocabulary.is_offered(kind):
             fix = f"write a step: `- {kind}: {{…}}`"
             self._report(document, codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
@@ -377,7 +378,7 @@ class _Loader:
         kind = step.op.get("kind")
         spec = self.vocabulary.op(kind) if isinstance(kind, str) else None
         if spec is None:
-            fix = nearest(str(kind), self.vocabulary.op_kinds) or codes.UNKNOWN_OP_FIX
+            fix = nearest(str(kind), self.vocabulary.op_kinds) or UNKNOWN_OP_FIX
             self._report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
         if not spec.is_step:
@@ -434,7 +435,7 @@ class _Loader:
             compile_schema(section.output_schema)
         except SchemaInvalid as error:
             message = f"invalid JSON Schema: {error}"
-            self._report(part, codes.schema_code(error), message, "output_schema", *error.place)
+            self._report(part, error.code, message, "output_schema", *error.place)
             return None
         name = section.output_name or f"{front.name}_post"
         return ArtifactType(name, section.output_schema, section.output_description)

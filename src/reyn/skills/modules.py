@@ -9,8 +9,8 @@ import ast
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from reyn.documents import LINK_OUTSIDE, DocumentError, nearest, read_text
-from reyn.skills import codes
+from reyn.documents import DocumentError, nearest, read_text
+from reyn.errors import codes
 from reyn.skills.names import find_path
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Modules:
                 try:
                     sources.setdefault(f"./{path.name}", read_text(path, path.name, inside=self._folder.path))
                 except DocumentError as error:
-                    if error.finding.code == LINK_OUTSIDE:
+                    if error.finding.code == codes.LINK_OUTSIDE:
                         self._folder.findings.append(error.finding)
         return dict(sorted(sources.items()))
 

@@ -16,12 +16,12 @@ import msgspec
 import yaml
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from reyn.documents import BAD_YAML, Document, DocumentError, Position, check_keys, fields_of, nearest
-from reyn.errors import Finding
+from reyn.documents import Document, DocumentError, Position, check_keys, fields_of, nearest
+from reyn.errors import Finding, codes
 from reyn.jsonschema import DRAFT_7, SchemaInvalid, compile_schema
-from reyn.skills import codes
 from reyn.skills.front_matter import (
     FORBIDDEN_IN_PHASE,
+    FRONT_MATTER,
     STEP_ARGUMENTS,
     PhaseFrontMatter,
     PostprocessorSection,
@@ -155,7 +155,7 @@ def convert(document: Document, text: str, skill: OlderSkill) -> Converted:
         nodes = YamlNodes(text)
     except yaml.YAMLError as error:
         message = f"invalid YAML: {getattr(error, 'problem', None) or error}"
-        raise DocumentError(document.finding(BAD_YAML, message)) from error
+        raise DocumentError(document.finding(codes.BAD_YAML, message)) from error
     nodes.root = nodes.replace_scalars(nodes.root, _BOOLEANS)
     converter = _Converter(document.file, first_line, nodes, skill)
     converter.artifact() if is_artifact else converter.front_matter()
@@ -211,7 +211,7 @@ class _Converter:
                 marks[name,] = self._position(entry[0])
                 self.dropped.append(self._nodes.pop(mapping, name))
         unknown = Document(self._file, {name: None for (name,) in marks}, marks)
-        for finding in check_keys(unknown, shape, codes.FRONT_MATTER):
+        for finding in check_keys(unknown, shape, FRONT_MATTER):
             if finding.code == codes.UNKNOWN_KEY:
                 self.findings.append(msgspec.structs.replace(finding, severity="warning"))
 

@@ -13,7 +13,7 @@ import msgspec
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
-    from reyn.context import MemoryEntry
+    from reyn.context.transcript import MemoryEntry
     from reyn.kernel.core.conversations import ConversationSize
     from reyn.runtime import OSRuntime
 

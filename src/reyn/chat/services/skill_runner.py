@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reyn.chat.items import RunProgressed, RunReported
 from reyn.errors import ReynError, RunBusy
 from reyn.journal import decode, kinds
-from reyn.runtime.background import unreported
+from reyn.kernel.world.child_tasks import unreported
 
 if TYPE_CHECKING:
     from collections.abc import Callable

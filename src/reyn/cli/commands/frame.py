@@ -16,7 +16,7 @@ from reyn.errors import RunNotFound
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reyn.context import FrameSection
+    from reyn.context.budget import FrameSection
     from reyn.runtime import SyncRuntime
 
 

@@ -281,9 +281,11 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.expires_at is not None and now >= self.expires_at
 
 
-class AskRequest(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="ask", tag_field="request"
-):
+class OpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="request"):
+    """Work that an op asks of the kernel, before the op is performed."""
+
+
+class AskRequest(OpRequest, frozen=True, tag="ask"):
     """A request of an op to ask a person."""
 
     message: str
@@ -291,18 +293,14 @@ class AskRequest(
     suggestions: tuple[str, ...] = ()
 
 
-class MemoryRequest(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="memory", tag_field="request"
-):
+class MemoryRequest(OpRequest, frozen=True, tag="memory"):
     """A request of an op to change the memory. `text` is the text to remember, or the id of the entry to forget."""
 
     action: Literal["remember", "forget", "compact"]
     text: str = ""
 
 
-class RunRequest(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="run", tag_field="request"
-):
+class RunRequest(OpRequest, frozen=True, tag="run"):
     """A request of an op to run a skill. `input` is the hash of the JSON of its input.
 
     With `background`, the run of the op does not wait for it.
@@ -313,9 +311,7 @@ class RunRequest(
     background: bool = False
 
 
-class MessageRequest(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="message", tag_field="request"
-):
+class MessageRequest(OpRequest, frozen=True, tag="message"):
     """A request of an op to send a message to another agent and await the reply. `text` is the hash of the message."""
 
     agent: str

@@ -18,14 +18,12 @@ from reyn.context import (
     DataFromSelfRef,
     ExperienceForget,
     ExperienceRemember,
-    Memory,
     NormalizedMessageList,
     compile_context,
-    recorded_mutation,
-    rendered_message,
 )
 from reyn.context.histories import HISTORIES
 from reyn.context.records import mutation_of
+from reyn.context.render import recorded_mutation, rendered_message
 from reyn.context.selfref import forget, memory_text, remember
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import MutationInvalid
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from reyn.context import ContextMutation
+    from reyn.context.transcript import Memory
 
 SUMMARY_HEADING = "# Summary of the conversation so far\n"
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from reyn.config.values import CounterName
-    from reyn.context import FittedText, NormalizedMessageList, TokenCounter
+    from reyn.context import NormalizedMessageList
+    from reyn.context.budget import FittedText
+    from reyn.context.tokens import TokenCounter
     from reyn.journal import Blob, Body
     from reyn.kernel.core.conversations import Conversation
     from reyn.models import Candidate, PromptSource, ToolDefinition

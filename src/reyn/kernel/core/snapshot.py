@@ -12,9 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
-from reyn.context import Memory
 from reyn.context.frame import PATH_LENGTH
 from reyn.context.tokens import NEUTRAL
+from reyn.context.transcript import Memory
 from reyn.journal import digest, kinds
 from reyn.journal.lifecycle import Lifecycle
 from reyn.kernel.core.conversations import AgentThread, Conversation, Inbox, ReceivedMessage, begun

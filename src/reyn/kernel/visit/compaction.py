@@ -16,10 +16,9 @@ from reyn.context import (
     UserMessage,
     compile_invocation_turn,
     estimate_tokens,
-    frame_message,
-    sent_text,
 )
 from reyn.context.mutation import recent_tail
+from reyn.context.render import frame_message, sent_text
 from reyn.contract.parsing import parse
 from reyn.contract.verdicts import Rejected
 from reyn.journal import Blob, kinds, ordered
@@ -29,7 +28,7 @@ from reyn.kernel.visit.model_call import ask
 
 if TYPE_CHECKING:
     from reyn.config.values import Sizes
-    from reyn.context import NormalizedMessage
+    from reyn.context.transcript import NormalizedMessage
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.turn import TurnContext

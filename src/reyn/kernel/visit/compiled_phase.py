@@ -9,18 +9,12 @@ import msgspec
 
 from reyn import models
 from reyn.config.values import HandoffSettings, PromptLimit
-from reyn.context import (
-    InvocationSpec,
-    PromptContract,
-    choose_context,
-    closing_text,
-    stable_frame,
-    static_text,
-    task_text,
-)
-from reyn.context.field_order import field_order
+from reyn.context import InvocationSpec, PromptContract, static_text
+from reyn.context.frame import stable_frame
+from reyn.context.handoff import choose_context
+from reyn.context.prompt import closing_text, task_text
 from reyn.context.tokens import ESTIMATING, NEUTRAL
-from reyn.context.words import describe_fields, one_line
+from reyn.context.words import describe_fields, field_order, one_line
 from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -33,7 +27,8 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.config.values import CounterName
-    from reyn.context import PhaseContext, StableFrame
+    from reyn.context.frame import StableFrame
+    from reyn.context.handoff import PhaseContext
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
     from reyn.kernel.core.snapshot import RunState

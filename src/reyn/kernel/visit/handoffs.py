@@ -13,17 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from reyn.config.values import HANDOFF_FIELDS
-from reyn.context import (
-    ContextBudgetResult,
-    FittedText,
-    HandoffContext,
-    PhaseHandoff,
-    SectionCost,
-    apply_context_budget,
-    assemble_handoff_context,
-    build_phase_context,
-)
-from reyn.context.handoff import fold_lines
+from reyn.context import ContextBudgetResult, PhaseHandoff, apply_context_budget, build_phase_context
+from reyn.context.budget import FittedText, SectionCost
+from reyn.context.handoff import HandoffContext, assemble_handoff_context, fold_lines
 from reyn.context.tokens import CHARS, truncate_to_length
 from reyn.context.words import plain_text
 from reyn.errors import RunBlocked
@@ -36,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.config.values import CounterName
-    from reyn.context import PhaseManifest, TokenCounter
+    from reyn.context import PhaseManifest
+    from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context import Repetition, next_digest, truncate
+from reyn.context.frame import Repetition
+from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.core.conversations import memory_error

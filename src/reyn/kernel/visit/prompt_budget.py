@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from msgspec.structs import replace
 
-from reyn.context import (
-    CalibratedCounter,
-    FittedText,
-    Section,
-    SectionCost,
-    assemble_sections,
-    frame_message,
-    message_text,
-)
-from reyn.context.render import HANDOFF_HEADING, read_marker
-from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX
+from reyn.context import assemble_sections
+from reyn.context.budget import FittedText, Section, SectionCost
+from reyn.context.render import HANDOFF_HEADING, frame_message, message_text, read_marker
+from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX, CalibratedCounter
 from reyn.context.words import escape_line_ends
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
@@ -31,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reyn.config.values import CounterName
-    from reyn.context import CompiledTurnContext, TokenCounter
+    from reyn.context import CompiledTurnContext
+    from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog

@@ -11,17 +11,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
-from reyn.context import (
-    CalibratedCounter,
-    FittedText,
-    Section,
-    SectionCost,
-    assemble_sections,
-    message_text,
-    sent_text,
-)
+from reyn.context import assemble_sections
+from reyn.context.budget import FittedText, Section, SectionCost
 from reyn.context.records import stored_message
-from reyn.context.tokens import BYTES, NEUTRAL
+from reyn.context.render import message_text, sent_text
+from reyn.context.tokens import BYTES, NEUTRAL, CalibratedCounter
 from reyn.context.transcript import RESULTS_HEADING
 from reyn.journal import Blob, kinds
 from reyn.kernel.visit.prompt_budget import (
@@ -40,7 +34,9 @@ from reyn.kernel.visit.prompt_budget import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from reyn.context import CompiledTurnContext, NormalizedMessage, TokenCounter
+    from reyn.context import CompiledTurnContext
+    from reyn.context.tokens import TokenCounter
+    from reyn.context.transcript import NormalizedMessage
     from reyn.kernel.core.conversations import Conversation
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec

@@ -16,26 +16,28 @@ from msgspec.structs import replace
 from reyn.context import (
     AssistantMessage,
     AssistantTruncated,
-    Execution,
     MultimodalToolResult,
-    NormalizedMessage,
     NormalizedMessageList,
     ToolCancelled,
     ToolResult,
-    TurnFrame,
     UserMessage,
     apply_mutations,
     compile_invocation_turn,
-    correction,
     estimate_tokens,
+    turn_message,
+)
+from reyn.context.frame import Execution
+from reyn.context.records import mutation_of
+from reyn.context.render import (
+    TurnFrame,
+    correction,
     frame_message,
+    image_parts,
     message_text,
     results_message,
     sent_text,
-    turn_message,
 )
-from reyn.context.records import mutation_of
-from reyn.context.render import image_parts
+from reyn.context.transcript import NormalizedMessage
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
@@ -46,7 +48,8 @@ from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
-    from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec, Rollback
+    from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec
+    from reyn.context.frame import Rollback
     from reyn.contract import Acting
     from reyn.kernel.core.conversations import Conversation
     from reyn.kernel.core.effects import Reply

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context import Rollback
+from reyn.context.frame import Rollback
 from reyn.context.words import plain_text
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import QUEUED, ReadOverviews

@@ -1,25 +1,43 @@
-"""Execute sub-runs at the same time: start those that a visit will await next, and share the tokens that are left.
+"""Children that execute while their parent goes on: sub-runs that a visit awaits later, and background runs.
 
-Each has a journal of its own, so one that is interrupted continues when it is awaited again.
+Each has a journal of its own, so one that is interrupted continues when it is awaited again. A background run begins
+when a process that holds its conversation, or `reyn resume`, executes it; until then only the journal of the
+conversation knows of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from reyn.journal import kinds
+import msgspec
+
+from reyn.errors import RunNotFound
+from reyn.journal import ENDED, ReportRun, decode, kinds
 from reyn.kernel.core.effects import ExecuteSubRun
-from reyn.kernel.world.loading import load_state
+from reyn.kernel.world.loading import first_event, load_state
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from reyn.journal import Body
+    from reyn.journal import Body, Journal
     from reyn.journal.commits import SharedCommits
     from reyn.kernel.core.effects import EventWithBlobs
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
+    from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.world.children import Children
+    from reyn.kernel.world.inbox import InboxPolling
+
+_MAX_RESULT_CHARS = 8_000
+"""What a message quotes of a result; `reyn show RUN` has all of it."""
+_FIRST_WINDOW = 256
+"""The events that are searched first, from the end."""
+_REPORTED = (*ENDED, "failed", "limited")
+
+
+# -- sub-runs that a visit awaits -----------------------------------------------------------------------
 
 
 class ChildTasks:
@@ -118,3 +136,58 @@ class ChildTasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._tokens.clear()
+
+
+# -- background runs ----------------------------------------------------------------------------------
+
+
+def find_intent(journal: Journal, conversation: str, run_id: str) -> kinds.SubRunStarted:
+    """Return the event with which a conversation started a background run.
+
+    Raises:
+        RunNotFound: It did not start this run.
+    """
+    row = journal.find(conversation)
+    end, size = row.seq if row is not None else 0, _FIRST_WINDOW
+    while end:  # from the end: a run is executed soon after it was started, however long the conversation is
+        after = max(0, end - size)
+        for event in islice(journal.read(conversation, after), end - after):
+            body = decode(event) if event.kind == kinds.SubRunStarted.kind else None
+            if isinstance(body, kinds.SubRunStarted) and body.background and body.run == run_id:
+                return body
+        end, size = after, 4 * size
+    raise RunNotFound(f"conversation `{conversation}` did not start a run `{run_id}` in the background")
+
+
+def unreported(journal: Journal, state: RunState) -> list[str]:
+    """Return the background runs of a conversation whose last report is missing or older than their status.
+
+    One that was reported as failed and retried since can be waiting or interrupted.
+    """
+    rows = []
+    for run_id, report in state.inbox.background.items():
+        row = journal.find(run_id)
+        if report is None or (row is not None and row.status != report.status):
+            rows.append(run_id)
+    return rows
+
+
+def report_end(journal: Journal, polling: InboxPolling, result: RunResult) -> None:
+    """Post a message to the conversation that started a background run, if the run has ended or stopped."""
+    started = first_event(journal, result.run_id) if "." in result.run_id else None
+    parent = started.parent if started is not None else None
+    if started is None or parent is None or not parent.background or result.status not in _REPORTED:
+        return
+    row = journal.find(parent.run)
+    if row is None or row.status in ENDED:
+        return
+    who = f"The background run `{result.run_id}` of the skill `{started.skill}`"
+    if result.status == "finished":
+        data = msgspec.json.encode((result.artifact or {}).get("data")).decode()
+        excerpt = data if len(data) <= _MAX_RESULT_CHARS else f"{data[:_MAX_RESULT_CHARS]} … ({len(data)} characters)"
+        text = f"{who} has finished. Its result: {excerpt}"
+    else:
+        text = f"{who} is {result.status}: {result.reason or 'no reason was recorded'}"
+    answers = load_state(journal, result.run_id).models.answers
+    journal.post(parent.run, ReportRun(result.run_id, str(result.status), text, result.usage, answers))
+    polling.notify(parent.run)

@@ -10,16 +10,17 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
-from reyn.context import ContextState, apply_mutations, compile_context, estimate_tokens, rendered_message, sent_text
+from reyn.context import ContextState, apply_mutations, compile_context, estimate_tokens
 from reyn.context.mutation import ContextMutation, ContextReplace, ContextSummary, ExperienceForget, ExperienceRemember
 from reyn.context.records import mutation_of, record_mutation
+from reyn.context.render import rendered_message, sent_text
 from reyn.context.transcript import NormalizedMessageList
 from reyn.errors import HookFailed, ReynError
 from reyn.journal import kinds
 from reyn.kernel.core.effects import HOOKS
 
 if TYPE_CHECKING:
-    from reyn.context import MemoryEntry
+    from reyn.context.transcript import MemoryEntry
     from reyn.journal import Blob
     from reyn.kernel.core.effects import CallHooks, EventWithBlobs
     from reyn.kernel.core.tape import Tape

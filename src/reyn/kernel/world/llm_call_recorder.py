@@ -18,14 +18,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from reyn.context import (
-    NormalizedMessageList,
-    message_text,
-    normalized,
-    rendered_message,
-    result_images,
-)
+from reyn.context import NormalizedMessageList
 from reyn.context.histories import HISTORIES
+from reyn.context.render import message_text, normalized, rendered_message, result_images
 from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.world.budgets import MAX_USAGE

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
 
 
-class Resumption:
+class Resumption(NamedTuple):
     """The options with which a driver continues a recorded run.
 
     Attributes:
@@ -45,22 +45,12 @@ class Resumption:
         is_model_override: Whether the caller named a model, which also ends switches to fallback models.
     """
 
-    def __init__(
-        self,
-        driver: str,
-        *,
-        retry: bool = False,
-        skill: str | None = None,
-        pinned: Blob | None = None,
-        ops: Blob | None = None,
-        is_model_override: bool = False,
-    ) -> None:
-        self.driver = driver
-        self.retry = retry
-        self.is_model_override = is_model_override
-        self.skill = skill
-        self.pinned = pinned
-        self.ops = ops
+    driver: str
+    retry: bool = False
+    skill: str | None = None
+    pinned: Blob | None = None
+    ops: Blob | None = None
+    is_model_override: bool = False
 
 
 class LoadedRun(NamedTuple):
@@ -73,7 +63,7 @@ class LoadedRun(NamedTuple):
 
 def new_tape(journal: Journal, started: kinds.RunStarted, blobs: tuple[Blob, ...], *, now: int) -> Tape:
     """Return the tape of a new run."""
-    tape = Tape(started.run_id, EMPTY, seq=0, hash=GENESIS, ts=0, recorded=(), content=journal.blob)
+    tape = _tape(journal, started.run_id, _Place())
     tape.record(started, now, *blobs)
     return tape
 
@@ -226,53 +216,43 @@ def load_run(journal: Journal, run_id: str) -> LoadedRun:
         RunBlocked: This version does not support the rules of the run.
     """
     folded = _fold(journal, run_id)
-    started = check_executable(run_id, folded.state)
-    tape = Tape(
-        run_id,
-        folded.before,
-        seq=folded.before_seq,
-        hash=folded.before_hash,
-        ts=folded.before_ts,
-        recorded=folded.open_visit,
-        content=journal.blob,
-    )
-    return LoadedRun(tape, folded.state, started)
+    started = check_executable(run_id, folded.head.state)
+    return LoadedRun(_tape(journal, run_id, folded.start, folded.open_visit), folded.head.state, started)
 
 
 def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
     """Return the state of a run and a tape at its end, for recording external events while no driver executes it."""
-    folded = _fold(journal, run_id)
-    if folded.state.started is None:
+    head = _fold(journal, run_id).head
+    if head.state.started is None:
         raise RunNotFound(f"no run `{run_id}`")
-    tape = Tape(
-        run_id,
-        folded.state,
-        seq=folded.seq,
-        hash=folded.hash,
-        ts=folded.ts,
-        recorded=(),
-        content=journal.blob,
-    )
-    return folded.state, tape
+    return head.state, _tape(journal, run_id, head)
 
 
 def load_state(journal: Journal, run_id: str) -> RunState:
     """Return the state of a run. Reads the events that are new since the run was last loaded here."""
-    return _fold(journal, run_id).state
+    return _fold(journal, run_id).head.state
 
 
-class _Folded(NamedTuple):
-    """A run up to an event: its state, the state before the visit in progress, and the events of that visit."""
+class _Place(NamedTuple):
+    """A place in a run: the state after an event, with seq, hash and ts of the event."""
 
     state: RunState = EMPTY
     seq: int = 0
     hash: str = GENESIS
     ts: int = 0
-    before: RunState = EMPTY
-    before_seq: int = 0
-    before_hash: str = GENESIS
-    before_ts: int = 0
+
+
+class _Folded(NamedTuple):
+    """A run up to an event: the place there, the one before the visit in progress, and the events of that visit."""
+
+    head: _Place = _Place()
+    start: _Place = _Place()
     open_visit: tuple[Event, ...] = ()
+
+
+def _tape(journal: Journal, run_id: str, place: _Place, recorded: tuple[Event, ...] = ()) -> Tape:
+    state, seq, last, ts = place
+    return Tape(run_id, state, seq=seq, hash=last, ts=ts, recorded=recorded, content=journal.blob)
 
 
 _MIN_CACHED = 64
@@ -284,54 +264,57 @@ _folds: WeakKeyDictionary[Journal, OrderedDict[str, _Folded]] = WeakKeyDictionar
 
 def _fold(journal: Journal, run_id: str) -> _Folded:
     """Fold a run. A long one continues from where this process left off, if the journal still has that event."""
-    folds = _folds.setdefault(journal, OrderedDict())
-    known = folds.pop(run_id, None)
+    known = _folds.setdefault(journal, OrderedDict()).pop(run_id, None)
     folded = _continued(known, journal, run_id) if known is not None else None
     if folded is None:
         folded = _extended(_Folded(), check_chain(journal.read(run_id)))
-    if folded.seq >= _MIN_CACHED:
-        folds[run_id] = folded
-        while len(folds) > _MAX_CACHED:
-            folds.popitem(last=False)
+    _keep(journal, run_id, folded)
     return folded
 
 
 def keep_fold(journal: Journal, tape: Tape) -> None:
     """Keep the state of a run that was executed here, so that loading it again reads new events only."""
-    if tape.seq < _MIN_CACHED or tape.pending or tape.upcoming is not None:
+    if not tape.pending and tape.upcoming is None:
+        head = _Place(tape.state, tape.seq, tape.hash, tape.ts)
+        start = _Place(*tape.visit_start) if tape.visit_start else head
+        _keep(journal, tape.run_id, _Folded(head, start, tuple(tape.visit_events)))
+
+
+def _keep(journal: Journal, run_id: str, folded: _Folded) -> None:
+    if folded.head.seq < _MIN_CACHED:
         return
-    head = (tape.state, tape.seq, tape.hash, tape.ts)
-    start = tape.visit_start or head
     folds = _folds.setdefault(journal, OrderedDict())
-    folds[tape.run_id] = _Folded(*head, *start, tuple(tape.visit_events))
-    folds.move_to_end(tape.run_id)
+    folds[run_id] = folded
+    folds.move_to_end(run_id)
     while len(folds) > _MAX_CACHED:
         folds.popitem(last=False)
 
 
 def _continued(known: _Folded, journal: Journal, run_id: str) -> _Folded | None:
     """Return a fold with the events that are new; `None` if the journal has another event where it ends."""
-    events = iter(journal.read(run_id, known.seq - 1))
+    head = known.head
+    events = iter(journal.read(run_id, head.seq - 1))
     last = next(events, None)
-    if last is None or last.seq != known.seq or last.hash != known.hash:
+    if last is None or last.seq != head.seq or last.hash != head.hash:
         return None
-    return _extended(known, check_chain(events, known.seq, known.hash))
+    return _extended(known, check_chain(events, head.seq, head.hash))
 
 
 def _extended(folded: _Folded, events: Iterable[Event]) -> _Folded:
-    state, before, open_visit = folded.state, folded.before, list(folded.open_visit)
-    last = (folded.seq, folded.hash, folded.ts)
-    at = (folded.before_seq, folded.before_hash, folded.before_ts)
+    head, start, open_visit = folded.head, folded.start, list(folded.open_visit)
+    state, last = head.state, None
     for event in events:
         after = apply(state, decode(event), event.ts)
         if after.visit.is_open:
             if not state.visit.is_open:
-                before, open_visit, at = state, [], last
+                start, open_visit = _Place(state, last.seq, last.hash, last.ts) if last else head, []
             open_visit.append(event)
-        state, last = after, (event.seq, event.hash, event.ts)
-    if not state.visit.is_open:
-        before, open_visit, at = state, [], last
-    return _Folded(state, *last, before, *at, tuple(open_visit))
+        state, last = after, event
+    if last is not None:
+        head = _Place(state, last.seq, last.hash, last.ts)
+    if not head.state.visit.is_open:
+        start, open_visit = head, []
+    return _Folded(head, start, tuple(open_visit))
 
 
 def check_chain(events: Iterable[Event], after: int = 0, prev: str = GENESIS) -> Iterator[Event]:

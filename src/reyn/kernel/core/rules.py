@@ -1,0 +1,443 @@
+"""What each event changes in the state of a run. `run_state` applies these rules; the lifecycle has its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from reyn.config.values import PromptLimit
+from reyn.context.tokens import NEUTRAL
+from reyn.errors import ContractError, HistoryInvalid
+from reyn.journal import kinds
+from reyn.kernel.core.conversations import AgentThread, Inbox, ReceivedMessage, changed, seed_of
+from reyn.kernel.core.snapshot import CompletedVisit, Ending, Recovery, RunState
+
+_SETTLED = Recovery()
+
+
+def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
+    return replace(
+        state,
+        started=body,
+        wording=body.wording,
+        visit=replace(state.visit, input=body.input),
+        history=state.history.with_artifact(body.input),
+        models=replace(
+            state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
+        ),
+        conversations=seed_of(body),
+        received=ReceivedMessage(body.ask, "working", body.ask.answered) if body.ask is not None else None,
+    )
+
+
+def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
+    """Continue from the origin under a new id and with a new workspace.
+
+    Answers of the origin do not count: they must not decide a question of the fork. Nothing that an imported run
+    configured or intended counts either: its settings, raised limits, open intents and the path of its skill.
+    """
+    origin = state.started
+    assert origin is not None
+    is_imported = body.settings is not None
+    started = replace(
+        origin,
+        run_id=body.run_id,
+        skill=body.skill or origin.skill,
+        skill_hash=body.skill_hash or origin.skill_hash,
+        input=body.input if body.input and not state.history.total_steps else origin.input,
+        rules=body.rules or origin.rules,
+        ops=body.ops or origin.ops,
+        settings=body.settings or origin.settings,
+        source=None if is_imported else origin.source,
+        imported=body.imported or origin.imported,
+        parent=None,
+        ask=None,
+        workspace=None,
+    )
+    history = state.history
+    if body.input is not None:
+        history = history.with_artifact(body.input)
+    if body.skill_hash or body.model or body.input:
+        history = history.without_decisions()
+    return replace(
+        state,
+        started=started,
+        wording=body.wording or state.wording,
+        visit=replace(state.visit, input=body.input or state.visit.input),
+        history=replace(history, trail=()) if body.skill_hash else history,
+        ending=None,
+        models=replace(
+            state.models,
+            name=body.model or state.models.name,
+            form=body.answer_form or state.models.form,
+            prompt_limit=body.prompt_limit or state.models.prompt_limit,
+            switched={} if is_imported else state.models.switched,
+            answers=state.total_answers,
+        ),
+        raised={} if is_imported else state.raised,
+        recovery=_SETTLED if is_imported else state.recovery,
+        inbox=Inbox(),
+        threads={} if is_imported else state.threads,
+        received=None,
+        last_answer=None,
+        expired=None,
+        warnings=(),
+    )
+
+
+def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
+    """Visit the phase of a failed visit again; continue everything else where it was."""
+    ending, started = state.ending, state.started
+    assert started is not None
+    if state.status == "failed" and ending is not None and ending.kind in ("failure", "post_failure"):
+        ending = Ending("finish") if ending.kind == "post_failure" else None
+    if body.skill_hash is not None:
+        skill = body.skill or started.skill
+        started = replace(started, skill=skill, skill_hash=body.skill_hash, ops=body.ops or started.ops)
+    if body.hooks is not None:
+        started = replace(started, hooks=body.hooks)
+    history = replace(state.history, trail=()) if body.skill_hash else state.history
+    if body.skill_hash or body.model:
+        history = history.without_decisions()
+    models = state.models
+    if body.model or body.retry:
+        form = body.answer_form or models.form
+        limit = body.prompt_limit or models.prompt_limit
+        models = replace(models, name=body.model or models.name, form=form, prompt_limit=limit, switched={})
+    return replace(
+        state,
+        started=started,
+        wording=body.wording or state.wording,
+        history=history,
+        ending=ending,
+        models=models,
+        stop=replace(state.stop, sub_run=None),
+        recovery=replace(state.recovery, unknown_outcome=body.open_intent),
+    )
+
+
+def on_run_failed(state: RunState, body: kinds.RunFailed) -> RunState:
+    return replace(state, stop=replace(state.stop, code=body.code, hint=body.hint))
+
+
+def on_run_broken(state: RunState, body: kinds.RunBroken) -> RunState:
+    return replace(state, stop=replace(state.stop, code=body.code, hint=""))
+
+
+def on_limit_reached(state: RunState, body: kinds.LimitReached) -> RunState:
+    return replace(state, stop=replace(state.stop, limit=(body.limit, body.value)))
+
+
+def on_limit_raised(state: RunState, body: kinds.LimitRaised) -> RunState:
+    return replace(state, raised={**state.raised, body.limit: body.value})
+
+
+def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
+    return replace(
+        state,
+        visit=replace(state.visit, is_answered=True),
+        last_answer=body,
+        recovery=replace(state.recovery, unknown_outcome=None),
+    )
+
+
+def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
+    return replace(state, expired=body.wait, recovery=replace(state.recovery, unknown_outcome=None))
+
+
+def on_context_log_failed(state: RunState, body: kinds.ContextLogFailed) -> RunState:
+    return state.with_warning(f"`{body.path}` could not be written: {body.reason}")
+
+
+def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
+    history = state.history
+    return replace(
+        state,
+        visit=replace(
+            state.visit,
+            is_open=True,
+            input=body.input,
+            started_after=state.active,
+            latest=history.latest,
+            ops="",
+            is_answered=False,
+            handoffs=history.handoffs,
+            sub_runs=(),
+            conversations=state.conversations,
+        ),
+        history=history.with_visit(body.phase),
+    )
+
+
+def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
+    if body.status not in ("skipped", "empty"):
+        return state
+    return state.with_warning(f"step {body.call} `{body.step}` failed and was left {body.status}: {body.reason}")
+
+
+def on_content_truncated(state: RunState, body: kinds.ContentTruncated) -> RunState:
+    return state.with_truncated(body.name, body.content)
+
+
+def on_frame_built(state: RunState, body: kinds.FrameBuilt) -> RunState:
+    budget = body.budget
+    if budget is None:
+        return state if state.visit.prompt is None else replace(state, visit=replace(state.visit, prompt=None))
+    for one in budget.truncated:
+        state = state.with_truncated(one.name, one.content)
+    counted = budget.tokens * NEUTRAL // max(1, budget.factor)
+    return replace(state, visit=replace(state.visit, prompt=("", counted)))
+
+
+def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
+    if state.visit.prompt is not None:
+        state = replace(state, visit=replace(state.visit, prompt=(body.model, state.visit.prompt[1])))
+    return on_intent(state, body)
+
+
+def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
+    # The usage of several prompts does not calibrate the count of one.
+    models = state.models.with_answer(body.usage, None if body.asked is not None else state.visit.prompt)
+    return replace(state, models=models, recovery=_SETTLED)
+
+
+def on_budget_settled(state: RunState, body: kinds.BudgetSettled) -> RunState:
+    """Warn about a call that was charged in full. The lifecycle counts the charge."""
+    reserved = state.reserved
+    if reserved is None:
+        raise HistoryInvalid(f"`{body.kind}` of call `{body.call}` comes without a reservation")
+    if body.basis in ("unknown", "not_billed"):  # the call may be attempted again
+        state = replace(state, models=replace(state.models, attempts=(body.call, body.attempt)))
+    elif body.basis == "usage" and not body.over and state.over is None:
+        return state
+    if not reserved.is_capped or not (body.cost or reserved.caps_tokens):
+        return state
+    if body.over or state.over is not None:
+        state = replace(state, over=(body.call, body.over) if body.over else None)
+    why = _CHARGED_IN_FULL.get(body.basis)
+    if why is None:
+        return state
+    charged = f"it was charged the {body.usage.total:,} tokens that were reserved"
+    return state.with_warning(f"call {body.call}, attempt {body.attempt}: model `{reserved.model}` {why}; {charged}")
+
+
+_CHARGED_IN_FULL = {
+    "no_usage": "reported no valid usage",
+    "unknown": "may have been charged for an answer that was lost",
+}
+
+
+def on_budget_refused(state: RunState, body: kinds.BudgetRefused) -> RunState:
+    sufficient = body.used + body.reserved + body.needed
+    return replace(state, recovery=_SETTLED, stop=replace(state.stop, sufficient=sufficient))
+
+
+def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
+    models = state.models
+    return replace(state, models=replace(models, switched={**models.switched, body.model: body.to}))
+
+
+def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
+    output = replace(state.output, artifact=body.artifact)
+    return replace(state, output=output, history=state.history.with_artifact(body.artifact))
+
+
+def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
+    """An abort ends the run once its visit is closed; other decisions take effect with `phase_completed`."""
+    ending = Ending("abort", body.reason) if body.type == "abort" else state.ending
+    return replace(state, output=replace(state.output, reason=body.reason), ending=ending)
+
+
+def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunState:
+    return replace(state, history=state.history.with_handoff(body.phase, body.handoff))
+
+
+def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
+    if body.type == "abort":
+        return replace(state, visit=replace(state.visit, is_open=False))
+    artifact, rollback = state.output.artifact, state.visit.rollback
+    if artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
+    if rollback is not None and artifact.hash == rollback.rejected.hash:
+        reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
+        return replace(state, visit=replace(state.visit, is_open=False), ending=Ending("no_progress", reason))
+    if state.received is not None:
+        state = replace(state, received=state.received.completed(artifact))
+    if body.type == "finish":
+        return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
+    assert state.visit.input is not None  # since `run_started`
+    visit = state.visit
+    completed = CompletedVisit(
+        body.phase, state.visit.input, artifact, visit.latest, visit.handoffs, visit.conversations
+    )
+    return replace(
+        state,
+        visit=replace(state.visit, is_open=False, input=artifact, rollback=None),
+        history=state.history.with_decision(
+            completed, body.next_phase, state.visit.ops, is_answered=state.visit.is_answered
+        ),
+    )
+
+
+def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
+    """Interrupt the visit. An op without an outcome is not resolved: its result says that it may have taken effect."""
+    unknown = state.recovery.open_intent or state.recovery.unknown_outcome
+    return replace(state, aborted=body, recovery=Recovery(unknown_outcome=unknown))
+
+
+def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
+    """End the run, or visit the phase again: its next message is another turn."""
+    ending = Ending("abort", body.reason) if body.ends else None
+    visit = replace(state.visit, is_open=False)
+    received = state.received.aborted(body.reason) if state.received is not None else None
+    return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received)
+
+
+def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
+    """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
+    ending = Ending("failure", body.reason, body.code)
+    visit = replace(state.visit, is_open=False)
+    return replace(state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None)
+
+
+def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
+    """Return to the previous visit, with the artifacts and handoffs that it could read."""
+    trail = state.history.trail
+    return replace(
+        state,
+        visit=replace(state.visit, input=body.input, rollback=body),
+        history=state.history.rolled_back(),
+        ending=None,
+        conversations=trail[-1].conversations if trail else state.conversations,
+    )
+
+
+def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) -> RunState:
+    if state.output.artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
+    return replace(
+        state,
+        visit=replace(state.visit, is_open=True, started_after=state.active),
+        output=replace(state.output, post_attempts=body.attempt),
+    )
+
+
+def on_postprocessor_completed(state: RunState, body: kinds.PostprocessorCompleted) -> RunState:
+    return replace(
+        state,
+        visit=replace(state.visit, is_open=False),
+        output=replace(state.output, result=body.artifact),
+    )
+
+
+def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) -> RunState:
+    if state.output.artifact is None:
+        raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
+    ending = Ending("post_failure", body.reason, body.code)
+    return replace(state, visit=replace(state.visit, is_open=False), ending=ending)
+
+
+def on_transcript_change(state: RunState, body: Any) -> RunState:
+    try:
+        return replace(state, conversations=changed(state.conversations, body))
+    except ContractError as error:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
+
+
+def on_context_mutated(state: RunState, body: kinds.ContextMutated) -> RunState:
+    """Apply the mutations of hooks to a transcript that grows; a fresh frame is patched by its own turn."""
+    missing = "the hooks of the run were not called: it was resumed without the program that has them"
+    if not body.called and missing not in state.warnings:
+        state = state.with_warning(missing)
+    return state if body.visit is None or not body.mutations else on_transcript_change(state, body)
+
+
+def on_conversation_renamed(state: RunState, body: kinds.ConversationRenamed) -> RunState:
+    return replace(state, title=body.title)
+
+
+def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
+    """Queue a message. What a background run used since the last report counts towards the limits of this run."""
+    models = state.models
+    if body.run:
+        last = state.inbox.background.get(body.run)
+        usage, answers = (last.usage, last.answers) if last is not None else (kinds.Usage(), 0)
+        used = body.usage - usage
+        models = replace(models, usage=models.usage + used, answers=models.answers + max(0, body.answers - answers))
+    received = state.received
+    if body.ask is not None:
+        received = ReceivedMessage(body.ask, "submitted", body.ask.answered - models.answers)
+    return replace(state, inbox=state.inbox.with_message(body), models=models, received=received)
+
+
+def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
+    if not state.inbox.queued or state.inbox.queued[0].text != body.text:
+        raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
+    received = state.received.taken(state.inbox.queued[0].ask) if state.received is not None else None
+    visit = replace(state.visit, is_answered=True)
+    return replace(state, inbox=state.inbox.without_oldest(), visit=visit, received=received)
+
+
+def on_sub_run_started(state: RunState, body: kinds.SubRunStarted) -> RunState:
+    if not body.background:
+        return on_intent(state, body)
+    return state if body.problem else replace(state, inbox=state.inbox.with_background(body.run))
+
+
+def on_intent(state: RunState, body: Any) -> RunState:
+    return replace(state, recovery=replace(state.recovery, open_intent=body.call))
+
+
+def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
+    """An op with a request has no effect of its own: the kernel performs the request and records its intents."""
+    state = replace(state, visit=state.visit.with_op(body.args))
+    return state if body.request is not None else on_intent(state, body)
+
+
+def on_op_completed(state: RunState, body: kinds.OpCompleted) -> RunState:
+    return replace(state, visit=state.visit.with_op(body.result), recovery=_SETTLED)
+
+
+def on_outcome(state: RunState, _: Any) -> RunState:
+    return replace(state, recovery=_SETTLED)
+
+
+def on_sub_run_stopped(state: RunState, body: kinds.SubRunStopped) -> RunState:
+    return replace(state, recovery=_SETTLED, stop=replace(state.stop, sub_run=body.run))
+
+
+def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunState:
+    models = state.models.with_sub_run(body.usage, body.answers)
+    return replace(state, recovery=_SETTLED, models=models, visit=state.visit.with_sub_run(body))
+
+
+def on_agent_replied(state: RunState, body: kinds.AgentReplied) -> RunState:
+    """Count what the other agent used, and keep the conversation with it for the next message."""
+    models = state.models.with_sub_run(body.usage, body.answers)
+    threads = state.threads
+    if body.seq:
+        threads = {**threads, body.agent: threads.get(body.agent, AgentThread(body.run)).after(body)}
+    return replace(state, recovery=_SETTLED, models=models, threads=threads)
+
+
+def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
+    """Count what a function that an op called has used. The op itself is still being performed."""
+    return replace(state, models=state.models.with_sub_run(body.usage, body.answers))
+
+
+def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:
+    if body.checked:
+        return state
+    return state.with_warning(
+        "the output was not checked by the program that started the run: it was resumed without it"
+    )
+
+
+def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
+    for path in body.left:
+        state = state.with_warning(f"`{path}` was not restored: another program changed it, or it cannot be written")
+    for verdict in body.verdicts:
+        if verdict.reason:
+            state = state.with_warning(f"`{verdict.path}` was not restored: {verdict.reason} ({verdict.rule})")
+    return replace(state, recovery=_SETTLED)
