@@ -17,7 +17,9 @@ import msgspec
 import yaml
 
 from reyn.documents import DocumentError, parse_front_matter, read_text
+from reyn.permissions.gate import memory_scope
 from reyn.ranking import Ranking
+from reyn.workspace import Location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,11 +70,8 @@ def memory_path(name: str, scope: str) -> str:
 
 def memory_scope_of(path: str, name: str) -> str | None:
     """Return the scope of the memory in a file, relative to the project; `None` if it is not the memory `name`."""
-    folder, _, file = path.rpartition("/")
-    if file != f"{name}.md" or not (folder == FOLDER or folder.startswith(f"{FOLDER}/")):
-        return None
-    scope = folder[len(FOLDER) + 1 :]
-    return (scope or SHARED) if "/" not in scope else None
+    *_, file = parts = tuple(path.split("/"))
+    return memory_scope(Location.at("project", parts)) if file == f"{name}.md" else None
 
 
 def format_memory(memory: MemoryFile) -> str:

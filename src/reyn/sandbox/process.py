@@ -100,7 +100,11 @@ def limited(argv: tuple[str, ...], limits: ProgramLimits) -> list[str]:
 
 def readable(access: Access) -> list[str]:
     """Return existing files and folders of the system that a program may read."""
-    names = (*_LOADER, *(_NETWORK if access.network else ()), *python_folders())
+    return existing(*_LOADER, *(_NETWORK if access.network else ()), *python_folders())
+
+
+def existing(*names: str) -> list[str]:
+    """Return the names of files and folders that exist."""
     return [name for name in names if os.path.exists(name)]  # noqa: PTH110 - text in, text out
 
 
