@@ -12,16 +12,16 @@ import platform
 import shutil
 import stat
 import struct
-import subprocess
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, limited, readable
-from reyn.sandbox.supervision import Access, ProgramLimits, Running
+from reyn.sandbox.supervision import Access, ProgramLimits, Running, start_piped
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
 _TEMPORARY = "/tmp"  # noqa: S108 - inside the sandbox, where it is a file system of its own
@@ -59,17 +59,8 @@ def _popen(
         arguments = [*_namespaces(access), *_mounts(access, limits), "--seccomp", str(number)]
         # Other users can read the command line of a process, and the environment has credentials.
         with _readable(b"".join(os.fsencode(argument) + b"\0" for argument in arguments)) as options:
-            return subprocess.Popen(  # noqa: S603 - the point of this module
-                [program, "--args", str(options), "--", *limited(argv, limits)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env={},
-                cwd="/",
-                pass_fds=(number, options),
-                start_new_session=True,
-            )
+            command = [program, "--args", str(options), "--", *limited(argv, limits)]
+            return start_piped(command, env={}, cwd="/", pass_fds=(number, options))
 
 
 @contextmanager
