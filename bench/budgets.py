@@ -18,7 +18,7 @@ from bench.workload import FIRST, SETTINGS, Answers, write_project
 from reyn import ModelAnswer, ModelRequest, OSRuntime, Usage
 from reyn.config.budgets import PriceSettings
 from reyn.journal.sqlite import SqliteJournal
-from reyn.models.usage_bound import prompt_bound
+from reyn.models.prices import prompt_bound
 
 
 class RandomProvider(Answers):

@@ -30,7 +30,7 @@ MODELS = {
     "constrained": {"model": "local", "timeout": 600},
     "free": {"model": "local", "max_tokens": 400, "timeout": 600, "mode": "free"},
 }
-ADAPTER = ("local.py", "prompt_cache.py", "decoding/*.py")
+ADAPTER = ("local.py", "local_engine.py", "two_step.py", "decoding.py", "narrowing.py")
 
 
 class RunScore(NamedTuple):

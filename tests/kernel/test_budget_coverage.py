@@ -21,8 +21,8 @@ from reyn.journal import Journal, MemoryJournal, kinds
 from reyn.journal.kinds import Usage
 from reyn.kernel.world import llm_call_recorder
 from reyn.models import ModelAnswer, ModelRequest
+from reyn.models.prices import prompt_bound
 from reyn.models.two_step import choice_prompt
-from reyn.models.usage_bound import prompt_bound
 from reyn.testing import ScriptedModel
 from tests.chat.support import Agent, run_skill, skills
 from tests.functions.support import act as call_tool

@@ -9,7 +9,7 @@ import pytest
 from bench.budgets import simulate
 from bench.workload import FIRST, write_project
 from reyn import SyncRuntime, Usage
-from reyn.models.usage_bound import usage_bound
+from reyn.models.prices import usage_bound
 from reyn.testing import ScriptedModel
 
 

@@ -19,8 +19,7 @@ from reyn.kernel.core.limits import refusal_reason
 from reyn.kernel.world import budgets as budgets_module
 from reyn.kernel.world import llm_call_recorder
 from reyn.models import ModelAnswer, ModelRequest
-from reyn.models.prices import Prices
-from reyn.models.usage_bound import prompt_bound
+from reyn.models.prices import Prices, prompt_bound
 from reyn.testing import ScriptedModel, SteppingClock
 from tests.kernel.support import Project
 from tests.support import act, finish, go, write_skill

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reyn.models import Image, Message, ToolCall
-from reyn.models.anthropic_messages import to_messages, to_system
+from reyn.models.anthropic import to_messages, to_system
 from tests.models.dialects import AnthropicDialect, ProviderCaller
 from tests.models.fake_server import FakeServer, whole
 from tests.support import finish, write_skill

@@ -16,13 +16,13 @@ from reyn.config import ModelSettings, load_config
 from reyn.config.models import EndpointSettings
 from reyn.errors import CircuitOpen, ConfigInvalid, KeyRejected, ModelUnavailable, RateLimited
 from reyn.journal.kinds import Usage
-from reyn.models.endpoints import Endpoint, Endpoints, Slot, Wait, endpoint_name, endpoint_settings
+from reyn.models.endpoints import Endpoint, EndpointClock, Endpoints, Slot, Wait, endpoint_name, endpoint_settings
 from tests.models.calling import IN, ONE, Caller, until
 from tests.models.fake_server import good, hang_up, silence, status
 from tests.support import finish
 
 
-class SteppedClock:
+class SteppedClock(EndpointClock):
     """A clock that stands still, except that waiting for a time lets that time pass at once."""
 
     def __init__(self) -> None:

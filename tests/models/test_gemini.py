@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from reyn.models import Image, Message, ToolCall
-from reyn.models.gemini_contents import to_contents, to_system
+from reyn.models.chat_messages import system_text
+from reyn.models.gemini import to_contents
 from tests.models.calling import KEY
 from tests.models.dialects import GeminiDialect, ProviderCaller
 from tests.models.fake_server import FakeServer, event, stream, whole
@@ -115,7 +116,7 @@ def test_messages_become_contents():
         Message("user", "", images=(Image(url="https://example.com/a.webp"),)),
         Message("assistant", ""),
     ]
-    assert to_system(messages) == "static"
+    assert system_text(messages) == "static"
     go, called, results, empty = to_contents(messages)
     assert go == {"role": "user", "parts": [{"text": "go"}]}
     first, second = called["parts"]

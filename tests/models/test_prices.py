@@ -11,8 +11,7 @@ from reyn.config.budgets import BudgetSettings, Caps, PriceSettings, to_nano
 from reyn.errors import CurrencyUnknown
 from reyn.journal.kinds import Price, PriceTier, Usage
 from reyn.models import Message, ModelRequest
-from reyn.models.prices import Prices, cost_of, highest_cost
-from reyn.models.usage_bound import prompt_bound, usage_bound
+from reyn.models.prices import Prices, cost_of, highest_cost, prompt_bound, usage_bound
 from reyn.testing import ScriptedModel
 
 NOON = 1_794_830_400_000_000

@@ -7,8 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from reyn.models.streaming import ToolCallDelta
-from reyn.models.tool_deltas import ToolCallCollector
+from reyn.models import ModelRequest
+from reyn.models.openai import ToolCallCollector, ToolCallDelta
+from reyn.models.protocol import call_id
+from reyn.models.streaming import StreamedReply
+
+REQUEST = ModelRequest((), {}, "run", "1.1", "hash")
 
 
 def piece(index: int | None = None, id: str | None = None, name: str | None = None, args: Any = None) -> dict[str, Any]:
@@ -16,10 +20,13 @@ def piece(index: int | None = None, id: str | None = None, name: str | None = No
 
 
 def collect(*pieces: dict[str, Any]) -> list[tuple[str, str, str]]:
-    collector = ToolCallCollector()
+    reply = StreamedReply(REQUEST)
+    collector = ToolCallCollector(reply)
     for one in pieces:
         collector.add(msgspec.convert([one], list[ToolCallDelta]))
-    return [(call.id, call.name, call.arguments) for call in collector.tool_calls(lambda number: f"new-{number}")]
+    calls = reply.answer("free", is_truncated=False).tool_calls
+    new = {call_id("run", "1.1", number): f"new-{number}" for number in range(1, 9)}
+    return [(new.get(call.id, call.id), call.name, call.arguments) for call in calls]
 
 
 @pytest.mark.parametrize(
@@ -67,10 +74,12 @@ def test_pieces_of_tool_calls(pieces: list, calls: list):
 @pytest.mark.slow
 def test_a_million_pieces_are_assembled_in_linear_time():
     """With text that grows by concatenation, this test would copy some terabytes."""
-    collector = ToolCallCollector()
+    reply = StreamedReply(REQUEST)
+    collector = ToolCallCollector(reply)
     collector.add(msgspec.convert([piece(0, "a", "f")], list[ToolCallDelta]))
     part = msgspec.convert([piece(0, args="12345678")], list[ToolCallDelta])
-    lengths = {collector.add(part) for _ in range(1_000_000)}
-    assert lengths == {40}
-    [call] = collector.tool_calls(str)
+    for _ in range(1_000_000):
+        collector.add(part)
+    assert reply.length > 8_000_000
+    [call] = reply.answer("free", is_truncated=False).tool_calls
     assert len(call.arguments) == 8_000_000

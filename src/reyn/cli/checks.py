@@ -131,7 +131,7 @@ def _problem(backend: Backend) -> str:
 
 
 def check_models() -> Check:
-    from reyn.models.plugins import adapter_versions
+    from reyn.models.catalog import adapter_versions
 
     versions = adapter_versions()
     usable = [f"{name} ({version})" for name, version in versions.items() if version]

@@ -3,7 +3,7 @@
 Adapters are imported on first use.
 """
 
-from reyn.models.plugins import ModelSetup
+from reyn.models.catalog import ModelSetup
 from reyn.models.protocol import (
     Candidate,
     ClosableModel,

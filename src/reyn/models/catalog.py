@@ -1,21 +1,36 @@
-"""Open a model by its adapter and name. Each adapter is imported on first use."""
+"""Open a model by its adapter and name. Each adapter is imported on first use.
+
+Adapters from outside the package are entry points of the group `reyn.models`, and classes named `package.module:Class`:
+callables that return a model. They are called with a `ModelSetup`, or without arguments if they take none. Whether a
+project may load code is decided by `reyn.permissions.trust`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from reyn.config.models import BUILT_IN_ADAPTERS
-from reyn.errors import ModelUnknown
+import msgspec
+
+from reyn.config import ModelSettings
+from reyn.config.models import ADAPTER_PACKAGES, BUILT_IN_ADAPTERS
+from reyn.config.references import REFERENCE, load_attribute
+from reyn.documents import nearest_hint
+from reyn.errors import AdapterInvalid, ModelError, ModelUnknown, ReynError
+from reyn.models.keys import ModelKey
+from reyn.secrets import Secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Mapping
+    from importlib.metadata import EntryPoint
 
-    from reyn.config import ModelSettings
     from reyn.journal import Journal
     from reyn.models.protocol import Model
     from reyn.models.remote import RemoteModel
-    from reyn.secrets import Secrets
 
 INSTANT_ADAPTERS = ("scripted", "recorded")
 """Adapters whose models declare `takes_time = False`; known here so that their modules need not be imported."""
@@ -31,8 +46,6 @@ def check_adapter(model: str) -> None:
     if adapter in BUILT_IN_ADAPTERS:
         is_known = bool(rest) or adapter == "local"
     else:
-        from reyn.models.plugins import is_installed, is_reference
-
         is_known = is_installed(model) or is_reference(model)
     if not is_known:
         if not model:
@@ -85,8 +98,6 @@ def open_model(
         case _ if adapter in BUILT_IN_ADAPTERS:
             return remote_class(adapter)(name, rest, settings, secrets, may_bind)
         case _:
-            from reyn.models.plugins import ModelSetup, open_plugin
-
             return open_plugin(ModelSetup(name, "", settings, root, secrets, may_bind))
 
 
@@ -117,3 +128,109 @@ def remote_class(adapter: str) -> type[RemoteModel]:
 
             return LiteLLMModel
     raise AssertionError(f"`{adapter}` has no implementation")
+
+
+# -- adapters from outside ----------------------------------------------------------------------------
+
+ENTRY_POINTS = "reyn.models"
+
+
+class ModelSetup(msgspec.Struct, frozen=True):
+    """What an adapter from outside is called with.
+
+    Attributes:
+        name: The name that the journal records.
+        model: The text after the adapter's name: `small` in `acme:small`. Empty for `package.module:Class`.
+        settings: The settings from `models`.
+        root: The project's folder.
+    """
+
+    name: str
+    model: str
+    settings: ModelSettings
+    root: Path
+    open_secrets: Callable[[], Secrets]
+    may_bind: Callable[[str, str], bool]
+
+    def key(self, url: str) -> str | None:
+        """Return the key in the settings for a server, or `None` if the settings have none. Do not store it.
+
+        Raises:
+            KeyRejected: The secret does not exist, or may not be sent to this server.
+        """
+        return ModelKey(self.name, self.settings.key, self.open_secrets, self.may_bind).resolve(url)
+
+
+@cache
+def installed_adapters() -> Mapping[str, EntryPoint]:
+    """Return the adapters of installed packages by name. Loads none; built-in adapters cannot be replaced."""
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
+    return {entry.name: entry for entry in reversed(points) if entry.name not in BUILT_IN_ADAPTERS}
+
+
+def adapter_versions() -> dict[str, str]:
+    """Return the adapters that need a package, with its version; empty if it is not installed. Imports none."""
+    versions = {}
+    for adapter, package in ADAPTER_PACKAGES.items():
+        try:
+            versions[adapter] = version(package)
+        except PackageNotFoundError:
+            versions[adapter] = ""
+    others = {name: entry.dist for name, entry in installed_adapters().items()}
+    return versions | {name: f"{dist.name} {dist.version}" if dist else "unknown" for name, dist in others.items()}
+
+
+def is_installed(model: str) -> bool:
+    """Return whether an installed package has the adapter of a model."""
+    adapter = model.partition(":")[0]
+    return adapter not in BUILT_IN_ADAPTERS and bool(adapter) and adapter in installed_adapters()
+
+
+def is_reference(model: str) -> bool:
+    """Return whether a model is named as `package.module:Class`.
+
+    `nothing:small` is not: the name of a misspelt adapter must not look like code.
+    """
+    module, _, path = model.partition(":")
+    is_class = "." in module or path.rpartition(".")[2][:1].isupper()
+    return module not in BUILT_IN_ADAPTERS and is_class and bool(REFERENCE.fullmatch(model)) and not is_installed(model)
+
+
+def open_plugin(setup: ModelSetup) -> Model:
+    """Open a model of an installed adapter, or one that is named as `package.module:Class`.
+
+    Raises:
+        AdapterInvalid: The code cannot be loaded, fails, or returns no model.
+    """
+    text = setup.settings.model
+    if is_installed(text):
+        setup = msgspec.structs.replace(setup, model=text.partition(":")[2])
+        entry = installed_adapters()[text.partition(":")[0]]
+        what = f"adapter `{entry.name}` (`{entry.value}`)"
+        return _open(what, entry.load, setup)
+    return _open(f"`{text}`", lambda: load_attribute(text, setup.root), setup)
+
+
+def _open(what: str, load: Callable[[], Any], setup: ModelSetup) -> Model:
+    try:
+        factory = load()
+        model = factory(setup) if _takes_argument(factory) else factory()
+    except (KeyboardInterrupt, ModelError):
+        raise
+    except BaseException as error:
+        text = error.message if isinstance(error, ReynError) else f"{type(error).__name__}: {error}"
+        hint = nearest_hint(setup.settings.model.partition(":")[0], {*BUILT_IN_ADAPTERS, *installed_adapters()}) or None
+        raise AdapterInvalid(f"the model {what} cannot be loaded: {text}", hint=hint) from error
+    if not isinstance(getattr(model, "name", None), str) or not inspect.iscoroutinefunction(
+        getattr(model, "complete", None)
+    ):
+        kind = type(model).__name__
+        raise AdapterInvalid(f"{what} returned a {kind}, which is no model: it needs `name` and an async `complete`")
+    found: Model = model
+    return found
+
+
+def _takes_argument(factory: Any) -> bool:
+    """Return whether a callable takes a positional argument."""
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return any(parameter.kind in kinds for parameter in inspect.signature(factory).parameters.values())

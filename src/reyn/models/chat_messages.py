@@ -1,16 +1,19 @@
-"""Messages and tools as JSON values of the chat completions API, for the adapters that speak it.
+"""The forms of messages: JSON values of the chat completions API, turns of other APIs, and plain text.
 
-`to_wire` keeps tool calls native; `to_plain_text` writes them into the text for models that have no native tools.
+`to_wire` is for the adapters that speak chat completions, `to_turns` for APIs in which roles alternate, and
+`to_plain_text` for models that have no native tools.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.errors import RequestRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from reyn.models.protocol import Image, Message, ToolDefinition
 
@@ -69,6 +72,47 @@ def tool_wire(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
         }
         for tool in tools
     ]
+
+
+EMPTY = "(no text)"
+"""Sent for a message without content, which some APIs reject."""
+
+
+def system_text(messages: Sequence[Message]) -> str:
+    """Return the text of the system message; empty if there is none."""
+    return messages[0].text if messages and messages[0].role == "system" else ""
+
+
+def to_turns(
+    messages: Iterable[Message], assistant: str, content: str, parts_of: Callable[[Message], list[dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return the messages after the system message as turns: the results of one batch of tool calls become one.
+
+    Args:
+        messages: The messages.
+        assistant: The role of the model.
+        content: The field with the parts of a turn.
+        parts_of: Returns the parts of a message.
+    """
+    turns: list[dict[str, Any]] = []
+    for number, message in enumerate(messages):
+        if number == 0 and message.role == "system":
+            continue
+        role = assistant if message.role == "assistant" else "user"
+        if turns and turns[-1]["role"] == role:
+            turns[-1][content] += parts_of(message)
+        else:
+            turns.append({"role": role, content: parts_of(message)})
+    return turns
+
+
+def decode_arguments(text: str) -> dict[str, Any]:
+    """Return the arguments of a call. Invalid ones, which the OS has rejected, are sent as text."""
+    try:
+        decoded = msgspec.json.decode(text or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        decoded = None
+    return decoded if isinstance(decoded, dict) else {"invalid_arguments": text}
 
 
 def to_plain_text(messages: Iterable[Message], model: str) -> Iterator[tuple[str, str]]:

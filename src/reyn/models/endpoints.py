@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reyn.config.models import ADAPTERS, BUILT_IN_ADAPTERS, EndpointSettings
 from reyn.errors import CircuitOpen, ModelError, ModelTimeout, ModelUnavailable, OriginInvalid, ResponseIncomplete
@@ -46,25 +46,15 @@ class Wait(NamedTuple):
     seconds: float | None
 
 
-class Clock(Protocol):
-    """The time of an endpoint."""
+class EndpointClock:
+    """The time of an endpoint: the monotonic clock of the machine."""
 
     def now(self) -> float:
         """Return a time in seconds that never goes back."""
-        ...
-
-    async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
-        """Wait until an event is set, or until the time has passed."""
-        ...
-
-
-class SystemClock:
-    """The monotonic clock of the machine."""
-
-    def now(self) -> float:
         return time.monotonic()
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> None:
+        """Wait until an event is set, or until the time has passed."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await event.wait()
@@ -99,10 +89,10 @@ class Slot:
 class Endpoint:
     """One endpoint. All methods can be called from any thread."""
 
-    def __init__(self, name: str, settings: EndpointSettings, clock: Clock | None = None) -> None:
+    def __init__(self, name: str, settings: EndpointSettings, clock: EndpointClock | None = None) -> None:
         self.name = name
         self.settings = settings
-        self._clock = clock or SystemClock()
+        self._clock = clock or EndpointClock()
         self._lock = threading.Lock()
         self._queue: deque[Slot] = deque()
         self._active: set[Slot] = set()
@@ -248,7 +238,7 @@ class Endpoint:
 class Endpoints:
     """The endpoints that the runs of a process have used."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: EndpointClock | None = None) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._endpoints: dict[str, Endpoint] = {}

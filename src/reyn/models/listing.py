@@ -14,7 +14,7 @@ import msgspec
 from reyn.config import ModelSettings
 from reyn.config.models import ADAPTERS
 from reyn.errors import ModelNotInstalled, ModelUnknown, ModelUntrusted, ReynError
-from reyn.models.plugins import installed_adapters, is_installed, is_reference
+from reyn.models.catalog import installed_adapters, is_installed, is_reference, remote_class
 from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
@@ -92,6 +92,8 @@ def _check(
     may_bind: Callable[[str, str], bool],
 ) -> ModelStatus:
     adapter, _, rest = settings.model.partition(":")
+    modes: tuple[str, ...] = ("free",)
+    details: dict[str, Any] = {}
     match adapter:
         case "local":
             return _check_local(settings, names, root)
@@ -99,22 +101,15 @@ def _check(
             return _check_remote(settings, names, secrets, may_bind)
         case "scripted":
             reason = "" if (root / rest).is_file() else f"file not found: `{rest}`"
-            return ModelStatus(settings.model, tuple(names), not reason, ("free",), reason)
         case "recorded":
             reason = "" if journal.find(rest) is not None else f"run not found: `{rest}`"
-            return ModelStatus(settings.model, tuple(names), not reason, ("free",), reason)
-    return _check_plugin(settings, names)
-
-
-def _check_plugin(settings: ModelSettings, names: list[str]) -> ModelStatus:
-    """Return the status of a model from outside. Its code is not loaded."""
-    adapter = settings.model.partition(":")[0]
-    if is_installed(settings.model):
-        package = installed_adapters()[adapter].dist
-        details = {"package": f"{package.name} {package.version}"} if package else {}
-        return ModelStatus(settings.model, tuple(names), is_available=True, modes=(), details=details)
-    reason = "" if is_reference(settings.model) else f"unknown adapter `{adapter}`"
-    return ModelStatus(settings.model, tuple(names), not reason, modes=(), why=reason)
+        case _:  # a model from outside, whose code is not loaded
+            modes = ()
+            package = installed_adapters()[adapter].dist if is_installed(settings.model) else None
+            details = {"package": f"{package.name} {package.version}"} if package else {}
+            is_known = is_installed(settings.model) or is_reference(settings.model)
+            reason = "" if is_known else f"unknown adapter `{adapter}`"
+    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details)
 
 
 def _check_local(settings: ModelSettings, names: list[str], root: Path) -> ModelStatus:
@@ -139,8 +134,6 @@ def _check_local(settings: ModelSettings, names: list[str], root: Path) -> Model
 def _check_remote(
     settings: ModelSettings, names: list[str], secrets: Secrets, may_bind: Callable[[str, str], bool]
 ) -> ModelStatus:
-    from reyn.models.catalog import remote_class
-
     label = next((each for each in names if each != "model"), settings.model)
     adapter, _, name = settings.model.partition(":")
     try:

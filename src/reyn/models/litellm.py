@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ModelError, PromptTooLong
-from reyn.models.openai import OpenAIModel
-from reyn.models.streaming import Chunk
+from reyn.models.openai import Chunk, OpenAIModel
+from reyn.models.streaming import StreamedReply
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,8 +34,8 @@ class LiteLLMModel(OpenAIModel):
 
     adapter = "litellm"
 
-    @staticmethod
-    def import_sdk() -> Any:
+    @classmethod
+    def import_sdk(cls) -> Any:
         os.environ.update(_VARIABLES)
         import litellm
 
@@ -48,14 +48,16 @@ class LiteLLMModel(OpenAIModel):
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
-        request_format = self._format_of(request)
-        options = self._connect()
+        request_format, schema = self._format_of(request)
+        options, reply = self._connect(), StreamedReply(request)
+        body = self._body(request, request_format, schema)
         try:
-            stream = await self._sdk.acompletion(**self._body(request, request_format), **options)
+            stream = await self._sdk.acompletion(**body, **options)
         except Exception as error:  # noqa: BLE001 - third-party code
             raise self._request_error(error, request_format) from None  # its message may quote the key
         try:
-            return await self._read_answer(_chunks(stream), "unknown", request_format, request)
+            add = self._adder(reply, request_format)
+            return await self._collect(_chunks(stream), add, reply, request_format, "unknown")
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -82,9 +84,11 @@ class LiteLLMModel(OpenAIModel):
     def _needs_key(self) -> bool:
         return False
 
-    def _body(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any]:
+    def _body(
+        self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
+    ) -> dict[str, Any]:
         # A provider that has no such parameter gets the request without it.
-        return super()._body(request, request_format) | {"drop_params": True}
+        return super()._body(request, request_format, schema) | {"drop_params": True}
 
     def _request_error(self, error: Exception, request_format: RequestFormat) -> ModelError:
         sdk = self._sdk

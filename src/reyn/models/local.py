@@ -3,7 +3,7 @@
 A grammar constrains the output to the contract. Small models decide in two steps: a call for the choice alone, then one
 for an answer that makes this choice. A model is loaded once per process, and calls run one after another. The state
 after a prompt is reused by later calls; the state after the static part of a prompt also by later processes
-(`prompt_cache`), which saves most of the time to the first token.
+(`PromptCache`), which saves most of the time to the first token.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from reyn.models.local_engine import (
     without_control_tokens,
 )
 from reyn.models.narrowing import DecodingLimits
+from reyn.models.prices import prompt_bound
 from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer
 from reyn.models.two_step import choice_prompt, decided_contract
-from reyn.models.usage_bound import prompt_bound
 from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
 
 if TYPE_CHECKING:

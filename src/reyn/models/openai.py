@@ -10,23 +10,70 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
-from reyn.models.decoding import decoding_schema
-from reyn.models.protocol import ModelAnswer, call_id
-from reyn.models.remote import MAX_ANSWER_LENGTH
 from reyn.models.stainless import StainlessModel
-from reyn.models.streaming import EMPTY_DELTA, content_type, read_chunks
-from reyn.models.tool_deltas import ToolCallCollector
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Callable, Iterable
 
     from reyn.models.protocol import ModelRequest
     from reyn.models.remote import RequestFormat
-    from reyn.models.streaming import Chunk
+    from reyn.models.streaming import StreamedCall, StreamedReply
 
 _NEWER_LIMIT = "max_completion_tokens"
+
+
+class FunctionDelta(msgspec.Struct):
+    """A piece of the name and of the arguments of a tool call. Some servers send arguments as an object."""
+
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCallDelta(msgspec.Struct):
+    """A piece of a tool call. Pieces of one call have the same `index`; some servers send none."""
+
+    index: int | None = None
+    id: str | None = None
+    function: FunctionDelta | None = None
+
+
+class ChunkDelta(msgspec.Struct):
+    """A piece of an answer, or of the model's refusal to answer."""
+
+    content: str | list[Any] | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCallDelta] | None = None
+
+    @property
+    def text(self) -> str:
+        """The text, without reasoning parts."""
+        if isinstance(self.content, list):
+            return "".join(str(part.get("text") or "") for part in self.content if isinstance(part, dict))
+        return self.content or self.refusal or ""
+
+
+class ChunkChoice(msgspec.Struct):
+    """One of the answers. A streamed answer consists of `delta`s; an answer in one document is a `message`."""
+
+    index: int | None = 0
+    delta: ChunkDelta | None = None
+    message: ChunkDelta | None = None
+    finish_reason: str | None = None
+
+
+class Chunk(msgspec.Struct):
+    """The fields that Reyn reads from a chunk or from a whole document."""
+
+    choices: list[ChunkChoice] | None = None
+    usage: Any = None
+    error: Any = None
+
+
+_EMPTY_DELTA = ChunkDelta()
 
 
 class OpenAIModel(StainlessModel):
@@ -35,12 +82,8 @@ class OpenAIModel(StainlessModel):
     adapter = "openai"
     _path = "/chat/completions"
     _client_class = "AsyncOpenAI"
-
-    @staticmethod
-    def import_sdk() -> Any:
-        import openai
-
-        return openai
+    _event = Chunk
+    _truncated = frozenset(("length",))
 
     def _first_format(self, request_format: RequestFormat) -> RequestFormat:
         # OpenAI rejects `anyOf` at the root of a schema, and its newer models reject `max_tokens`; most other servers
@@ -49,22 +92,15 @@ class OpenAIModel(StainlessModel):
         limit_field = _NEWER_LIMIT if is_openai else "max_tokens"
         return request_format._replace(is_one_object=is_openai, limit_field=limit_field)
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        """Send one request and read the streamed answer to its end."""
-        request_format = self._format_of(request)
-
-        async def read(response: Any) -> ModelAnswer:
-            return await self._read_answer(read_chunks(response), content_type(response), request_format, request)
-
-        return await self._stream(self._body(request, request_format), request_format, read)
-
     def _new_client(self) -> Any:
         client = super()._new_client()
         # The SDK reads these from the environment; only the project's configuration counts.
         client.organization = client.project = None
         return client
 
-    def _body(self, request: ModelRequest, request_format: RequestFormat) -> dict[str, Any]:
+    def _body(
+        self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
+    ) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
             "messages": to_wire(request.messages),
@@ -76,46 +112,31 @@ class OpenAIModel(StainlessModel):
             body["temperature"] = self._settings.temperature
         if request.tools:
             body["tools"] = tool_wire(request.tools)
-        if request_format.mode == "json_schema":
-            schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
+        if schema is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
         elif request_format.mode == "json_object":
             body["response_format"] = {"type": "json_object"}
         return body
 
-    async def _read_answer(
-        self, chunks: AsyncIterator[Chunk], kind: str, request_format: RequestFormat, request: ModelRequest
-    ) -> ModelAnswer:
-        """Collect the chunks of an answer; raise `ResponseIncomplete` if the stream ends before the answer does."""
-        parts: list[str] = []
-        calls = ToolCallCollector()
-        on_delta = request.on_delta
-        length, usage, is_finished, is_truncated = 0, None, False, False
-        async for chunk in chunks:
+    def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[Chunk], None]:
+        calls = ToolCallCollector(reply)
+
+        def add(chunk: Chunk) -> None:
             if chunk.error is not None:
                 raise self._chunk_error(chunk.error, request_format)
             if chunk.usage is not None:
-                usage = _parse_usage(chunk.usage) or usage
+                reply.usage = _parse_usage(chunk.usage) or reply.usage
             for choice in chunk.choices or ():
                 if choice.index:
                     continue  # only one answer was requested
-                delta = choice.delta or choice.message or EMPTY_DELTA
-                text = delta.text
-                parts.append(text)
-                length += len(text) + (calls.add(delta.tool_calls) if delta.tool_calls else 0)
-                is_finished = is_finished or bool(choice.finish_reason)
-                is_truncated = is_truncated or choice.finish_reason == "length"
+                delta = choice.delta or choice.message or _EMPTY_DELTA
+                reply.add_text(delta.text)
+                calls.add(delta.tool_calls or ())
+                reply.stop = reply.stop or choice.finish_reason or ""
                 if choice.finish_reason == "content_filter":
                     raise self._withheld("content_filter")
-                if on_delta is not None and text:
-                    on_delta(text)
-            if length > MAX_ANSWER_LENGTH:
-                is_finished = True
-                break
-        if not is_finished:
-            raise self._unfinished(length, kind)
-        tool_calls = calls.tool_calls(lambda number: call_id(request.run_id, request.call, number))
-        return ModelAnswer("".join(parts), usage, request_format.mode, is_truncated, tool_calls=tool_calls)
+
+        return add
 
     # -- errors ---------------------------------------------------------------------------------------
 
@@ -140,3 +161,44 @@ def _parse_usage(usage: Any) -> Usage | None:
     if not isinstance(cached, int) or not isinstance(input_tokens, int) or not 0 <= cached <= input_tokens:
         cached = 0
     return Usage(input_tokens, output_tokens, cached)
+
+
+class ToolCallCollector:
+    """Assembles streamed tool calls in time linear in their length.
+
+    Servers disagree on details: some repeat id and name in every piece, send no index or the same index for every call,
+    or send the arguments as an object. A piece belongs to the call of its index, unless it brings another id and a
+    name: one server gives every piece a new id.
+    """
+
+    def __init__(self, reply: StreamedReply) -> None:
+        self._reply = reply
+        self._by_index: dict[int, StreamedCall] = {}
+
+    def add(self, deltas: Iterable[ToolCallDelta]) -> None:
+        """Add pieces of tool calls."""
+        for delta in deltas:
+            call, function = self._find(delta), delta.function or FunctionDelta()
+            call.id = call.id or delta.id or ""
+            if function.name and call.names != [function.name]:  # some servers repeat the whole name
+                call.names.append(function.name)
+                self._reply.length += len(function.name)
+            arguments = function.arguments or ""
+            piece = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+            self._reply.add_arguments(call, piece)
+
+    def _find(self, delta: ToolCallDelta) -> StreamedCall:
+        last = self._reply.calls[-1] if self._reply.calls else None
+        call = last if delta.index is None else self._by_index.get(delta.index)
+        if call is None or _begins_another(delta, call):
+            call = self._reply.add_call()
+            if delta.index is not None:
+                self._by_index[delta.index] = call
+        return call
+
+
+def _begins_another(delta: ToolCallDelta, call: StreamedCall) -> bool:
+    """Return whether a piece begins another call, although it seems to belong to this one."""
+    if delta.function is None or not delta.function.name:
+        return False
+    return delta.id != call.id if delta.id else delta.index is None

@@ -12,12 +12,11 @@ import time
 from abc import ABC, abstractmethod
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from reyn.config.models import ADAPTER_PACKAGES, ADAPTERS, MODES
 from reyn.errors import (
-    ConfigError,
     KeyRejected,
     ModelBroken,
     ModelError,
@@ -30,22 +29,23 @@ from reyn.errors import (
     ResponseIncomplete,
     SchemaRejected,
 )
+from reyn.models.decoding import Inexpressible, decoding_schema, to_subset
+from reyn.models.keys import NO_KEY, ModelKey
 from reyn.models.protocol import PLAIN_TEXT
-from reyn.models.sdk_logs import scrub_logs
-from reyn.secrets import origin_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from reyn.config import ModelSettings
+    from reyn.models.decoding import Subset
     from reyn.models.protocol import ModelAnswer, ModelRequest, OutputMode
-    from reyn.secrets import Scrubber, Secrets
+    from reyn.models.streaming import StreamedReply
+    from reyn.secrets import Secrets
 
+E = TypeVar("E")
 MAX_ANSWER_LENGTH = 2_000_000
 """Characters after which reading stops. The contract rejects far shorter answers."""
 CONNECT_SECONDS = 10
-NO_KEY = "no-key-is-set"
-"""Sent to servers without a configured key, because the SDKs require one."""
 _MAX_MESSAGE_LENGTH = 500
 
 
@@ -80,6 +80,12 @@ class RemoteModel(ABC):
 
     adapter: ClassVar[str]
     takes_time = True
+    _truncated: ClassVar[frozenset[str]] = frozenset()
+    """The reasons to stop, in the words of the API, of an answer that is not complete."""
+    _subset: ClassVar[Subset | None] = None
+    """What the provider supports of JSON Schema; `None` if it rejects nothing."""
+    _status_of_type: ClassVar[Mapping[str, int]] = {}
+    """The status of the types of errors that are reported inside a stream."""
 
     def __init__(
         self,
@@ -99,8 +105,7 @@ class RemoteModel(ABC):
         self.name = name
         self._model = model
         self._settings = settings
-        self._secrets = secrets
-        self._may_bind = may_bind
+        self._model_key = ModelKey(name, settings.key, secrets, may_bind)
         self._modes: tuple[OutputMode, ...] = MODES[self.adapter][1:]  # type: ignore[assignment]
         mode: OutputMode = self._modes[0] if settings.mode == "auto" else settings.mode
         # Some servers cannot constrain the output of a request with tools, so its format is found out separately.
@@ -112,8 +117,6 @@ class RemoteModel(ABC):
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_key_rejected = False
-        self._scrub: Callable[[str], str] = str
-        self._scrubber: Scrubber | None = None
 
     # -- the API, implemented by subclasses -----------------------------------------------------------
 
@@ -121,9 +124,9 @@ class RemoteModel(ABC):
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         """Send one request and read the streamed answer to its end."""
 
-    @staticmethod
+    @classmethod
     @abstractmethod
-    def import_sdk() -> Any:
+    def import_sdk(cls) -> Any:
         """Import and return the SDK."""
 
     @abstractmethod
@@ -145,14 +148,54 @@ class RemoteModel(ABC):
     def _other_format(self, message: str, request_format: RequestFormat) -> tuple[str, dict[str, Any]] | None:
         """Return another format, but no lower mode, to try after a rejected request: its name, and what changes."""
         is_changeable = request_format.mode == "json_schema" and not request_format.is_one_object
-        if is_changeable and is_about_schema(message) and not is_about_tools(message) and _is_about_root(message):
+        if is_changeable and _is_about_format(message) and is_about("root", message):
             return "json_schema, one object", {"is_one_object": True}
         return None
 
     # -- requests -------------------------------------------------------------------------------------
 
-    def _format_of(self, request: ModelRequest) -> RequestFormat:
-        return self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
+    def _format_of(self, request: ModelRequest) -> tuple[RequestFormat, dict[str, Any] | None]:
+        """Return the format of a request, and the schema to which it constrains the answer, if it does.
+
+        A contract that the provider cannot express is asked for in the next lower mode.
+        """
+        request_format = self._formats[bool(request.tools), request.contract == PLAIN_TEXT]
+        if request_format.mode != "json_schema":
+            return request_format, None
+        schema = decoding_schema(request.contract, is_one_object=request_format.is_one_object)
+        try:
+            return request_format, schema if self._subset is None else to_subset(schema, self._subset)
+        except Inexpressible:
+            return request_format._replace(mode=self._modes[1]), None
+
+    async def _collect(
+        self,
+        events: AsyncIterator[E],
+        add: Callable[[E], None],
+        reply: StreamedReply,
+        request_format: RequestFormat,
+        kind: str,
+    ) -> ModelAnswer:
+        """Read an answer to its end.
+
+        Args:
+            events: The events of the response.
+            add: Adds an event to the reply.
+            reply: What has arrived.
+            request_format: The format of the request.
+            kind: The content type of the response.
+
+        Raises:
+            ResponseIncomplete: If the stream ends before the answer does.
+        """
+        async for event in events:
+            add(event)
+            if reply.length > MAX_ANSWER_LENGTH:
+                return reply.answer(request_format.mode, is_truncated=True)
+        if not reply.stop:
+            what = "an incomplete answer" if reply.length else f"no answer (content type: {kind})"
+            raise ResponseIncomplete(f"model `{self.name}` sent {what}")
+        return reply.answer(request_format.mode, is_truncated=reply.stop in self._truncated)
 
     def _load_sdk(self) -> Any:
         try:
@@ -177,8 +220,7 @@ class RemoteModel(ABC):
         if self._client is None or self._loop is not loop:
             self._loop = loop
             self._client = self._new_client()
-            if self._scrubber is not None:
-                scrub_logs(self._scrubber)  # the SDK has imported the HTTP libraries by now
+            self._model_key.scrub_logs()
         elif self._is_key_rejected:
             self._replace_key(self._client, self._key())  # the operator may have replaced it
         self._is_key_rejected = False
@@ -208,59 +250,21 @@ class RemoteModel(ABC):
         return self._settings.base_url is None
 
     def _key(self) -> str:
-        handle = self._settings.key
-        if not handle:
-            if self._needs_key:
-                raise self._missing_key()
-            return NO_KEY
-        try:
-            secrets = self._secrets()
-            key = secrets.resolve_for(
-                handle, self._base_url, may_bind=self._may_bind(handle, origin_of(self._base_url))
-            )
-        except ConfigError as error:
-            raise KeyRejected(f"no API key for model `{self.name}`: {error.message}", hint=error.hint) from error
-        self._scrub = secrets.scrubber.scrub
-        self._scrubber = secrets.scrubber
+        if not self._model_key.handle and self._needs_key:
+            raise self._model_key.missing(self.adapter, self._settings.base_url)
+        key = self._model_key.resolve(self._base_url) or NO_KEY
         if not (key.isascii() and key.isprintable() and " " not in key):
             message = f"the API key of model `{self.name}` contains whitespace or non-ASCII characters"
-            raise KeyRejected(message, hint=f"Store it again without them, and check `{handle}`.")
+            raise KeyRejected(message, hint=f"Store it again without them, and check `{self._model_key.handle}`.")
         return key
-
-    def _missing_key(self) -> KeyRejected:
-        return KeyRejected(f"no API key for model `{self.name}`", hint=self._missing_key_hint())
-
-    def _missing_key_hint(self) -> str:
-        variable = ADAPTERS[self.adapter].variable
-        if variable and self._has_variable(variable):
-            condition = "" if self._settings.base_url is None else "if this server may receive it, "
-            addition = f"add `key: env://{variable}` to {self._settings_place()}."
-            return f"`{variable}` is set: {condition}{addition}"
-        name = variable if variable and self._settings.base_url is None else "NAME"
-        return (
-            f"Add `key: secret://{name}` (a stored secret) or `key: env://{name}` (an environment variable) to "
-            f"{self._settings_place()}."
-        )
-
-    def _has_variable(self, variable: str) -> bool:
-        try:
-            return self._secrets().has_variable(variable)
-        except ConfigError:  # the secret stores cannot be opened
-            return False
-
-    def _settings_place(self) -> str:
-        """Return where in `reyn.yaml` the key belongs. A model that was named directly has no settings yet."""
-        if self.name.partition(":")[0] == self.adapter:
-            return f"an entry with `model: {self.name}` under `models` in reyn.yaml"
-        return f"`models.{self.name}` in reyn.yaml"
 
     def scrub(self, text: str) -> str:
         """Replace the key in a text. Before the first call, no key is known."""
-        return self._scrub(text)
+        return self._model_key.scrub(text)
 
     def _shorten(self, text: str) -> str:
         """Scrub, then truncate: the scrubber cannot recognize half a key."""
-        return " ".join(self._scrub(text).split())[:_MAX_MESSAGE_LENGTH]
+        return " ".join(self.scrub(text).split())[:_MAX_MESSAGE_LENGTH]
 
     # -- errors ---------------------------------------------------------------------------------------
 
@@ -291,7 +295,7 @@ class RemoteModel(ABC):
         """Translate an error that a server reports inside a response with status 200."""
         fields = error if isinstance(error, dict) else {"message": error}
         message = self._shorten(str(fields.get("message", error)))
-        code = fields.get("code")
+        code = fields.get("code", self._status_of_type.get(str(fields.get("type"))))
         if isinstance(code, int) and 400 <= code < 600:
             return self._status_error(code, message, {}, request_format)
         return ResponseIncomplete(f"model `{self.name}` reported an error instead of an answer: {message}")
@@ -300,10 +304,6 @@ class RemoteModel(ABC):
         """Return the error for an answer that the provider filtered out, or that the model refused to give."""
         hint = "Check the prompt of the phase, or use another model."
         return RequestRejected(f"model `{self.name}` withheld its answer: {self._shorten(reason)}", hint=hint)
-
-    def _unfinished(self, length: int, content_type: str) -> ResponseIncomplete:
-        what = "an incomplete answer" if length else f"no answer (content type: {content_type})"
-        return ResponseIncomplete(f"model `{self.name}` sent {what}")
 
     def _status_error(
         self, status: int, message: str, headers: Mapping[str, str], request_format: RequestFormat, target: str = ""
@@ -320,7 +320,7 @@ class RemoteModel(ABC):
         text = f"model `{self.name}` returned HTTP {status}: {message}"
         if status in (401, 403):
             self._is_key_rejected = True
-            return KeyRejected(text, hint=self._rejected_key_hint())
+            return KeyRejected(text, hint=self._model_key.rejected_hint(self.adapter, self._settings.base_url))
         if status in (408, 409, 425, 429) or status >= 500:
             retry_after = self._retry_after(headers)
             text += "" if retry_after is None else f" (retry after {retry_after:.0f} seconds)"
@@ -328,32 +328,24 @@ class RemoteModel(ABC):
             transient.retry_after = retry_after
             return transient
         if status < 400:
-            location = self._scrub(headers.get("location", "another URL"))
+            location = self.scrub(headers.get("location", "another URL"))
             message = f"model `{self.name}` returned HTTP {status}, a redirect to {location}"
             return RequestRejected(message, hint="Set the model's `base_url` to the final URL.")
         if status == 404:
             hint = f"Check the model's name and its `base_url`{ADAPTERS[self.adapter].url_hint}."
             return RequestRejected(f"{text} ({target})" if target else text, hint=hint)
         if status in (400, 413, 422):
-            if status == 413 or is_about_length(message):
+            if status == 413 or is_about("length", message):
                 return PromptTooLong(text)
             if found := self._other_format(message, request_format):
                 return self._change_format(text, request_format, found[0], **found[1])
-            if request_format.mode != "free" and is_about_schema(message) and not is_about_tools(message):
+            if request_format.mode != "free" and _is_about_format(message):
                 return self._downgrade(text, request_format)
         return RequestRejected(text)
 
     def _retry_after(self, headers: Mapping[str, str]) -> float | None:
         """Return the delay that a response asks for, in seconds."""
         return parse_retry_after(headers)
-
-    def _rejected_key_hint(self) -> str:
-        handle = self._settings.key
-        if not handle:
-            return self._missing_key_hint()
-        if handle.startswith("env://"):
-            return f"Set `{handle.removeprefix('env://')}` to a valid key, then resume the run."
-        return f"Store a valid key as the secret `{handle.removeprefix('secret://')}`, then resume the run."
 
     def _downgrade(self, text: str, request_format: RequestFormat) -> ModelError:
         """Select the next output mode, unless the configuration fixes the mode."""
@@ -383,17 +375,9 @@ class RemoteModel(ABC):
         Raises:
             ModelError: Why the model cannot be used.
         """
-        handle = self._settings.key
-        if not handle:
-            if self._needs_key:
-                raise self._missing_key()
-            return
-        try:
-            self._secrets().check_present(handle)
-            origin = origin_of(self._base_url)
-            self._secrets().check_origin(handle, origin, may_bind=self._may_bind(handle, origin))
-        except ConfigError as error:
-            raise KeyRejected(f"no API key for model `{self.name}`: {error.message}", hint=error.hint) from error
+        if not self._model_key.handle and self._needs_key:
+            raise self._model_key.missing(self.adapter, self._settings.base_url)
+        self._model_key.check(self._base_url)
 
 
 def parse_retry_after(headers: Mapping[str, str]) -> float | None:
@@ -409,39 +393,30 @@ def parse_retry_after(headers: Mapping[str, str]) -> float | None:
     return seconds if math.isfinite(seconds) and seconds > 0 else None
 
 
-def is_about_length(message: str) -> bool:
-    """Recognize a prompt beyond the context window.
-
-    The phrases are those of OpenAI, vLLM, llama.cpp, Anthropic and Gemini. `In context=('properties', …)` is about a
-    schema and must not match.
-    """
-    lowered = message.lower()
-    phrases = (
+_PHRASES = {
+    # The phrases are those of OpenAI, vLLM, llama.cpp, Anthropic and Gemini. `In context=('properties', …)` is about a
+    # schema and must not match.
+    "length": (
         "context length",
         "context size",
         "context window",
         "too many tokens",
         "prompt is too long",
         "exceeds the maximum number of tokens",
-    )
-    return any(phrase in lowered for phrase in phrases)
+    ),
+    "tools": ("schema for function", "tools.", "function_declarations["),
+    "format": ("response_format", "json_object", "schema", "grammar", "output_config", "response mime type"),
+    "root": ("anyof", "oneof", "root", "top level", "top-level", 'type: "object"'),
+}
+"""What error messages say about a prompt beyond the context window, a rejected tool definition, which another output
+mode does not fix, a rejected output format, and a schema whose root is not one object."""
 
 
-def is_about_tools(message: str) -> bool:
-    """Recognize a rejected tool definition, which another output mode does not fix."""
+def is_about(subject: Literal["length", "tools", "format", "root"], message: str) -> bool:
+    """Recognize the subject of an error message."""
     lowered = message.lower()
-    return any(phrase in lowered for phrase in ("schema for function", "tools.", "function_declarations["))
+    return any(phrase in lowered for phrase in _PHRASES[subject])
 
 
-def is_about_schema(message: str) -> bool:
-    """Recognize a rejected output format."""
-    lowered = message.lower()
-    phrases = ("response_format", "json_object", "schema", "grammar", "output_config", "response mime type")
-    return any(phrase in lowered for phrase in phrases)
-
-
-def _is_about_root(message: str) -> bool:
-    """Recognize servers that reject `anyOf` at the root of a schema or require `type: "object"` there."""
-    lowered = message.lower()
-    phrases = ("anyof", "oneof", "root", "top level", "top-level", 'type: "object"')
-    return any(phrase in lowered for phrase in phrases)
+def _is_about_format(message: str) -> bool:
+    return is_about("format", message) and not is_about("tools", message)

@@ -132,7 +132,7 @@ class Roster:
 
     def _check_code(self, key: str, settings: ModelSettings) -> None:
         """Check that the configuration or the caller names a model that is code. A journal may not."""
-        from reyn.models.plugins import is_reference
+        from reyn.models.catalog import is_reference
 
         if key not in self._names and key not in self._named and is_reference(settings.model):
             hint = "Name the model again, or add it under `models` in reyn.yaml."

@@ -6,7 +6,7 @@ The request contains the number of recorded answers, so the model has no state a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,7 +40,7 @@ class ScriptedModel:
         self.name = name
         if answer_form is not None:
             self.answer_form = answer_form
-        self._answers = [_to_reply(answer) for answer in answers]
+        self._answers = [(_to_json(answer), answer) for answer in answers]
 
     @classmethod
     def from_file(cls, path: Path, name: str, *, answer_form: AnswerForm | None = None) -> ScriptedModel:
@@ -58,34 +58,19 @@ class ScriptedModel:
             count, number = len(self._answers), request.answered + 1
             answers = "1 answer" if count == 1 else f"{count} answers"
             raise ScriptExhausted(f"the script `{self.name}` has {answers}; the run needs answer {number}")
-        reply = self._answers[request.answered]
-        if request.answer_form != "tools":
-            return ModelAnswer(reply.text)
-        calls = (
-            call if call.id else msgspec.structs.replace(call, id=call_id(request.run_id, request.call, number))
-            for number, call in enumerate(reply.calls, 1)
+        text, answer = self._answers[request.answered]
+        calls = answer.get("tool_calls") if isinstance(answer, dict) else None
+        if request.answer_form != "tools" or not isinstance(answer, dict) or not isinstance(calls, list):
+            return ModelAnswer(text)
+        tool_calls = tuple(
+            ToolCall(
+                str(call.get("id") or call_id(request.run_id, request.call, number)),
+                str(call.get("name", "")),
+                _to_json(call.get("arguments", {})),
+            )
+            for number, call in enumerate((call for call in calls if isinstance(call, dict)), 1)
         )
-        return ModelAnswer(reply.content, tool_calls=tuple(calls))
-
-
-class _Reply(NamedTuple):
-    """An answer as text, and as content with tool calls."""
-
-    text: str
-    content: str
-    calls: tuple[ToolCall, ...]
-
-
-def _to_reply(answer: dict[str, Any] | str) -> _Reply:
-    text = answer if isinstance(answer, str) else _to_json(answer)
-    if isinstance(answer, str) or not isinstance(answer.get("tool_calls"), list):
-        return _Reply(text, text, ())
-    calls = tuple(
-        ToolCall(str(call.get("id", "")), str(call.get("name", "")), _to_json(call.get("arguments", {})))
-        for call in answer["tool_calls"]
-        if isinstance(call, dict)
-    )
-    return _Reply(text, str(answer.get("content") or ""), calls)
+        return ModelAnswer(str(answer.get("content") or ""), tool_calls=tool_calls)
 
 
 def _to_json(value: Any) -> str:

@@ -1,22 +1,23 @@
 """Requests through SDKs that Stainless generates: those of OpenAI and Anthropic have the same client and exceptions.
 
-It opens the client, sends one request, hands the streamed response to the adapter, and translates exceptions. The form
-of requests and answers belongs to the adapters; keys, formats and the errors themselves belong to `remote`.
+It opens the client, sends one request, reads the streamed response, and translates exceptions. The form of requests and
+events belongs to the adapters; keys, formats and the errors themselves belong to `remote`.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from reyn.errors import ModelError
 from reyn.models.remote import CONNECT_SECONDS, RemoteModel
-from reyn.models.streaming import ENCODINGS, limit_body
+from reyn.models.streaming import ENCODINGS, StreamedReply, content_type, limit_body, read_events
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from reyn.models.protocol import ModelAnswer
+    from reyn.models.protocol import ModelAnswer, ModelRequest
     from reyn.models.remote import RequestFormat
 
 
@@ -30,11 +31,28 @@ class StainlessModel(RemoteModel):
     _client_options: ClassVar[dict[str, Any]] = {}
     """Options of the client that only this SDK has."""
 
-    async def _stream(
-        self, body: dict[str, Any], request_format: RequestFormat, read: Callable[[Any], Awaitable[ModelAnswer]]
-    ) -> ModelAnswer:
-        """Send a request and return what `read` makes of the response."""
-        client = self._connect()
+    _event: ClassVar[type[Any]]
+    """The struct of an event of the stream, and of a whole document."""
+
+    @classmethod
+    def import_sdk(cls) -> Any:
+        return import_module(cls.adapter)
+
+    @abstractmethod
+    def _body(
+        self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
+    ) -> dict[str, Any]:
+        """Return the body of a request."""
+
+    @abstractmethod
+    def _adder(self, reply: StreamedReply, request_format: RequestFormat) -> Callable[[Any], None]:
+        """Return a function that adds an event of the stream to a reply."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        """Send one request and read the streamed answer to its end."""
+        request_format, schema = self._format_of(request)
+        body = self._body(request, request_format, schema)
+        client, reply = self._connect(), StreamedReply(request)
         try:
             # The typed methods of the SDK spend more time on validating types than the call takes.
             stream = await client.post(
@@ -49,7 +67,8 @@ class StainlessModel(RemoteModel):
             raise self._request_error(error, request_format) from None  # its message may quote the key
         try:
             async with stream:
-                return await read(stream.response)
+                events, add = read_events(stream.response, self._event), self._adder(reply, request_format)
+                return await self._collect(events, add, reply, request_format, content_type(stream.response))
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -82,7 +101,7 @@ class StainlessModel(RemoteModel):
     def _request_error(self, error: Exception, request_format: RequestFormat) -> ModelError:
         """Translate an exception that was raised before an answer began."""
         if isinstance(error, self._sdk.APIStatusError):
-            target = self._scrub(f"{error.request.method} {error.request.url}")
+            target = self.scrub(f"{error.request.method} {error.request.url}")
             message = self._error_message(error.body) if isinstance(error.body, dict) else error.response.text
             message = self._shorten(str(message or error.message))
             return self._status_error(error.status_code, message, error.response.headers, request_format, target)

@@ -1,7 +1,7 @@
 """Read an answer as it arrives: server-sent events, or one JSON document from servers that do not stream.
 
 The readers of the SDKs are several times slower and, in most versions, do not return the connection to the pool. The
-interpretation of chunks and events belongs to the adapters.
+adapters interpret chunks and events, and add what they contain to a `StreamedReply`.
 """
 
 from __future__ import annotations
@@ -17,75 +17,91 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from reyn.errors import ResponseIncomplete
+from reyn.models.protocol import ModelAnswer, ToolCall, call_id
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+
+    from reyn.journal.kinds import Usage
+    from reyn.models.protocol import ModelRequest, OutputMode
 
 S = TypeVar("S", bound=msgspec.Struct)
 _MAX_BYTES = 32_000_000
 """Larger than any valid answer."""
 _MAX_ERROR_BYTES = 65_536
 _DRAIN_SECONDS = 0.1
+_CALL_LENGTH = 32
+_PIECE_LENGTH = 8
+"""Counted besides the text of calls and their pieces, so that endless empty ones reach the length limit, too."""
 
 
-class FunctionDelta(msgspec.Struct):
-    """A piece of the name and of the arguments of a tool call. Some servers send arguments as an object."""
+class StreamedCall:
+    """What has arrived of a tool call. `whole` are the arguments of a server that does not send them in pieces."""
 
-    name: str | None = None
-    arguments: str | dict[str, Any] | None = None
-
-
-class ToolCallDelta(msgspec.Struct):
-    """A piece of a tool call. Pieces of one call have the same `index`; some servers send none."""
-
-    index: int | None = None
-    id: str | None = None
-    function: FunctionDelta | None = None
+    def __init__(self, id: str = "", name: str = "", whole: str = "") -> None:
+        self.id = id
+        self.names = [name] if name else []
+        self.whole = whole
+        self.pieces: list[str] = []
 
 
-class Delta(msgspec.Struct):
-    """A piece of an answer, or of the model's refusal to answer."""
+class StreamedReply:
+    """What has arrived of an answer.
 
-    content: str | list[Any] | None = None
-    refusal: str | None = None
-    tool_calls: list[ToolCallDelta] | None = None
+    Attributes:
+        calls: The tool calls, in the order of their first pieces.
+        length: The number of characters, to bound how much is read.
+        has_begun: Whether a part of the answer has arrived, although it may have no text.
+        stop: Why the answer ended, in the words of the API; empty while it has not.
+        usage: The token counts, if the server has reported them.
+    """
 
-    @property
-    def text(self) -> str:
-        """The text, without reasoning parts."""
-        if isinstance(self.content, list):
-            return "".join(str(part.get("text") or "") for part in self.content if isinstance(part, dict))
-        return self.content or self.refusal or ""
+    def __init__(self, request: ModelRequest) -> None:
+        self.calls: list[StreamedCall] = []
+        self.length = 0
+        self.has_begun = False
+        self.stop = ""
+        self.usage: Usage | None = None
+        self._request = request
+        self._texts: list[str] = []
 
+    def add_text(self, text: str) -> None:
+        """Add a piece of the text, and pass it on."""
+        if text:
+            self._texts.append(text)
+            self.length += len(text)
+            if self._request.on_delta is not None:
+                self._request.on_delta(text)
 
-class Choice(msgspec.Struct):
-    """One of the answers. A streamed answer consists of `delta`s; an answer in one document is a `message`."""
+    def add_call(self, id: str = "", name: str = "", whole: str = "") -> StreamedCall:
+        """Begin a tool call."""
+        call = StreamedCall(id, name, whole)
+        self.calls.append(call)
+        self.length += _CALL_LENGTH + len(whole)
+        return call
 
-    index: int | None = 0
-    delta: Delta | None = None
-    message: Delta | None = None
-    finish_reason: str | None = None
+    def add_arguments(self, call: StreamedCall, piece: str) -> None:
+        """Add a piece of the arguments of a call."""
+        call.pieces.append(piece)
+        self.length += _PIECE_LENGTH + len(piece)
 
-
-class Chunk(msgspec.Struct):
-    """The fields that Reyn reads from a chunk or from a whole document."""
-
-    choices: list[Choice] | None = None
-    usage: Any = None
-    error: Any = None
-
-
-EMPTY_DELTA = Delta()
+    def answer(self, mode: OutputMode, *, is_truncated: bool) -> ModelAnswer:
+        """Return the answer. A call without an id gets one."""
+        request = self._request
+        calls = tuple(
+            ToolCall(
+                call.id or call_id(request.run_id, request.call, number),
+                "".join(call.names),
+                "".join(call.pieces) or call.whole,
+            )
+            for number, call in enumerate(self.calls, start=1)
+        )
+        return ModelAnswer("".join(self._texts), self.usage, mode, is_truncated, tool_calls=calls)
 
 
 def content_type(response: Any) -> str:
     """Return the content type of a response."""
     return str(response.headers.get("content-type", "none"))
-
-
-def read_chunks(response: Any) -> AsyncIterator[Chunk]:
-    """Yield the chunks of a chat completion; see `read_events`."""
-    return read_events(response, Chunk)
 
 
 async def read_events(response: Any, shape: type[S]) -> AsyncIterator[S]:

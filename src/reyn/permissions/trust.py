@@ -18,7 +18,7 @@ from reyn.config.models import ADAPTERS
 from reyn.config.values import SEARCH_URLS, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
-from reyn.models.plugins import is_reference
+from reyn.models.catalog import is_reference
 from reyn.permissions.paths import PathPattern, must_spell
 from reyn.secrets.handles import origin_of
 

@@ -15,7 +15,7 @@ from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.core.effects import DeliverMessage, ExecuteSubRun, PerformOp, PlanMessage, PlanSubRun, UnknownOutcome
-from reyn.kernel.visit.waits import Rejected, ask_person, plan_call
+from reyn.kernel.visit.waits import RejectedOp, ask_person, plan_call
 from reyn.ops import RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
 
@@ -108,7 +108,7 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
     """Execute an op whose arguments are valid. Errors and denials are part of its result."""
     args, started = await plan_call(args, call, context, tape)
     kind = args["kind"]
-    if isinstance(started, kinds.PermissionDenied | Rejected):
+    if isinstance(started, kinds.PermissionDenied | RejectedOp):
         return OpOutcome(kind, "denied", started.result, 0)
     request, answer, changes = started.request, None, started.changes
     match request:

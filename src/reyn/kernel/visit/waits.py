@@ -97,7 +97,7 @@ def _escaped(char: str) -> str:
 # -- approvals of ops ---------------------------------------------------------------------------------
 
 
-class Rejected:
+class RejectedOp:
     """The op was not approved. `result` is the hash of the result that the model sees."""
 
     def __init__(self, result: str) -> None:
@@ -106,7 +106,7 @@ class Rejected:
 
 async def plan_call(
     args: dict[str, Any], call: str, context: RunContext, tape: Tape
-) -> tuple[dict[str, Any], kinds.OpStarted | kinds.PermissionDenied | Rejected]:
+) -> tuple[dict[str, Any], kinds.OpStarted | kinds.PermissionDenied | RejectedOp]:
     """Plan an op until it is started, denied or rejected. Returns its arguments, which a person may have edited."""
     planned = await PlanOp(call, args)
     asked, is_deferred = 0, False
@@ -128,7 +128,7 @@ async def plan_call(
         match decided.decision:
             case "reject" | "expired":
                 assert decided.result is not None
-                return args, Rejected(decided.result)
+                return args, RejectedOp(decided.result)
             case "edit":
                 args = answer["args"]
                 planned = await PlanOp(call, args)

@@ -18,8 +18,7 @@ from reyn.journal.kinds.shapes import MAX_INTEGER
 from reyn.journal.port import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
 from reyn.kernel.world.loading import load_state
-from reyn.models.prices import Prices, cost_of, highest_cost
-from reyn.models.usage_bound import usage_bound
+from reyn.models.prices import Prices, cost_of, highest_cost, usage_bound
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
