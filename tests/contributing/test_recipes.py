@@ -86,8 +86,8 @@ def test_an_op(copy: Copy):
     copy.change("ops/table.py", r"^    PythonOp\(\),$", "    PythonOp(),\n    ReverseOp(),")
     copy.change(
         "ops/table.py",
-        r"^from reyn.ops.op import HasOverview, NeedsSetup, Op$",
-        "from reyn.ops.op import HasOverview, NeedsSetup, Op\nfrom reyn.ops.reverse import ReverseOp",
+        r"^from reyn.ops.op import HasOverview, Op, ProjectOp$",
+        "from reyn.ops.op import HasOverview, Op, ProjectOp\nfrom reyn.ops.reverse import ReverseOp",
     )
     write_skill(copy.project, "try", {"a": ["end"]}, ops={"a": "reverse"})
     assert "reverse abc · ok" in copy.run(act({"kind": "reverse", "text": "abc"}), finish())

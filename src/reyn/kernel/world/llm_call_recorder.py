@@ -11,19 +11,18 @@ import asyncio
 import logging
 import random
 import traceback
-from collections import OrderedDict
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from reyn.context import NormalizedMessageList
-from reyn.context.histories import HISTORIES
+from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import message_text, normalized, rendered_message, result_images
 from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
+from reyn.kernel.world.redacting_stream import RedactingStream
 from reyn.models import Delta, Message, ModelAnswer, ModelRequest, PromptSource
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools, in_words
@@ -145,7 +144,7 @@ class LlmCallRecorder:
                 rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
                 for message in call.messages
             )
-        if call.transcript is None:
+        if (transcript := call.transcript) is None:
             return tuple(
                 [
                     Message(
@@ -160,8 +159,12 @@ class LlmCallRecorder:
             rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
             for message in call.messages
         )
-        transcript = _transcript_of(tape.run_id, self._roster, with_images=images)
-        rendered = transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
+        rendered = _transcripts.setdefault(self._roster, RenderedMessages()).render(
+            (tape.run_id, images, self._roster.known_secrets),  # with the secrets that are known now
+            transcript,
+            lambda message: rendered_message(message, tape.content, scrub, call.results, with_images=images),
+            lambda: (known := HISTORIES.known_part(transcript), known),  # its messages have their texts
+        )
         return rendered.with_system(system).append(*rest)
 
     def _source(self, source: PromptSource) -> PromptSource:
@@ -347,91 +350,8 @@ class LlmCallRecorder:
         return usage
 
 
-class RenderedTranscript:
-    """The texts of a transcript that grows from call to call. Each message is read and rendered once."""
-
-    def __init__(self) -> None:
-        self._source = self._rendered = NormalizedMessageList()
-
-    def render(
-        self,
-        source: NormalizedMessageList,
-        content: Callable[[str], bytes],
-        scrub: Callable[[str], str],
-        results: tuple[str, ...],
-        *,
-        with_images: bool = False,
-    ) -> NormalizedMessageList:
-        """Return the messages with their texts, and with the images in op results if the model reads images."""
-        if not source.extends(self._source) or not self._source.length:
-            self._source = self._rendered = HISTORIES.known_part(source)  # its messages have their texts
-        new = source.tail(source.length - self._source.length)
-        self._rendered = self._rendered.append(
-            *(rendered_message(message, content, scrub, results, with_images=with_images) for message in new)
-        )
-        self._source = source
-        return self._rendered
-
-
-_MAX_TRANSCRIPTS = 64
-_transcripts: WeakKeyDictionary[Roster, OrderedDict[tuple[str, bool, int], RenderedTranscript]] = WeakKeyDictionary()
+_transcripts: WeakKeyDictionary[Roster, RenderedMessages] = WeakKeyDictionary()
 """The transcripts of runs that this process executes, in which a conversation with many turns continues."""
-
-
-def _transcript_of(run_id: str, roster: Roster, *, with_images: bool) -> RenderedTranscript:
-    """Return what is rendered of a run's transcript, with the secrets that are known now."""
-    known, key = _transcripts.setdefault(roster, OrderedDict()), (run_id, with_images, roster.known_secrets)
-    found = known.pop(key, None) or RenderedTranscript()
-    known[key] = found
-    while len(known) > _MAX_TRANSCRIPTS:
-        known.popitem(last=False)
-    return found
-
-
-class RedactingStream:
-    """Passes pieces of an answer to `on_delta` without secrets. An error in the callback ends the stream, not the call.
-
-    Text that may be the beginning of a secret is delayed until more text arrives.
-    """
-
-    def __init__(self, on_delta: OnDelta, roster: Roster, run_id: str, call: str) -> None:
-        self._on_delta: OnDelta | None = on_delta
-        self._roster = roster
-        self._run_id = run_id
-        self._call = call
-        self._pending = ""
-        self._new: list[str] = []
-        self._new_length = 0
-
-    def __call__(self, text: Any) -> None:
-        if not isinstance(text, str):
-            return  # an adapter's bug must not fail the call
-        self._new.append(text)
-        self._new_length += len(text)
-        if 8 * self._new_length >= len(
-            self._pending
-        ):  # scanning on every piece would be quadratic in a long pending text
-            text, self._pending = self._roster.split(self._take())
-            self._send(text)
-
-    def finish(self) -> None:
-        """Send the rest at the end of an attempt."""
-        text, rest = self._roster.split(self._take())
-        self._pending = ""
-        self._send(text + rest)
-
-    def _take(self) -> str:
-        text = self._pending + "".join(self._new)
-        self._new.clear()
-        self._new_length = 0
-        return text
-
-    def _send(self, text: str) -> None:
-        if text and self._on_delta is not None:
-            try:
-                self._on_delta(Delta(self._run_id, self._call, text))
-            except Exception:  # noqa: BLE001 - the callback is the caller's code
-                self._on_delta = None
 
 
 def _estimate(request: ModelRequest, settings: ModelSettings, endpoint: Endpoint) -> int:
