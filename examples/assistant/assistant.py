@@ -15,8 +15,9 @@ import sys
 from pathlib import Path
 
 from reyn import OSRuntime
+from reyn.chat import OpFinished, OpRequested, Reply, ReplyDelta
 from reyn.errors import ReynError
-from reyn.functions import ChatReply, ChatText, ChatToolCall, ChatToolResult, LLMChat, llm_chat, tool
+from reyn.functions import LLMChat, llm_chat, tool
 
 ROOT = Path(__file__).parent
 PRICES = {"noodles": 3.10, "tomatoes": 2.40, "basil": 1.90}
@@ -64,15 +65,15 @@ async def talk(arguments: argparse.Namespace) -> int:
     try:
         async for item in assistant.resume() if arguments.resume else assistant(arguments.message):
             match item:
-                case ChatText(text):
+                case ReplyDelta(text):
                     print(text, end="", flush=True)
-                case ChatToolCall(_, name, values):
+                case OpRequested(_, name, values):
                     print(f"[{name} {json.dumps(values)}]", flush=True)
-                case ChatToolResult(_, name, status) if status != "ok":
+                case OpFinished(_, name, status) if status != "ok":
                     print(f"[{name}: {status}]", flush=True)
-                case ChatReply(status="aborted"):
+                case Reply(status="aborted"):
                     print("[aborted]")
-                case ChatReply():
+                case Reply():
                     print()
     except ReynError as error:
         print(f"error {error.code}: {error.message}", file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime, ReynError, SyncRuntime
-from reyn.chat import Delta, Redirected, Reply, RunProgressed, RunReported, RunStarted
+from reyn.chat import Redirected, Reply, ReplyDelta, SkillEnded, SkillProgressed, SkillStarted
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.session import status_text
@@ -126,10 +126,10 @@ def test_a_background_run_goes_on_while_the_user_talks(tmp_path: Path):
             assert (await chat.say("what is new?")).text == "You said: what is new?"
             chat._items.put_nowait(None)
             seen = [item async for item in chat.items()]
-            assert RunReported(child, "finished") in seen
+            assert SkillEnded(child, "finished") in seen
             [told] = [item for item in seen if isinstance(item, Reply) and item.run == child]
             assert told.text == "Your report is ready."
-            [started] = [item for item in seen if isinstance(item, RunStarted)]
+            [started] = [item for item in seen if isinstance(item, SkillStarted)]
             assert started.background
             row = rt.find(child)
             assert (row.status, row.parent) == ("finished", "")
@@ -422,7 +422,7 @@ def test_the_reply_of_a_decision_in_json_is_streamed(tmp_path: Path):
             pieces: list[str] = []
             shown: list[str] = []
             async for item in chat.items():
-                if isinstance(item, Delta):
+                if isinstance(item, ReplyDelta):
                     pieces.append(item.text)
                 elif isinstance(item, Reply):
                     shown.append("".join(pieces))
@@ -480,7 +480,7 @@ def test_the_progress_of_skills_is_known_while_they_run(tmp_path: Path):
             await chat.runs.settle()
             await reach(lambda: not chat.is_busy and not chat.progress)
             await chat.close()
-            items = [item async for item in chat.items() if isinstance(item, RunProgressed)]
+            items = [item async for item in chat.items() if isinstance(item, SkillProgressed)]
             assert sorted(item.skill for item in items) == ["poster", "report"]
 
     run(talk())

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime
+from reyn.chat import OpFinished, OpRequested, ReplyDelta, Restarted
 from reyn.context import NormalizedMessageList
 from reyn.errors import (
     CallImpossible,
@@ -27,10 +28,6 @@ from reyn.errors import (
 from reyn.functions import (
     AbortSignal,
     ChatReply,
-    ChatRestart,
-    ChatText,
-    ChatToolCall,
-    ChatToolResult,
     Image,
     llm_chat,
     load_image,
@@ -119,10 +116,10 @@ def test_a_call_streams_text_tool_calls_and_the_reply(tmp_path: Path):
     async def scenario() -> None:
         world = World(tmp_path, calls(("add", '{"a": 1, "b": 2}')), "It is 3.")
         first, second, *texts, reply = await items(world.agent("1 + 2?"))
-        assert first == ChatToolCall("1.1.1", "add", {"a": 1, "b": 2})
-        assert isinstance(second, ChatToolResult)
+        assert first == OpRequested("1.1.1", "add", {"a": 1, "b": 2})
+        assert isinstance(second, OpFinished)
         assert (second.status, second.result["result"]) == ("ok", 3)
-        assert texts == [ChatText("It i"), ChatText("s 3.")]
+        assert texts == [ReplyDelta("It i"), ReplyDelta("s 3.")]
         assert (reply.text, reply.status) == ("It is 3.", "replied")
         assert roles(reply.history) == ["user", "assistant", "tool", "assistant"]
         assert reply.history[1].tool_calls[0].arguments == '{"a": 1, "b": 2}'
@@ -235,7 +232,7 @@ def test_a_model_without_native_tools_chats_by_the_contract(tmp_path: Path):
             """You help."""
 
         *_, text, reply = await items(agent("1 + 2?"))
-        assert (text, reply.text) == (ChatText("It is 3."), "It is 3.")
+        assert (text, reply.text) == (ReplyDelta("It is 3."), "It is 3.")
         assert reply.history[-1].text == "It is 3."
         await rt.replay(reply.run_id)
 
@@ -250,8 +247,8 @@ def test_text_of_a_rejected_answer_is_void(tmp_path: Path):
 
         world = World(tmp_path, both, "Fine.")
         found = await items(world.agent("hi"))
-        assert found[0] == ChatText("Let me see.")
-        assert isinstance(found[1], ChatRestart)
+        assert found[0] == ReplyDelta("Let me see.")
+        assert isinstance(found[1], Restarted)
         assert "'nothing' is not a tool" in found[1].reason
         assert found[-1].text == "Fine."
         assert roles(found[-1].history) == ["user", "assistant"]
@@ -333,7 +330,7 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(tmp_path: Path):
 @contextmanager
 def count_rendered() -> Iterator[list[int]]:
     counted = [0]
-    from reyn.functions import chat_stream
+    from reyn.functions import chat_calls
     from reyn.kernel.world import llm_call_recorder
 
     def counting(render: Any) -> Any:
@@ -344,7 +341,7 @@ def count_rendered() -> Iterator[list[int]]:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (chat_stream, llm_call_recorder):
+        for module in (chat_calls, llm_call_recorder):
             patch.setattr(module, "rendered_message", counting(module.rendered_message))
         yield counted
 
@@ -596,7 +593,7 @@ def test_a_tool_that_fails_is_a_result_and_the_turn_goes_on(tmp_path: Path, brok
         both = calls((broken.name, "{}"), ("add", '{"a": 1, "b": 2}'))
         world = World(tmp_path, both, "Fine.", toolkit=[broken, add])
         found = await items(world.agent("hi"))
-        results = [item for item in found if isinstance(item, ChatToolResult)]
+        results = [item for item in found if isinstance(item, OpFinished)]
         assert [result.status for result in results] == [status, "ok"]
         assert words in str(results[0].result)
         assert [message.tool_call_id for message in found[-1].history][2:4] == ["id-0", "id-1"]
@@ -637,9 +634,9 @@ def test_an_abort_in_the_stream_keeps_what_arrived(tmp_path: Path, key: str | No
         found = []
         async for item in agent.options(abort=signal)("Tell me a story."):
             found.append(item)
-            if isinstance(item, ChatText):
+            if isinstance(item, ReplyDelta):
                 threading.Thread(target=signal.abort, args=("enough",)).start()
-        assert found[0] == ChatText("Once upon")
+        assert found[0] == ReplyDelta("Once upon")
         reply = found[-1]
         assert reply.status == "aborted"
         assert [(m.role, m.text, m.status) for m in reply.history] == [

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import reveal_type
 
 from reyn import llm_chat, llm_function, tool
+from reyn.chat import Reply
 from reyn.functions import CallResult, ChatReply, LLMChat
 
 
@@ -83,7 +84,9 @@ async def main() -> None:
     reveal_type((await keyed.options(key="k")("a")).text)  # str
     reveal_type(keyed.options(key="k").conversation)  # str | None
     async for item in keyed("a"):
-        reveal_type(item)  # ChatText | ChatToolCall | ChatToolResult | ChatRestart | ChatReply
+        match item:
+            case Reply():
+                reveal_type(item)  # Reply
     reveal_type(keyed.resume())  # ChatStream
 
 
@@ -103,7 +106,7 @@ ERRORS = [number for number, line in enumerate(PROGRAM.splitlines(), start=1) if
 
 def normal(text: str) -> str:
     """A type as both checkers and the program write it."""
-    text = re.sub(r"\b(builtins|program|reyn\.functions\.\w+)\.", "", text)
+    text = re.sub(r"\b(builtins|program|reyn\.(functions|chat)\.\w+)\.", "", text)
     union = re.fullmatch(r"Union\[(.*)\]", text)
     return union[1].replace(", ", " | ") if union else text
 

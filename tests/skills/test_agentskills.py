@@ -11,7 +11,8 @@ from reyn.documents import parse_front_matter
 from reyn.errors import AgentSkillInvalid, SkillNotExportable
 from reyn.lint import lint_skill
 from reyn.skills import Skill
-from reyn.skills.agentskills import from_reyn, parse_agent_skill, read_folder, to_reyn, tools_of
+from reyn.skills.agentskills import from_reyn, parse_agent_skill, to_reyn, tools_of
+from reyn.skills.files import read_folder
 from reyn.skills.resolve import STDLIB
 from tests.support import load_skill, write_skill
 

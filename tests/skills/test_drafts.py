@@ -13,7 +13,7 @@ from reyn.errors import SkillPlanInvalid
 from reyn.lint import lint_skill
 from reyn.skills import Skill
 from reyn.skills.drafts import parse_plan, render
-from reyn.skills.emitting import to_front_matter, to_yaml
+from reyn.skills.files import to_front_matter, to_yaml
 from tests.building import answer, branching, case, field, phase, plan
 from tests.support import load_skill
 

@@ -21,7 +21,7 @@ class MessageReceived(Item, frozen=True, tag="message"):
     run: str = ""
 
 
-class Delta(Item, frozen=True, tag="delta"):
+class ReplyDelta(Item, frozen=True, tag="delta"):
     """A piece of the reply. A `Restarted` voids the pieces before it; the `Reply` has the whole text."""
 
     text: str
@@ -50,7 +50,7 @@ class OpFinished(Item, frozen=True, tag="op_result"):
     result: dict[str, Any]
 
 
-class RunStarted(Item, frozen=True, tag="run_started"):
+class SkillStarted(Item, frozen=True, tag="run_started"):
     """A skill started: one that the agent waits for, or one in the background."""
 
     run: str
@@ -58,7 +58,7 @@ class RunStarted(Item, frozen=True, tag="run_started"):
     background: bool = False
 
 
-class RunProgressed(Item, frozen=True, tag="run_progress"):
+class SkillProgressed(Item, frozen=True, tag="run_progress"):
     """A skill that runs for the conversation enters a phase."""
 
     run: str
@@ -67,7 +67,7 @@ class RunProgressed(Item, frozen=True, tag="run_progress"):
     visit: int
 
 
-class RunReported(Item, frozen=True, tag="run_ended"):
+class SkillEnded(Item, frozen=True, tag="run_ended"):
     """A skill ended or stopped."""
 
     run: str
@@ -98,11 +98,6 @@ class Redirected(Item, frozen=True, tag="redirected"):
     reason: str
     is_open: bool = True
     is_delayed: bool = False
-
-
-def unanswered_text(reason: str) -> str:
-    """Return the notice for a turn in which the model gave no usable answer."""
-    return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
 
 
 class Reply(Item, frozen=True, tag="reply"):
@@ -139,13 +134,13 @@ class Stopped(Item, frozen=True, tag="stopped"):
 
 ChatItem = (
     MessageReceived
-    | Delta
+    | ReplyDelta
     | Restarted
     | OpRequested
     | OpFinished
-    | RunStarted
-    | RunProgressed
-    | RunReported
+    | SkillStarted
+    | SkillProgressed
+    | SkillEnded
     | QuestionAsked
     | Redirected
     | Reply

@@ -40,9 +40,9 @@ def open_conversation(
         loaded = runtime.agents.load(agent or DEFAULT)
     return Conversation(
         lambda people: _derived(runtime, loaded, people, model),
-        loaded,
         runtime.agent_skill(loaded.name),
         runtime.new_run_id() if run_id is None else run_id,
+        agent=loaded,
         by=by,
         model=model,
     )

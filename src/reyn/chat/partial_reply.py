@@ -12,12 +12,17 @@ _MAX_DEPTH = 64
 
 
 class PartialReply:
-    """Receives the pieces of one answer. An answer that is no JSON object is the reply itself."""
+    """Receives the pieces of one answer. An answer that is no JSON object is the reply itself.
 
-    def __init__(self) -> None:
-        self._kind: Literal["unknown", "plain", "json"] = "unknown"
+    Args:
+        is_plain: Whether the answer is the reply, whatever it begins with.
+    """
+
+    def __init__(self, *, is_plain: bool = False) -> None:
+        self.is_plain = is_plain
+        self._kind: Literal["unknown", "plain", "json"] = "plain" if is_plain else "unknown"
         self._head = ""
-        self._scanner = _Scanner()
+        self._scanner = _ReplyText()
 
     def feed(self, piece: str) -> str:
         """Return what a piece adds to the reply."""
@@ -30,7 +35,7 @@ class PartialReply:
         return piece if self._kind == "plain" else self._scanner.feed(piece)
 
 
-class _Scanner:
+class _ReplyText:
     """Finds a text in JSON whose end has not arrived yet. What is malformed adds nothing."""
 
     def __init__(self) -> None:

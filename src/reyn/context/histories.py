@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from reyn.context.render import sent_text
 from reyn.context.tokens import estimate_tokens
-from reyn.context.transcript import NormalizedMessage, NormalizedMessageList, check_closed
+from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList, check_closed
 from reyn.errors import HistoryInvalid, ReynError
 from reyn.journal import Blob, canonical, kinds
 from reyn.models import ToolCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     Parts = tuple[kinds.HistoryPart, ...]
 
@@ -116,6 +116,37 @@ class Histories:
         self._known.move_to_end(parts)
         while len(self._known) > _CACHED:
             self._known.popitem(last=False)
+
+
+class RenderedMessages:
+    """Transcripts with their texts, by any key. Each message of a transcript that grows is read and rendered once."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Hashable, tuple[NormalizedMessageList, NormalizedMessageList]] = OrderedDict()
+
+    def render(
+        self,
+        key: Hashable,
+        source: NormalizedMessageList,
+        render: Callable[[NormalizedMessage], NormalizedMessage],
+        start: Callable[[], tuple[NormalizedMessageList, NormalizedMessageList]],
+    ) -> NormalizedMessageList:
+        """Return the messages with their texts; only new ones are rendered.
+
+        Args:
+            key: The transcript.
+            source: Its messages, which refer to their content.
+            render: Returns a message with its text.
+            start: Returns the first messages of a transcript that is not known, and what they are rendered to.
+        """
+        before, rendered = self._known.pop(key, (EMPTY, EMPTY))
+        if not before.length or not source.extends(before):
+            before, rendered = start()
+        rendered = rendered.append(*map(render, source.tail(source.length - before.length)))
+        self._known[key] = source, rendered
+        while len(self._known) > _CACHED:
+            self._known.popitem(last=False)
+        return rendered
 
 
 def _no_content(name: str) -> bytes:

@@ -6,8 +6,8 @@ come back typed.
 
 from reyn.functions.abort import AbortSignal
 from reyn.functions.ambient import use_runtime
-from reyn.functions.chat import ChatStream, LLMChat, llm_chat
-from reyn.functions.chat_items import ChatItem, ChatReply, ChatRestart, ChatText, ChatToolCall, ChatToolResult
+from reyn.functions.chat import LLMChat, llm_chat
+from reyn.functions.chat_calls import ChatReply, ChatStream
 from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, llm_function
 from reyn.functions.images import load_image
 from reyn.functions.interface import ChatChunk, OpenAICompatible
@@ -20,13 +20,8 @@ __all__ = [
     "AsyncLLMFunction",
     "CallResult",
     "ChatChunk",
-    "ChatItem",
     "ChatReply",
-    "ChatRestart",
     "ChatStream",
-    "ChatText",
-    "ChatToolCall",
-    "ChatToolResult",
     "Hook",
     "HookTurn",
     "Image",

@@ -7,32 +7,15 @@ or failed turn keeps the user's message and the results of completed tool calls.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from reyn.context import NormalizedMessageList
-from reyn.context.transcript import NormalizedMessage, check_message, normalize
-from reyn.errors import CallImpossible, FunctionInvalid
+from reyn.errors import CallImpossible
 from reyn.functions.abort import AbortSignal
-from reyn.functions.chat_stream import ChatCall, ChatStream, RenderedHistories
-from reyn.functions.definition import (
-    DEFAULT_ACT_TURNS,
-    CallOptions,
-    Decorated,
-    Decoration,
-    Definition,
-    check_count,
-    check_flag,
-    permission_requests,
-)
-from reyn.functions.images import check_image
+from reyn.functions.chat_calls import ChatDecoration, ChatDefinition, ChatOptions, ChatStream
+from reyn.functions.definition import DEFAULT_ACT_TURNS, Decorated
 from reyn.kernel.world.run_scope import current_scope
-from reyn.models import Message
-from reyn.runtime import OSRuntime
-from reyn.skills import USER_MESSAGE, Skill
-from reyn.skills.values import END, MIN_TOKENS, ArtifactType, ConversationSettings, Phase
+from reyn.skills.values import ConversationSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -41,128 +24,10 @@ if TYPE_CHECKING:
     from reyn.kernel.world.services import Listener
     from reyn.models import Model
     from reyn.ops import Op
+    from reyn.runtime import OSRuntime
 
 P = ParamSpec("P")
-
-REPLY = ArtifactType(
-    "reply",
-    {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
-    "What the user sees.",
-)
-MEMORY_OPS = ("remember", "forget", "compact")
-_HISTORY_NAMES = ("history", "chat_history")
-_MAX_SKILLS = 64
 _KEY_HINT = "Use a text that names the conversation, such as the id of the user."
-
-
-@dataclass(frozen=True)
-class ChatOptions(CallOptions):
-    """The options of calls of a chat; see `LLMChat.options`."""
-
-    key: str | None = None
-    abort: AbortSignal | None = None
-
-
-@dataclass(frozen=True)
-class ChatDecoration(Decoration):
-    """The arguments of `llm_chat`."""
-
-    memory: bool = True
-    max_tokens: int = ConversationSettings().max_tokens
-
-
-class ChatDefinition(Definition):
-    """What a function with `@llm_chat` is made of."""
-
-    decorator = "llm_chat"
-    noun = "chat"
-
-    def __init__(self, function: Callable[..., Any], decoration: ChatDecoration) -> None:
-        super().__init__(function, decoration)
-        self._memory, self._max_tokens = decoration.memory, decoration.max_tokens
-        self._skills: dict[tuple[str, bool], Skill] = {}
-        self.rendered = RenderedHistories()
-        self._signature = inspect.signature(function)
-        names = list(self._signature.parameters)
-        self.history_name = next((name for name in names if name in _HISTORY_NAMES), None)
-        messages = [name for name in names if name not in _HISTORY_NAMES]
-        if len(messages) != 1:
-            hint = "Declare the user's message, and `history` if the caller keeps it."
-            raise FunctionInvalid(f"{self.what} has the parameters {', '.join(names) or 'none'}", hint=hint)
-        self.message_name = messages[0]
-        check_count(decoration.max_tokens, "max_tokens", MIN_TOKENS, self.what)
-        check_flag(decoration.memory, "memory", self.what)
-        if decoration.runtime is not None and not isinstance(decoration.runtime, OSRuntime):
-            message = f"{self.what}: `runtime` is a {type(decoration.runtime).__name__}"
-            raise FunctionInvalid(message, hint="Pass an `OSRuntime`.")
-
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Message, NormalizedMessageList]:
-        """Return message and history of a call.
-
-        Raises:
-            TypeError: The arguments do not fit the signature.
-            MessageInvalid: The message or one of the history is malformed.
-            TranscriptInvalid: The history has a tool call without exactly one result.
-        """
-        bound = self._signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        given = bound.arguments[self.message_name]
-        message = given if isinstance(given, Message) else Message("user", given)
-        text: object = message.text
-        if not isinstance(text, str) or message.role != "user":
-            hint = "Pass a text, or a `Message` of the user."
-            raise CallImpossible(f"{self.what}: the message is a {type(given).__name__}", hint=hint)
-        check_message(NormalizedMessage("user", text))
-        earlier = bound.arguments.get(self.history_name or "") or ()
-        history = normalize(earlier)
-        # The history of a reply was checked when it came in.
-        unchecked = () if isinstance(earlier, NormalizedMessageList) else history.tail(history.length)
-        for image in (*message.images, *(image for one in unchecked for image in one.images)):
-            check_image(image)
-        return message, history
-
-    def skill(self, options: ChatOptions, system: str | None) -> Skill:
-        """Return the skill of a call: one phase that is a conversation. With a key, it continues after the reply.
-
-        A system message in the history takes the place of the docstring.
-        """
-        instructions = self.instructions(dict(options.template_params), system)
-        has_key = options.key is not None
-        skill = self._skills.get((instructions, has_key))
-        if skill is None:
-            skill = self._build_skill(instructions, has_key=has_key)
-            while len(self._skills) >= _MAX_SKILLS:
-                self._skills.pop(next(iter(self._skills)))
-            self._skills[instructions, has_key] = skill
-        return skill
-
-    def _build_skill(self, instructions: str, *, has_key: bool) -> Skill:
-        decoration, name = self.decoration, self.skill_name
-        memory = MEMORY_OPS if has_key and self._memory else ()
-        allowed = (*(op.spec.kind for op in decoration.toolkit), *memory)
-        phase = Phase(
-            name,
-            (USER_MESSAGE,),
-            instructions,
-            can_finish=not has_key,
-            allowed_ops=allowed,
-            max_act_turns=decoration.max_act_turns if allowed else 0,
-            conversation=ConversationSettings(self._max_tokens),
-        )
-        return Skill(
-            name,
-            name,
-            {name: phase},
-            {name: (name,) if has_key else (END,)},
-            REPLY,
-            description=" ".join(instructions.partition("\n\n")[0].split())[:200],
-            permissions=permission_requests(decoration.toolkit),
-            function=self.place,
-        )
-
-    def run_id(self, key: str) -> str:
-        """Return the run of the conversation with a key."""
-        return f"{self.skill_name}-{hashlib.sha256(f'{self.place} {key}'.encode()).hexdigest()[:20]}"
 
 
 class LLMChat(Decorated, Generic[P]):
@@ -187,7 +52,7 @@ class LLMChat(Decorated, Generic[P]):
                 f"{self._definition.what}: the conversation `{options.key}` has a history of its own",
                 hint="Pass `history`, or a `key`, not both.",
             )
-        return ChatStream(ChatCall(self._definition, options, message, history))
+        return ChatStream(self._definition, options, message, history)
 
     def resume(self) -> ChatStream:
         """Continue a turn that was interrupted, for instance by the end of the process, and stream its reply.
@@ -195,7 +60,7 @@ class LLMChat(Decorated, Generic[P]):
         Raises:
             CallImpossible: The options name neither a key nor a run.
         """
-        return ChatStream(ChatCall(self._definition, self._options, None, NormalizedMessageList()))
+        return ChatStream(self._definition, self._options, None, NormalizedMessageList())
 
     def options(
         self,
@@ -276,16 +141,6 @@ def _check_key(key: object, what: str) -> None:
         ) from error
 
 
-class _Decorator:
-    """`@llm_chat(…)` with arguments."""
-
-    def __init__(self, decoration: ChatDecoration) -> None:
-        self._decoration = decoration
-
-    def __call__(self, function: Callable[P, Any]) -> LLMChat[P]:
-        return LLMChat(ChatDefinition(function, self._decoration))
-
-
 @overload
 def llm_chat(function: Callable[P, Any], /) -> LLMChat[P]: ...
 
@@ -303,7 +158,7 @@ def llm_chat(
     max_retries: int | None = None,
     hooks: Sequence[Hook] = (),
     include_must_principles: bool = False,
-) -> _Decorator: ...
+) -> Callable[[Callable[P, Any]], LLMChat[P]]: ...
 
 
 def llm_chat(
@@ -357,8 +212,8 @@ def llm_chat(
         memory,
         max_tokens,
     )
-    decorator = _Decorator(decoration)
-    return decorator if function is None else decorator(function)
 
+    def decorate(decorated: Callable[P, Any]) -> LLMChat[P]:
+        return LLMChat(ChatDefinition(decorated, decoration))
 
-__all__ = ["ChatStream", "LLMChat", "llm_chat"]
+    return decorate if function is None else decorate(function)

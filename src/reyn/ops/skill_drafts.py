@@ -20,9 +20,10 @@ from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, RecordedChanges, 
 from reyn.ops.skill_folder import DRAFT, SkillDraft, draft_folder, folder_at, plan_draft, plan_files, read_draft
 from reyn.ops.skill_reports import numbered
 from reyn.permissions import Denied
-from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, read_folder, to_reyn
-from reyn.skills.drafts import MAX_FILES, parse_plan, render
+from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, to_reyn
+from reyn.skills.drafts import parse_plan, render
 from reyn.skills.drawing import to_text
+from reyn.skills.files import MAX_FILES, read_folder
 from reyn.skills.resolve import STDLIB
 from reyn.vocabulary.schemas import BOOLEAN, STRING, array, path, single_form, text
 from reyn.workspace import Location, locate

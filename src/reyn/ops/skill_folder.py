@@ -15,7 +15,7 @@ from reyn.ops.file.writing import look_at
 from reyn.ops.op import Call, Env, OpSetup, Plan, approval_of
 from reyn.permissions import Denied, Verdict
 from reyn.skills.cases import CASES
-from reyn.skills.drafts import MAX_BYTES, MAX_FILES
+from reyn.skills.files import MAX_BYTES, MAX_FILES
 from reyn.skills.names import is_valid_name
 from reyn.skills.resolve import STDLIB, is_path
 from reyn.workspace import FileChange, Location, locate, walk

@@ -23,7 +23,7 @@ from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
-from reyn.kernel.world.child_tasks import find_intent, report_end
+from reyn.kernel.world.child_tasks import report_end
 from reyn.kernel.world.inbox import InboxPolling, inbox_events
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
@@ -294,11 +294,10 @@ class RunExecutor:
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
         """Execute a background run of a conversation; `OSRuntime.run_background` documents it."""
         journal = self._project.journal
-        intent = find_intent(journal, conversation, run_id)
 
         async def attempt() -> RunResult:
             state, tape = load_head(journal, conversation)
-            self.world(state.models.name, observers).children.begin_background(intent, tape)
+            self.world(state.models.name, observers).children.begin_background(run_id, tape)
             return await self.resume(run_id, observers)
 
         return await self.claim_and_execute(run_id, attempt, observers)

@@ -1,7 +1,6 @@
 """Convert between Reyn skills and Agent Skills (agentskills.io): a folder with `SKILL.md`, scripts and references.
 
-Both directions are pure functions of files, and list what the other format cannot express. Reading and writing
-folders is left to callers, except for `read_folder`.
+Both directions are pure functions of files, and list what the other format cannot express.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.documents import DocumentError, parse_front_matter, read_error
+from reyn.documents import DocumentError, parse_front_matter
 from reyn.errors import AgentSkillInvalid, SkillNotExportable
-from reyn.skills.drafts import MAX_BYTES, MAX_FILES
-from reyn.skills.emitting import to_front_matter, to_yaml
+from reyn.skills.files import one_line, to_front_matter, to_yaml
 from reyn.skills.names import is_valid_name
 from reyn.skills.values import DEFAULT_OPS, END, USER_MESSAGE, is_skill_node
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping
 
-    from reyn.skills.values import ArtifactType, Phase, Skill
+    from reyn.skills.values import AnyStep, ArtifactType, Skill
 
 SKILL_FILE = "SKILL.md"
 SOURCE = "agentskills"
@@ -33,7 +30,6 @@ FILES = "files"
 PHASE, RESULT = "work", "result"
 MAX_DESCRIPTION = 1_024
 _MAX_SKILL_BYTES = 1_000_000
-_MAX_DEPTH = 20
 _AGENT_NAME = re.compile(r"[^\W_A-Z]+(-[^\W_A-Z]+)*")
 _STANDARD = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 _KEPT = {
@@ -101,71 +97,6 @@ class Conversion(NamedTuple):
 # -- reading ------------------------------------------------------------------------------------------------
 
 
-def read_folder(folder: Path, read: Callable[[str], bytes] | None = None) -> tuple[dict[str, bytes], list[str]]:
-    """Return the files of a folder, and a sentence about each entry that is left out.
-
-    Args:
-        folder: The folder.
-        read: Returns the content of a file by its path in the folder; by default it is opened without following links.
-
-    Raises:
-        AgentSkillInvalid: It cannot be read, is too large, or a link leads out of it.
-    """
-    files: dict[str, bytes] = {}
-    left_out: list[str] = []
-    size = 0
-    try:
-        root = os.path.realpath(folder)
-        for name in _names(root, left_out):
-            content = _read(f"{root}/{name}") if read is None else read(name)
-            size += len(content)
-            if len(files) >= MAX_FILES or size > MAX_BYTES:
-                raise AgentSkillInvalid(f"`{folder.name}` has more than {MAX_FILES} files or {MAX_BYTES:,} bytes")
-            files[name] = content
-    except (OSError, ValueError) as error:
-        raise AgentSkillInvalid(f"cannot read `{folder.name}`: {read_error(error)}") from error
-    return files, left_out
-
-
-def _names(root: str, left_out: list[str]) -> Iterator[str]:
-    """Yield the paths of the files below a folder. A link that leads out of it is an error."""
-    pending = [""]
-    while pending:
-        here = pending.pop()
-        with os.scandir(f"{root}/{here}") as scan:
-            entries = sorted(scan, key=lambda entry: entry.name)
-        for entry in entries:
-            path = f"{here}{entry.name}"
-            if entry.is_symlink():
-                if not f"{os.path.realpath(entry.path)}/".startswith(f"{root}/"):
-                    raise AgentSkillInvalid(f"`{_shown(path)}` is a symbolic link that leads out of the folder")
-                left_out.append(f"`{_shown(path)}` is a symbolic link and is not copied")
-            elif entry.name.startswith(".") or not entry.name.isprintable():
-                left_out.append(f"`{_shown(path)}` is not copied: its name is hidden or not plain text")
-            elif entry.is_dir():
-                if path.count("/") >= _MAX_DEPTH:
-                    raise AgentSkillInvalid(f"`{_shown(path)}` is more than {_MAX_DEPTH} folders deep")
-                pending.append(f"{path}/")
-            elif entry.is_file():
-                yield path
-            else:
-                left_out.append(f"`{_shown(path)}` is not a regular file and is not copied")
-
-
-def _read(path: str) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, "rb") as file:
-        if os.fstat(handle).st_size > MAX_BYTES:
-            raise AgentSkillInvalid(f"`{os.path.basename(path)}` is larger than {MAX_BYTES:,} bytes")  # noqa: PTH119
-        return file.read(MAX_BYTES + 1)
-
-
-def _shown(text: str) -> str:
-    """Return a text of the folder in one line of printable characters."""
-    line = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
-    return line[:200]
-
-
 def parse_agent_skill(files: Mapping[str, bytes]) -> AgentSkill:
     """Return the Agent Skill in a folder.
 
@@ -226,9 +157,9 @@ def to_reyn(skill: AgentSkill, name: str = "") -> Conversion:
         raise AgentSkillInvalid(f"a skill of Reyn cannot be named {name[:80]!r}", hint=hint)
     tools = _Tools(skill)
     notes = [*tools.notes]
-    notes += [f"`{_shown(key)}` in the front matter has no effect here" for key in skill.other]
+    notes += [f"`{one_line(key)}` in the front matter has no effect here" for key in skill.other]
     if "compatibility" in skill.keys:
-        notes.append(f"`compatibility` is not checked: {_shown(str(skill.keys['compatibility']))}")
+        notes.append(f"`compatibility` is not checked: {one_line(str(skill.keys['compatibility']))}")
     notes += [note for sign, note in _CLIENT_SYNTAX.items() if sign in skill.body]
     keys: dict[str, Any] = {
         "type": "skill",
@@ -332,7 +263,7 @@ class _Tools:
 def tools_of(value: Any) -> list[str]:
     """Return the tools of `allowed-tools`: a list, or a text with spaces or commas between them."""
     if isinstance(value, list):
-        return [shown for one in value if (shown := _shown(str(one)))]
+        return [shown for one in value if (shown := one_line(str(one)))]
     if not isinstance(value, str):
         return []
     return [part for part in re.findall(r"[^\s,(]+(?:\([^)]*\))?", value) if part]
@@ -456,12 +387,17 @@ def _unexported(skill: Skill, files: Mapping[str, bytes]) -> Iterator[str]:
     """Yield what an Agent Skill cannot express."""
     yield "the order of the steps and the schemas are instructions there; no program enforces them"
     for name, phase in skill.phases.items():
-        yield from _unexported_in(name, phase)
+        if phase.preprocessor:
+            yield f"the steps before the model in `{name}` are not converted: {_kinds(phase.preprocessor)}"
+        if phase.allowed_ops:
+            yield f"the ops of `{name}` are not converted: {', '.join(phase.allowed_ops)}"
+        for key in ("requires_approval", "conversation", "model_class", "context", "allowed_skills"):
+            if getattr(phase, key):
+                yield f"`{key}` of `{name}` is not converted"
     for node in filter(is_skill_node, skill.graph):
         yield f"the skill of the node `{node}` is not included; export it, too"
     if skill.postprocessor is not None:
-        kinds = ", ".join(f"`{one.__struct_config__.tag}`" for one in skill.postprocessor.steps)
-        yield f"the steps after the finish are not converted: {kinds or 'none'}"
+        yield f"the steps after the finish are not converted: {_kinds(skill.postprocessor.steps) or 'none'}"
     for module in skill.modules:
         yield f"`{module}` is copied to `scripts/`, but its functions are not called"
     for key in skill.permissions:
@@ -473,18 +409,5 @@ def _unexported(skill: Skill, files: Mapping[str, bytes]) -> Iterator[str]:
         yield f"{count} {'case is' if count == 1 else 'cases are'} not exported"
 
 
-def _unexported_in(name: str, phase: Phase) -> Iterator[str]:
-    if phase.preprocessor:
-        kinds = ", ".join(f"`{one.__struct_config__.tag}`" for one in phase.preprocessor)
-        yield f"the steps before the model in `{name}` are not converted: {kinds}"
-    if phase.allowed_ops:
-        yield f"the ops of `{name}` are not converted: {', '.join(phase.allowed_ops)}"
-    for key, value in (
-        ("requires_approval", phase.requires_approval),
-        ("conversation", phase.conversation),
-        ("model_class", phase.model_class),
-        ("context", phase.context),
-        ("allowed_skills", phase.allowed_skills),
-    ):
-        if value:
-            yield f"`{key}` of `{name}` is not converted"
+def _kinds(steps: tuple[AnyStep, ...]) -> str:
+    return ", ".join(f"`{step.__struct_config__.tag}`" for step in steps)

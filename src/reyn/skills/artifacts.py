@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from reyn.documents import nearest
 from reyn.errors import codes
@@ -11,33 +11,18 @@ from reyn.skills.names import is_valid_name
 from reyn.skills.values import USER_MESSAGE, ArtifactType
 
 if TYPE_CHECKING:
-    from reyn.documents import Document, Severity
+    from reyn.documents import Document
     from reyn.skills.folder import SkillFolder
 
 ANY_OBJECT = ArtifactType("artifact", {"type": "object"})
 """Stands for a type that could not be read."""
 
 
-class Reporter(Protocol):
-    """Records a finding at the position of a value in a document."""
-
-    def __call__(
-        self,
-        document: Document,
-        code: str,
-        message: str,
-        *path: str | int,
-        fix: str = "",
-        severity: Severity = "error",
-    ) -> None: ...
-
-
 class Artifacts:
     """The artifact types that a skill can name. Each file is read once."""
 
-    def __init__(self, folder: SkillFolder, report: Reporter) -> None:
+    def __init__(self, folder: SkillFolder) -> None:
         self._folder = folder
-        self._report = report
         self._types: dict[str, ArtifactType | None] = {USER_MESSAGE.name: USER_MESSAGE}
 
     def get(self, source: Document, name: str, *path: str | int) -> ArtifactType | None:
@@ -54,22 +39,24 @@ class Artifacts:
             return
         if _without_annotations(document.value) == _without_annotations(USER_MESSAGE.schema):
             message = f"`{USER_MESSAGE.name}` is built in; this file is ignored"
-            self._report(document, codes.WRONG_NAME, message, fix="delete the file", severity="warning")
+            self._folder.report(document, codes.WRONG_NAME, message, fix="delete the file", severity="warning")
         else:
             message = f"`{USER_MESSAGE.name}` is built in and cannot be redefined"
-            self._report(document, codes.WRONG_NAME, message, fix="rename the file and every reference to it")
+            self._folder.report(document, codes.WRONG_NAME, message, fix="rename the file and every reference to it")
 
     def _read(self, source: Document, name: str, path: tuple[str | int, ...]) -> ArtifactType | None:
         file = f"artifacts/{name}.yaml"
         if not is_valid_name(name) or not self._folder.exists(file):
             fix = nearest(name, [*self._folder.names("artifacts", ".yaml"), USER_MESSAGE.name])
-            self._report(source, codes.UNKNOWN_ARTIFACT, f"unknown artifact `{name}`: no file `{file}`", *path, fix=fix)
+            self._folder.report(
+                source, codes.UNKNOWN_ARTIFACT, f"unknown artifact `{name}`: no file `{file}`", *path, fix=fix
+            )
             return None
         document = self._folder.read(file)
         if document is None:
             return None
         if not isinstance(document.value, dict):
-            self._report(document, codes.BAD_SCHEMA, "expected a JSON Schema, which is a mapping")
+            self._folder.report(document, codes.BAD_SCHEMA, "expected a JSON Schema, which is a mapping")
             return None
         return self._to_type(document, name)
 
@@ -78,7 +65,7 @@ class Artifacts:
         try:
             compile_schema(schema)
         except SchemaInvalid as error:
-            self._report(document, error.code, f"invalid JSON Schema: {error}", *error.place)
+            self._folder.report(document, error.code, f"invalid JSON Schema: {error}", *error.place)
             return None
         # The frame shows the description next to the schema, so that it is removed from the schema.
         bare = {key: part for key, part in schema.items() if key != "description"}

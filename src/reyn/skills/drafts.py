@@ -15,17 +15,13 @@ import msgspec
 
 from reyn.errors import SkillPlanInvalid
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.skills.emitting import to_front_matter, to_yaml
+from reyn.skills.files import to_front_matter, to_yaml
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, nfc
 from reyn.skills.values import ABORT, END, USER_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAX_FILES = 200
-"""The number of files of a skill that is drafted, imported or installed."""
-MAX_BYTES = 5_000_000
-"""Their size together."""
 MAX_TEXT = 2_000
 """The length of a text in an artifact, unless the plan has a JSON Schema for it."""
 MAX_ITEMS = 20

@@ -6,6 +6,7 @@ any path is accepted.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.skills.values import ArtifactType, AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
@@ -33,6 +34,17 @@ class PathError(NamedTuple):
     step: int
     key: tuple[str | int, ...]
     message: str
+
+
+def impossible_paths(
+    inputs: Sequence[ArtifactType],
+    steps: Sequence[AnyStep | None],
+    result_type: Callable[[str], ArtifactType | None],
+) -> list[PathError]:
+    """Return paths in steps that exist for no member of the input union; steps after `None` are not checked."""
+    known = [step for step in itertools.takewhile(lambda step: step is not None, steps) if step is not None]
+    errors = [set(enrich(artifact, known, result_type)[1]) for artifact in inputs]
+    return sorted(set.intersection(*errors)) if errors else []
 
 
 def enrich(

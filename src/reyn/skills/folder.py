@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from reyn.documents import Severity
     from reyn.skills.older_form import Converted
     from reyn.vocabulary import Vocabulary
 
@@ -30,7 +31,7 @@ class SkillFolder:
 
     Attributes:
         path: The skill's folder.
-        findings: Files that could not be parsed, and file names that collide.
+        findings: Everything that is wrong with the skill's files.
         notes: What the conversion of the older form found in the skill's own files; for `lint`.
         is_older: Whether the skill is written in the older form.
     """
@@ -83,7 +84,19 @@ class SkillFolder:
                 if other != path.name and document is not None:
                     difference = "Unicode normalization" if nfc(other) == nfc(path.name) else "case"
                     message = f"the name differs from `{folder}/{nfc(other)}` only in {difference}"
-                    self.findings.append(document.finding(codes.NAME_COLLISION, message, fix="rename one of the files"))
+                    self.report(document, codes.NAME_COLLISION, message, fix="rename one of the files")
+
+    def report(
+        self,
+        document: Document,
+        code: str,
+        message: str,
+        *path: str | int,
+        fix: str = "",
+        severity: Severity = "error",
+    ) -> None:
+        """Add a finding at the position of a value in a document."""
+        self.findings.append(document.finding(code, message, *path, fix=fix, severity=severity))
 
     def exists(self, file: str) -> bool:
         """Return whether the skill or a shared folder has a file."""

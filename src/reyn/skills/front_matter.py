@@ -200,11 +200,11 @@ def parse_steps(document: Document) -> tuple[dict[int, AnyStep], list[Finding]]:
     return steps, findings
 
 
-def invalid_step_target(step: Any) -> str | None:
-    """Return the `into` of a step that could not be parsed; `None` if it is unreadable."""
+def invalid_step(step: Any) -> AnyStep | None:
+    """Return a step that binds anything at the `into` of one that could not be parsed; `None` if that is unreadable."""
     arguments = next(iter(step.values()), None) if isinstance(step, dict) and len(step) == 1 else None
     into = arguments.get("into") if isinstance(arguments, dict) else None
-    return into if isinstance(into, str) else None
+    return PythonCall(module="", function="", into=into) if isinstance(into, str) else None
 
 
 def _parse(document: Document) -> tuple[AnyStep | None, list[Finding]]:

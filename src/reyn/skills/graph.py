@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from reyn.skills.values import END
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from reyn.skills.values import Skill
 
@@ -36,24 +36,20 @@ def reachable(graph: Mapping[str, Iterable[str]], entry: str) -> list[str]:
 
 def predecessors(skill: Skill, phase: str) -> list[str]:
     """Return every node from which a phase can be reached."""
-    sources: dict[str, list[str]] = {}
-    for node in skill.graph:
-        for target in successors(skill, node):
-            sources.setdefault(target, []).append(node)
+    sources = _sources(skill.graph)
     return reachable(sources | {"": sources.get(phase, [])}, "")[1:]
 
 
-def dead_ends(graph: Mapping[str, Sequence[str]], nodes: Iterable[str], finishing: Iterable[str]) -> list[str]:
+def dead_ends(graph: Mapping[str, Iterable[str]], finishing: Iterable[str]) -> list[str]:
     """Return the nodes from which no finishing node can be reached."""
-    nodes = list(nodes)
+    alive = reachable(_sources(graph) | {"": [*finishing]}, "")
+    return [node for node in graph if node not in alive]
+
+
+def _sources(graph: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Return the nodes that lead to each node."""
     sources: dict[str, list[str]] = {}
-    for node in nodes:
-        for target in graph.get(node, ()):
+    for node, targets in graph.items():
+        for target in targets:
             sources.setdefault(target, []).append(node)
-    alive, queue = set(finishing), list(finishing)
-    while queue:
-        for source in sources.get(queue.pop(), ()):
-            if source not in alive:
-                alive.add(source)
-                queue.append(source)
-    return [node for node in nodes if node not in alive]
+    return sources

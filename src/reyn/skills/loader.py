@@ -6,6 +6,7 @@ graph. Rules that do not prevent a run are in `reyn.lint`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
@@ -14,14 +15,14 @@ from reyn.documents import nearest
 from reyn.errors import Finding, SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
-from reyn.skills.flow import enrich
+from reyn.skills.flow import impossible_paths
 from reyn.skills.folder import SkillFolder
 from reyn.skills.front_matter import (
     FORBIDDEN_IN_PHASE,
     PhaseFrontMatter,
     PostprocessorSection,
     SkillFrontMatter,
-    invalid_step_target,
+    invalid_step,
     parse_steps,
     read_front_matter,
 )
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from reyn.documents import Document, KeyPath, Severity
+    from reyn.documents import Document, KeyPath
     from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
 
@@ -75,6 +76,10 @@ class LoadResult(NamedTuple):
     findings: list[Finding]
     folder: SkillFolder
 
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == "error"]
+
     def document(self, phase: str | None = None) -> Document:
         """Return the front matter of `skill.md`, or of a phase that `partial` has."""
         document = self.folder.read("skill.md" if phase is None else f"phases/{phase}.md")
@@ -89,79 +94,71 @@ def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = N
         SkillInvalid: the skill has errors; the exception holds all of them.
     """
     result = read_skill(folder, vocabulary, library)
-    errors = [finding for finding in result.findings if finding.severity == "error"]
-    if result.skill is None or errors:
-        raise SkillInvalid(f"skill `{folder.name}` has errors:", errors)
+    if result.skill is None:
+        raise SkillInvalid(f"skill `{folder.name}` has errors:", result.errors)
     return result.skill
 
 
 def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> LoadResult:
     """Read the skill in a folder; unlike `load_skill`, return its findings instead of raising."""
-    return _read(folder, library or Library.around(folder), vocabulary, (), {})
+    return _SkillReader(library or Library.around(folder), vocabulary).read(folder, ())
 
 
-def _read(
-    folder: Path,
-    library: Library,
-    vocabulary: Vocabulary,
-    ancestors: tuple[tuple[Path, str], ...],
-    cache: dict[Path, LoadResult],
-) -> LoadResult:
-    """Read a folder once, however many skills run it; `ancestors` are the skills that are being read around it."""
-    path = folder.resolve()
-    if path not in cache:
-        loader = _Loader(folder, library, vocabulary, ancestors, cache)
-        partial = loader.load()
-        has_errors = any(finding.severity == "error" for finding in loader.findings)
-        cache[path] = LoadResult(None if has_errors else partial, partial, sorted(loader.findings), loader.folder)
-    return cache[path]
+Ancestors = tuple[tuple["Path", str], ...]
+"""Folders and names of the skills that are being read around a skill."""
+
+
+class _SkillReader:
+    """Reads skills of one library, each once, however many skills run it."""
+
+    def __init__(self, library: Library, vocabulary: Vocabulary) -> None:
+        self.library = library
+        self.vocabulary = vocabulary
+        self._results: dict[Path, LoadResult] = {}
+
+    def read(self, folder: Path, ancestors: Ancestors) -> LoadResult:
+        path = folder.resolve()
+        if path not in self._results:
+            loader = _Loader(self, folder, ancestors)
+            partial = loader.load()
+            findings = sorted(loader.folder.findings)
+            has_errors = any(finding.severity == "error" for finding in findings)
+            self._results[path] = LoadResult(None if has_errors else partial, partial, findings, loader.folder)
+        return self._results[path]
 
 
 class _Loader:
     """Loads one folder and collects findings."""
 
-    def __init__(
-        self,
-        folder: Path,
-        library: Library,
-        vocabulary: Vocabulary,
-        ancestors: tuple[tuple[Path, str], ...],
-        cache: dict[Path, LoadResult],
-    ) -> None:
-        self.cache = cache
-        self.folder = SkillFolder(folder, library.shared, vocabulary)
-        self.library = library
-        self.vocabulary = vocabulary
+    def __init__(self, reader: _SkillReader, folder: Path, ancestors: Ancestors) -> None:
+        self.reader = reader
+        self.vocabulary = reader.vocabulary
+        self.folder = SkillFolder(folder, reader.library.shared, reader.vocabulary)
         self.ancestors = ancestors
-        self.own_findings: list[Finding] = []
-        self.artifacts = Artifacts(self.folder, self._report)
+        self.artifacts = Artifacts(self.folder)
+        self.modules = Modules(self.folder)
         self.skills: dict[str, Skill | None] = {}
-        self.modules = Modules(self.folder, self._report)
-
-    @property
-    def findings(self) -> list[Finding]:
-        return [*self.folder.findings, *self.own_findings]
 
     def load(self) -> Skill | None:
         document = self.folder.read("skill.md")
         front = self._front_matter(document, SkillFrontMatter)
         if document is None or front is None:
             return None
+        self.document, self.front = document, front
+        self._report = partial(self.folder.report, document)
         self.ancestors = (*self.ancestors, (self.folder.path.resolve(), front.name))
-        self._check_names(document, front)
-        graph = self._graph(document, front)
+        self._check_names()
+        graph = self._graph()
         texts = {
             node: found
             for node in graph
             if isinstance(edges := front.graph.get(node), dict)
             and (found := {target: text.strip() for target, text in edges.items() if text and text.strip()})
         }
-        phases = {
-            name: phase for name in graph if not is_skill_node(name) and (phase := self._phase(document, front, name))
-        }
+        phases = {name: phase for name in graph if not is_skill_node(name) and (phase := self._phase(name))}
         final_output = self.artifacts.get(document, front.final_output, "final_output")
-        postprocessor = self._postprocessor(document, front, final_output)
-        self._check_dead_ends(document, graph, phases)
+        postprocessor = self._postprocessor(final_output)
+        self._check_dead_ends(graph, phases)
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["routing"], fields["model_class"]  # the phases have it
         skill = Skill(
@@ -176,7 +173,7 @@ class _Loader:
                 "modules": self.modules.sources(),
             }
         )
-        self._check_sub_skill_types(document, skill)
+        self._check_sub_skill_types(skill)
         return skill
 
     def _all_skills(self) -> dict[str, Skill]:
@@ -189,95 +186,85 @@ class _Loader:
 
     # -- graph ----------------------------------------------------------------------------------------
 
-    def _check_names(self, document: Document, front: SkillFrontMatter) -> None:
-        if not is_valid_name(front.name):
-            message = f"invalid skill name `{front.name}`"
+    def _check_names(self) -> None:
+        if not is_valid_name(self.front.name):
+            message = f"invalid skill name `{self.front.name}`"
             fix = "start with a letter, then use letters, digits, `_` and `-`"
-            self._report(document, codes.WRONG_NAME, message, "name", fix=fix)
+            self._report(codes.WRONG_NAME, message, "name", fix=fix)
         self.folder.check_names()
         self.artifacts.check_user_message()
 
-    def _graph(self, document: Document, front: SkillFrontMatter) -> dict[str, tuple[str, ...]]:
+    def _graph(self) -> dict[str, tuple[str, ...]]:
         """Return the part of the graph that the entry reaches; report every node that does not exist."""
-        if END in front.graph:
-            self._report(document, codes.WRONG_NAME, "`end` is not a phase", "graph", END, fix="remove this key")
-        self._check_reserved_names(document, front)
-        nodes = reachable(front.graph, front.entry)
-        named = {*front.graph, *(name for targets in front.graph.values() for name in targets)}
-        for name in sorted(named - {END, *nodes}):
+        if END in self.front.graph:
+            self._report(codes.WRONG_NAME, "`end` is not a phase", "graph", END, fix="remove this key")
+        self._check_reserved_names()
+        nodes = reachable(self.front.graph, self.front.entry)
+        for name in sorted(self._named() - {END, *nodes}):
             if not is_skill_node(name) and not (is_valid_name(name) and self.folder.exists(f"phases/{name}.md")):
-                self._report_unknown_phase(document, front, name)
+                self._report_unknown_phase(name)
         for name in nodes:
             if is_skill_node(name):
-                self._check_skill_node(document, front, name)
-        return {name: tuple(dict.fromkeys(front.graph.get(name, ()))) or (END,) for name in nodes}
+                self._check_skill_node(name)
+        return {name: tuple(dict.fromkeys(self.front.graph.get(name, ()))) or (END,) for name in nodes}
 
-    def _check_reserved_names(self, document: Document, front: SkillFrontMatter) -> None:
+    def _named(self) -> set[str]:
+        """Return every node that skill.md names."""
+        graph = self.front.graph
+        return {self.front.entry, *graph, *(name for targets in graph.values() for name in targets)}
+
+    def _check_reserved_names(self) -> None:
         """Report phases that are named as one of the choices that every phase has."""
         fix = f"rename the phase; `{END}` and `{ABORT}` are choices of every phase"
         for file in self.folder.own_files("phases", ".md"):
             name = file.removeprefix("phases/").removesuffix(".md")
             phase = self.folder.read(file) if is_reserved_phase_name(name) else None
             if phase is not None:
-                self._report(phase, codes.RESERVED_NAME, f"a phase cannot be named `{name}`", "name", fix=fix)
-        named = {front.entry, *front.graph, *(name for targets in front.graph.values() for name in targets)} - {END}
-        for name in sorted(filter(is_reserved_phase_name, named)):
-            path = self._path_of_node(front, name)
-            self._report(document, codes.RESERVED_NAME, f"a phase cannot be named `{name}`", *path, fix=fix)
+                self.folder.report(phase, codes.RESERVED_NAME, f"a phase cannot be named `{name}`", "name", fix=fix)
+        for name in sorted(filter(is_reserved_phase_name, self._named() - {END})):
+            path = self._path_of_node(name)
+            self._report(codes.RESERVED_NAME, f"a phase cannot be named `{name}`", *path, fix=fix)
 
-    def _check_skill_node(self, document: Document, front: SkillFrontMatter, node: str) -> None:
-        path = self._path_of_node(front, node)
+    def _check_skill_node(self, node: str) -> None:
+        path = self._path_of_node(node)
         if not is_valid_skill_node(node):
             fix = "write `@skill`, `@skill[isolated]` or `@skill[shared]`"
-            self._report(document, codes.WRONG_NAME, f"invalid sub-skill node `{node}`", *path, fix=fix)
+            self._report(codes.WRONG_NAME, f"invalid sub-skill node `{node}`", *path, fix=fix)
             return
-        self._load_sub_skill(document, skill_of(node), *path)
-        if len(set(front.graph.get(node, ()))) > 1:
+        self._load_sub_skill(self.document, skill_of(node), *path)
+        if len(set(self.front.graph.get(node, ()))) > 1:
             message = f"sub-skill node `{node}` has several successors, but no model chooses between them"
-            self._report(document, codes.TYPE_MISMATCH, message, "graph", node, fix="keep one successor")
+            self._report(codes.TYPE_MISMATCH, message, "graph", node, fix="keep one successor")
 
-    def _check_dead_ends(self, document: Document, graph: dict[str, tuple[str, ...]], phases: dict[str, Phase]) -> None:
+    def _check_dead_ends(self, graph: dict[str, tuple[str, ...]], phases: dict[str, Phase]) -> None:
         if any(name not in phases for name in graph if not is_skill_node(name)):
             return
-        finishing = [
-            name
-            for name, to in graph.items()
-            if not to
-            or END in to
-            or (name in phases and phases[name].can_finish)
-            # The user ends a conversation that follows itself, by saying nothing more.
-            or (name in to and name in phases and phases[name].conversation is not None)
-        ]
-        for name in dead_ends(graph, graph, finishing):
+        # The user ends a conversation that follows itself, by saying nothing more.
+        open_ended = {name for name, phase in phases.items() if phase.conversation is not None and name in graph[name]}
+        finishing = {name for name, to in graph.items() if END in to} | open_ended
+        finishing |= {name for name, phase in phases.items() if phase.can_finish}
+        for name in dead_ends(graph, finishing):
             message = f"phase `{name}` cannot reach `end`"
-            self._report(document, codes.DEAD_END, message, "graph", name, fix="add `end` to one of its successors")
+            self._report(codes.DEAD_END, message, "graph", name, fix="add `end` to one of its successors")
 
-    def _check_sub_skill_types(self, document: Document, skill: Skill) -> None:
+    def _check_sub_skill_types(self, skill: Skill) -> None:
         """Check that the result of every sub-skill node is an input of its successor; no model converts it."""
-        for node, targets in skill.graph.items():
-            if not is_skill_node(node) or skill_of(node) not in skill.skills:
-                continue
+        known = {END, *skill.phases, *(node for node in skill.graph if skill_of(node) in skill.skills)}
+        for node in filter(is_skill_node, known):
             result = skill.skills[skill_of(node)].result
-            for target in targets:
-                if target not in skill.phases and not is_skill_node(target) and target != END:
-                    continue
-                if is_skill_node(target) and skill_of(target) not in skill.skills:
-                    continue
+            for target in known.intersection(skill.graph[node]):
                 accepted = (skill.final_output,) if target == END else skill.inputs_of(target)
-                if not any(
-                    (result.name, result.schema) == (artifact_type.name, artifact_type.schema)
-                    for artifact_type in accepted
-                ):
-                    names = " | ".join(artifact_type.name for artifact_type in accepted)
+                if (result.name, result.schema) not in [(one.name, one.schema) for one in accepted]:
+                    names = " | ".join(one.name for one in accepted)
                     message = f"`{node}` returns `{result.name}`, but `{target}` takes `{names}`"
-                    self._report(document, codes.TYPE_MISMATCH, message, "graph", node)
+                    self._report(codes.TYPE_MISMATCH, message, "graph", node)
 
     # -- phases ---------------------------------------------------------------------------------------
 
-    def _phase(self, skill: Document, skill_front: SkillFrontMatter, name: str) -> Phase | None:
+    def _phase(self, name: str) -> Phase | None:
         file = f"phases/{name}.md"
         if not is_valid_name(name) or not self.folder.exists(file):
-            self._report_unknown_phase(skill, skill_front, name)
+            self._report_unknown_phase(name)
             return None
         document = self.folder.read(file)
         front = self._front_matter(document, PhaseFrontMatter, FORBIDDEN_IN_PHASE)
@@ -285,10 +272,10 @@ class _Loader:
             return None
         if front.name != name:
             message = f"`name` is `{front.name}`, but the file is `{file}`"
-            self._report(document, codes.WRONG_NAME, message, "name", fix=f"write `name: {name}`")
+            self.folder.report(document, codes.WRONG_NAME, message, "name", fix=f"write `name: {name}`")
         if not document.body.strip():
             fix = "write them below the front matter"
-            self._report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
+            self.folder.report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
         for index, kind in enumerate(front.allowed_ops):
             self._check_allowed_op(document, index, kind, is_conversation=bool(front.conversation))
         allowed = [member for kind in front.allowed_ops for member in self._members(kind)]
@@ -302,11 +289,11 @@ class _Loader:
         fields = msgspec.structs.asdict(front)
         del fields["type"], fields["input"]
         fields |= {"inputs": tuple(known), "instructions": document.body, "preprocessor": steps}
-        fields["conversation"] = _conversation(front.conversation)
-        fields["model_class"] = front.model_class or skill_front.model_class
+        fields["conversation"] = ConversationSettings() if front.conversation is True else front.conversation or None
+        fields["model_class"] = front.model_class or self.front.model_class
         if fields["conversation"] is not None and USER_MESSAGE not in known:
             message = f"a conversation needs `user_message` in `input`, which is `{front.input}`"
-            self._report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
+            self.folder.report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
         fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": tuple(dict.fromkeys(allowed))}
         return Phase(**fields)
 
@@ -325,29 +312,30 @@ class _Loader:
             fix = nearest(kind, self.vocabulary.op_kinds)
             if kind.startswith("mcp:") and not fix:
                 fix = "add the MCP server to the configuration and accept its tools"
-            self._report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or UNKNOWN_OP_FIX)
+            self.folder.report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or UNKNOWN_OP_FIX)
         elif not self.vocabulary.is_offered(kind):
             fix = f"write a step: `- {kind}: {{…}}`"
-            self._report(document, codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
+            self.folder.report(document, codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
         elif self.vocabulary.is_reserved(kind):
             message = f"op `{kind}` is reserved for a later version; Reyn does not offer it to the model"
-            self._report(document, codes.UNSUPPORTED, message, *path, severity="warning")
+            self.folder.report(document, codes.UNSUPPORTED, message, *path, severity="warning")
         elif spec.is_for_conversations and not is_conversation:
             message = f"op `{kind}` changes the memory of a conversation, but the phase is not one"
-            self._report(document, codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it")
+            self.folder.report(
+                document, codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it"
+            )
 
-    def _report_unknown_phase(self, skill: Document, front: SkillFrontMatter, name: str) -> None:
+    def _report_unknown_phase(self, name: str) -> None:
         fix = nearest(name, [known for known in self.folder.names("phases", ".md") if known != name])
         message = f"unknown phase `{name}`: no file `phases/{name}.md`"
-        self._report(skill, codes.UNKNOWN_PHASE, message, *self._path_of_node(front, name), fix=fix)
+        self._report(codes.UNKNOWN_PHASE, message, *self._path_of_node(name), fix=fix)
 
-    @staticmethod
-    def _path_of_node(front: SkillFrontMatter, node: str) -> KeyPath:
+    def _path_of_node(self, node: str) -> KeyPath:
         """Return the path in skill.md that names a node."""
-        for source, targets in front.graph.items():
+        for source, targets in self.front.graph.items():
             if node in targets:
                 return ("graph", source, node if isinstance(targets, dict) else targets.index(node))
-        return ("graph", node) if node in front.graph else ("entry",)
+        return ("graph", node) if node in self.front.graph else ("entry",)
 
     # -- steps ----------------------------------------------------------------------------------------
 
@@ -358,86 +346,66 @@ class _Loader:
             return ()
         part = document.part(*path)
         parsed, findings = parse_steps(part)
-        self.own_findings += findings
+        self.folder.findings += findings
         for index, step in parsed.items():
             self._check_step(part, index, step)
-        if inputs:
-            self._check_paths(part, parsed, inputs)
+        # A step with errors of its own may bind any value at its `into`.
+        steps = [parsed.get(index) or invalid_step(one) for index, one in enumerate(part.value)]
+        for error in impossible_paths(inputs, steps, self._result_type):
+            kind = next(iter(part.value[error.step]))
+            self.folder.report(part, codes.UNKNOWN_PATH, error.message, error.step, kind, *error.key)
         return tuple(parsed.values())
 
+    def _result_type(self, name: str) -> ArtifactType | None:
+        skill = self.skills.get(name)
+        return skill.result if skill else None
+
     def _check_step(self, part: Document, index: int, step: AnyStep) -> None:
-        inner = step.apply if isinstance(step, Iterate) else step
-        if isinstance(inner, RunSkill):
-            self._load_sub_skill(part, inner.skill, index)
-        if isinstance(inner, RunOp):
-            self._check_op_step(part, index, inner)
-        if isinstance(inner, PythonCall):
-            self.modules.check(part, index, inner)
+        match step.apply if isinstance(step, Iterate) else step:
+            case RunSkill(skill=name):
+                self._load_sub_skill(part, name, index)
+            case RunOp() as applied:
+                self._check_op_step(part, index, applied)
+            case PythonCall() as applied:
+                self.modules.check(part, index, applied)
 
     def _check_op_step(self, part: Document, index: int, step: RunOp) -> None:
         kind = step.op.get("kind")
         spec = self.vocabulary.op(kind) if isinstance(kind, str) else None
         if spec is None:
             fix = nearest(str(kind), self.vocabulary.op_kinds) or UNKNOWN_OP_FIX
-            self._report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
+            self.folder.report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
         if not spec.is_step:
             is_own = kind in self.vocabulary.step_kinds
             fix = f"write `- {kind}: {{…}}`" if is_own else f"allow `{kind}` in a phase instead"
-            self._report(part, codes.BAD_STEP, f"`run_op` cannot execute `{kind}`", index, fix=fix)
+            self.folder.report(part, codes.BAD_STEP, f"`run_op` cannot execute `{kind}`", index, fix=fix)
         name = step.op.get(spec.skill_field) if spec.skill_field else None
         if isinstance(name, str) and spec.skill_field not in step.args_from:
             self._load_sub_skill(part, name, index)
 
-    def _check_paths(self, part: Document, steps: Mapping[int, AnyStep], inputs: Sequence[ArtifactType]) -> None:
-        """Report paths that exist for no member of the input union.
-
-        A step with errors of its own may bind any value at its `into`. If that is unreadable, the steps after it are
-        not checked.
-        """
-        checkable: list[AnyStep] = []
-        for index, raw in enumerate(part.value):
-            if index in steps:
-                checkable.append(steps[index])
-            elif (into := invalid_step_target(raw)) is not None:
-                checkable.append(PythonCall(module="", function="", into=into))
-            else:
-                break
-        errors = [set(enrich(artifact, checkable, self._result_type)[1]) for artifact in inputs]
-        for error in sorted(set.intersection(*errors)):
-            kind = next(iter(part.value[error.step]))
-            self._report(part, codes.UNKNOWN_PATH, error.message, error.step, kind, *error.key)
-
-    def _result_type(self, name: str) -> ArtifactType | None:
-        skill = self.skills.get(name)
-        return skill.result if skill else None
-
-    def _postprocessor(
-        self, document: Document, front: SkillFrontMatter, final_output: ArtifactType | None
-    ) -> Postprocessor | None:
-        if front.postprocessor is None:
+    def _postprocessor(self, final_output: ArtifactType | None) -> Postprocessor | None:
+        if self.front.postprocessor is None:
             return None
-        part = document.part("postprocessor")
+        part = self.document.part("postprocessor")
         section = self._front_matter(part, PostprocessorSection)
         # The steps are checked even if the section has other errors.
         raw = part.value.get("steps")
         inputs = [final_output] if final_output else []
         steps = self._steps(part, ("steps",), raw, inputs) if isinstance(raw, list) else ()
-        output = self._postprocessor_output(part, front, section) if section else None
+        output = self._postprocessor_output(part, section) if section else None
         return Postprocessor(output or ANY_OBJECT, steps)
 
-    def _postprocessor_output(
-        self, part: Document, front: SkillFrontMatter, section: PostprocessorSection
-    ) -> ArtifactType | None:
+    def _postprocessor_output(self, part: Document, section: PostprocessorSection) -> ArtifactType | None:
         if isinstance(section.output_schema, str):
             return self.artifacts.get(part, section.output_schema, "output_schema")
         try:
             compile_schema(section.output_schema)
         except SchemaInvalid as error:
             message = f"invalid JSON Schema: {error}"
-            self._report(part, error.code, message, "output_schema", *error.place)
+            self.folder.report(part, error.code, message, "output_schema", *error.place)
             return None
-        name = section.output_name or f"{front.name}_post"
+        name = section.output_name or f"{self.front.name}_post"
         return ArtifactType(name, section.output_schema, section.output_description)
 
     # -- sub-skills -----------------------------------------------------------------------------------
@@ -447,29 +415,27 @@ class _Loader:
             return
         self.skills[name] = None
         try:
-            folder = self.library.find(name)
+            folder = self.reader.library.find(name)
             cycle_start = next((n for n, (known, _) in enumerate(self.ancestors) if known == folder.resolve()), None)
-            if cycle_start is not None:
-                names = [known for _, known in self.ancestors[cycle_start:]]
-                message = f"skills run each other in a cycle: {' → '.join([*names, names[0]])}"
-                self._report(document, codes.SKILL_CYCLE, message, *path)
+            if cycle_start is not None or len(self.ancestors) >= _MAX_NESTING:
+                names = [known for _, known in self.ancestors[cycle_start or 0 :]]
+                cycle_text = f"skills run each other in a cycle: {' → '.join([*names, names[0]])}"
+                deep_text = f"sub-skills are nested more than {_MAX_NESTING} deep"
+                message = deep_text if cycle_start is None else cycle_text
+                self.folder.report(document, codes.SKILL_CYCLE, message, *path)
                 return
-            if len(self.ancestors) >= _MAX_NESTING:
-                message = f"sub-skills are nested more than {_MAX_NESTING} deep"
-                self._report(document, codes.SKILL_CYCLE, message, *path)
-                return
-            result = _read(folder, self.library, self.vocabulary, self.ancestors, self.cache)
+            result = self.reader.read(folder, self.ancestors)
         except SkillError as error:
-            self._report(document, SkillError.code if error.code == "RYN000" else error.code, error.message, *path)
+            code = SkillError.code if error.code == "RYN000" else error.code
+            self.folder.report(document, code, error.message, *path)
             return
         self.skills[name] = result.skill
-        errors = [finding for finding in result.findings if finding.severity == "error"]
-        if errors:
+        if errors := result.errors:
             cycle = next((finding for finding in errors if finding.code == codes.SKILL_CYCLE), None)
             code = codes.SKILL_CYCLE if cycle else SkillInvalid.code
             count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
             message = cycle.message if cycle else f"skill `{name}` has {count}"
-            self._report(document, code, message, *path, fix=f"fix the skill `{name}` first")
+            self.folder.report(document, code, message, *path, fix=f"fix the skill `{name}` first")
 
     # -- front matter and findings --------------------------------------------------------------------
 
@@ -478,22 +444,5 @@ class _Loader:
         if document is None:
             return None
         front, findings = read_front_matter(document, shape, forbidden)
-        self.own_findings += findings
+        self.folder.findings += findings
         return front
-
-    def _report(
-        self,
-        document: Document,
-        code: str,
-        message: str,
-        *path: str | int,
-        fix: str = "",
-        severity: Severity = "error",
-    ) -> None:
-        self.own_findings.append(document.finding(code, message, *path, fix=fix, severity=severity))
-
-
-def _conversation(value: bool | ConversationSettings) -> ConversationSettings | None:
-    if isinstance(value, ConversationSettings):
-        return value
-    return ConversationSettings() if value else None

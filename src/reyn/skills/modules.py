@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from reyn.documents import Document, KeyPath
-    from reyn.skills.artifacts import Reporter
     from reyn.skills.folder import SkillFolder
     from reyn.skills.values import PythonCall
 
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
 class Modules:
     """The modules that a skill's python steps name. Each is read once."""
 
-    def __init__(self, folder: SkillFolder, report: Reporter) -> None:
+    def __init__(self, folder: SkillFolder) -> None:
         self._folder = folder
-        self._report = report
         self._sources: dict[str, str | None] = {}
 
     def check(self, steps: Document, index: int, step: PythonCall) -> None:
@@ -43,7 +41,7 @@ class Modules:
         # Python compares identifiers in normalization form KC.
         if unicodedata.normalize("NFKC", step.function) not in functions:
             message = f"`{step.module}` has no top-level function `{step.function}`"
-            self._report(steps, codes.BAD_MODULE, message, index, fix=nearest(step.function, sorted(functions)))
+            self._folder.report(steps, codes.BAD_MODULE, message, index, fix=nearest(step.function, sorted(functions)))
 
     def sources(self) -> dict[str, str]:
         """Return the source of every module that is called, and of the modules next to it that it may import."""
@@ -61,20 +59,20 @@ class Modules:
         if not module.endswith(".py"):
             message = f"`{module}` is not a `.py` file"
             fix = f"write `./{module.removeprefix('./')}.py`"
-            self._report(steps, codes.BAD_MODULE, message, *path, fix=fix)
+            self._folder.report(steps, codes.BAD_MODULE, message, *path, fix=fix)
             return None
         file = self._file_inside(module)
         if file is None:
-            self._report(steps, codes.BAD_MODULE, f"`{module}` is outside the skill's folder", *path)
+            self._folder.report(steps, codes.BAD_MODULE, f"`{module}` is outside the skill's folder", *path)
             return None
         try:
             source = read_text(file, module, inside=self._folder.path)
             ast.parse(source)
         except DocumentError as error:
-            self._report(steps, codes.BAD_MODULE, f"`{module}`: {error.finding.message}", *path)
+            self._folder.report(steps, codes.BAD_MODULE, f"`{module}`: {error.finding.message}", *path)
             return None
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            self._report(steps, codes.BAD_MODULE, f"`{module}` is not valid Python: {error}", *path)
+            self._folder.report(steps, codes.BAD_MODULE, f"`{module}` is not valid Python: {error}", *path)
             return None
         return source
 

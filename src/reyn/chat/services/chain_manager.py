@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.journal import decode, kinds
+from reyn.chat.reader import read_turns
+from reyn.journal import kinds
 from reyn.kernel.world.loading import first_event
 
 if TYPE_CHECKING:
@@ -64,13 +65,9 @@ def read_links(run: str, events: Iterable[Event], content: Callable[[str], bytes
     """Yield the messages of a recorded run to other agents, each with what became of it."""
     links: dict[str, ChainLink] = {}
     number = 0
-    for event in events:
-        body = decode(event)
+    for said, _, body in read_turns(events, kinds.AgentAsked, kinds.AgentReplied):
+        number = said.number if said is not None else number
         match body:
-            case kinds.RunStarted() | kinds.MessageTaken():
-                number += 1
-            case kinds.WaitAnswered(is_message=True):
-                number += 1
             case kinds.AgentAsked():
                 text = content(body.text).decode()
                 conversation = "" if body.problem else body.run

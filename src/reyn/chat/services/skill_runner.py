@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from reyn.chat.items import RunProgressed, RunReported
+from reyn.chat.items import SkillEnded, SkillProgressed
 from reyn.errors import ReynError, RunBusy
 from reyn.journal import decode, kinds
 from reyn.kernel.world.child_tasks import unreported
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.chat.items import ChatItem
-    from reyn.chat.services.intervention_registry import InterventionRegistry
     from reyn.journal import Event, RunRow
     from reyn.kernel.core.snapshot import RunState
     from reyn.runtime import OSRuntime
@@ -23,15 +22,13 @@ if TYPE_CHECKING:
 class SkillRunner:
     """The background runs of one conversation that this process executes."""
 
-    def __init__(
-        self, runtime: OSRuntime, conversation: str, put: Callable[[ChatItem], None], questions: InterventionRegistry
-    ) -> None:
+    def __init__(self, runtime: OSRuntime, conversation: str, put: Callable[[ChatItem], None]) -> None:
         self._runtime = runtime
         self._conversation = conversation
         self._put = put
-        self._questions = questions
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._progress: dict[str, RunProgressed] = {}
+        self.progress: dict[str, SkillProgressed] = {}
+        """Where the runs are that this process executes."""
 
     def start(self, run: str, conversation: str = "") -> None:
         """Execute a background run, unless it is being executed.
@@ -60,24 +57,19 @@ class SkillRunner:
         except RunBusy:
             return  # another process executes it, and reports its end
         except ReynError as error:
-            self._put(RunReported(run, "failed", f"{error.code}: {error.message}"))
+            self._put(SkillEnded(run, "failed", f"{error.code}: {error.message}"))
             return
         finally:
-            self._progress.pop(run, None)
-        self._put(RunReported(run, str(result.status), result.reason))
+            self.progress.pop(run, None)
+        self._put(SkillEnded(run, str(result.status), result.reason))
 
     def _on_event(self, event: Event) -> None:
         body = decode(event) if event.kind == kinds.PhaseStarted.kind else None
         if isinstance(body, kinds.PhaseStarted) and event.run_id in self._tasks:
             row = self._runtime.journal.find(event.run_id)
-            item = RunProgressed(event.run_id, row.skill if row is not None else "", body.phase, body.visit)
-            self._progress[event.run_id] = item
+            item = SkillProgressed(event.run_id, row.skill if row is not None else "", body.phase, body.visit)
+            self.progress[event.run_id] = item
             self._put(item)
-
-    @property
-    def progress(self) -> list[RunProgressed]:
-        """Where the runs are that this process executes."""
-        return list(self._progress.values())
 
     def rows(self) -> list[RunRow]:
         """Return the background runs that have begun, in the order in which they were started."""

@@ -9,16 +9,16 @@ import msgspec
 
 from reyn.chat import (
     ChatItem,
-    Delta,
     MessageReceived,
     OpFinished,
     OpRequested,
     QuestionAsked,
     Redirected,
     Reply,
+    ReplyDelta,
     Restarted,
-    RunReported,
-    RunStarted,
+    SkillEnded,
+    SkillStarted,
     Stopped,
 )
 from reyn.cli.output import clean, print_json, short
@@ -64,7 +64,7 @@ class TerminalPrinter:
 
     def show(self, item: ChatItem) -> None:
         match item:
-            case Delta(text=text):
+            case ReplyDelta(text=text):
                 self._text += text
                 self._print_complete()
             case Restarted():
@@ -124,9 +124,9 @@ def describe(item: ChatItem) -> str:
             return f"  · {clean(kind)} {short(msgspec.json.encode(arguments).decode(), 100)}"
         case OpFinished(kind=kind, status=status, result=result) if status != "ok":
             return f"  ! {clean(kind)}: {status}: {short(one_line(str(result.get('error', ''))), 200)}"
-        case RunStarted(run=run, skill=skill, background=background):
+        case SkillStarted(run=run, skill=skill, background=background):
             return f"  ▸ {clean(skill)} {'runs in the background as' if background else 'runs as'} {clean(run)}"
-        case RunReported(run=run, status=status, reason=reason):
+        case SkillEnded(run=run, status=status, reason=reason):
             return f"  ▪ {clean(run)} {status}{f': {short(one_line(reason), 200)}' if reason else ''}"
         case QuestionAsked(question=wait):
             first, *others = question_lines(wait)

@@ -25,7 +25,8 @@ def command(skill: str, folder: str, name: str | None, as_json: bool) -> None:
     from reyn.cli.files import write_new_files
     from reyn.errors import AgentSkillInvalid, FileExists, SkillNotExportable
     from reyn.skills import Library, load_skill
-    from reyn.skills.agentskills import from_reyn, read_folder
+    from reyn.skills.agentskills import from_reyn
+    from reyn.skills.files import read_folder
 
     library = Library(project_root())
     found = library.find(skill_name(skill))

@@ -31,7 +31,8 @@ def command(path: str, name: str | None, dry_run: bool, as_json: bool) -> int:
     from reyn.errors import FileExists
     from reyn.lint import lint_skill
     from reyn.skills import Library
-    from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, read_folder, to_reyn
+    from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, to_reyn
+    from reyn.skills.files import read_folder
 
     source = Path(path).parent if Path(path).name == SKILL_FILE else Path(path)
     files, left_out = read_folder(source)

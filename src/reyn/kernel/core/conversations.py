@@ -121,19 +121,24 @@ class Inbox(msgspec.Struct, frozen=True):
     Attributes:
         queued: The messages that arrived while the conversation was busy, oldest first.
         background: Each background run with the last report about it; `None` until there is one.
+        intents: The background runs without a report, which may not have begun yet.
     """
 
     queued: tuple[kinds.MessageQueued, ...] = ()
     background: dict[str, kinds.MessageQueued | None] = {}
+    intents: dict[str, kinds.SubRunStarted] = {}
 
     def with_message(self, body: kinds.MessageQueued) -> Inbox:
         """Return the inbox with a message that arrived."""
-        background = {**self.background, body.run: body} if body.run else self.background
-        return Inbox((*self.queued, body), background)
+        queued = (*self.queued, body)
+        if not body.run:
+            return replace(self, queued=queued)
+        intents = {run: intent for run, intent in self.intents.items() if run != body.run}
+        return Inbox(queued, {**self.background, body.run: body}, intents)
 
-    def with_background(self, run: str) -> Inbox:
+    def with_background(self, intent: kinds.SubRunStarted) -> Inbox:
         """Return the inbox after the start of a background run."""
-        return Inbox(self.queued, {**self.background, run: None})
+        return Inbox(self.queued, {**self.background, intent.run: None}, {**self.intents, intent.run: intent})
 
     def report_error(self, run: str, status: str) -> str:
         """Return why a report about a background run is refused; empty if it is new."""
@@ -144,7 +149,7 @@ class Inbox(msgspec.Struct, frozen=True):
 
     def without_oldest(self) -> Inbox:
         """Return the inbox after its oldest message was taken."""
-        return Inbox(self.queued[1:], self.background)
+        return replace(self, queued=self.queued[1:])
 
 
 SEED = ""

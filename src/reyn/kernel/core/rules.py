@@ -382,7 +382,7 @@ def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
 def on_sub_run_started(state: RunState, body: kinds.SubRunStarted) -> RunState:
     if not body.background:
         return on_intent(state, body)
-    return state if body.problem else replace(state, inbox=state.inbox.with_background(body.run))
+    return state if body.problem else replace(state, inbox=state.inbox.with_background(body))
 
 
 def on_intent(state: RunState, body: Any) -> RunState:

@@ -8,13 +8,11 @@ conversation knows of it.
 from __future__ import annotations
 
 import asyncio
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.errors import RunNotFound
-from reyn.journal import ENDED, ReportRun, decode, kinds
+from reyn.journal import ENDED, ReportRun, kinds
 from reyn.kernel.core.effects import ExecuteSubRun
 from reyn.kernel.world.loading import first_event, load_state
 
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
 
 _MAX_RESULT_CHARS = 8_000
 """What a message quotes of a result; `reyn show RUN` has all of it."""
-_FIRST_WINDOW = 256
-"""The events that are searched first, from the end."""
 _REPORTED = (*ENDED, "failed", "limited")
 
 
@@ -139,24 +135,6 @@ class ChildTasks:
 
 
 # -- background runs ----------------------------------------------------------------------------------
-
-
-def find_intent(journal: Journal, conversation: str, run_id: str) -> kinds.SubRunStarted:
-    """Return the event with which a conversation started a background run.
-
-    Raises:
-        RunNotFound: It did not start this run.
-    """
-    row = journal.find(conversation)
-    end, size = row.seq if row is not None else 0, _FIRST_WINDOW
-    while end:  # from the end: a run is executed soon after it was started, however long the conversation is
-        after = max(0, end - size)
-        for event in islice(journal.read(conversation, after), end - after):
-            body = decode(event) if event.kind == kinds.SubRunStarted.kind else None
-            if isinstance(body, kinds.SubRunStarted) and body.background and body.run == run_id:
-                return body
-        end, size = after, 4 * size
-    raise RunNotFound(f"conversation `{conversation}` did not start a run `{run_id}` in the background")
 
 
 def unreported(journal: Journal, state: RunState) -> list[str]:

@@ -20,6 +20,7 @@ from reyn.errors import (
     RunBlocked,
     RunBusy,
     RunIdTaken,
+    RunNotFound,
     StepFailed,
     SubRunFailed,
 )
@@ -282,18 +283,24 @@ class Children:
     def _sub_run(self, intent: kinds.SubRunStarted, tape: Tape, tokens: int | None = None) -> ChildSpec:
         return ChildSpec(intent, self.settings_left(tape, tokens), tape.state.models)
 
-    def begin_background(self, intent: kinds.SubRunStarted, tape: Tape) -> None:
+    def begin_background(self, run: str, tape: Tape) -> None:
         """Record the start of a background run, if that has not happened yet. Its claim is held.
 
         Args:
-            intent: The event with which the conversation started it.
-            tape: The tape of the conversation, which is only read.
+            run: The background run.
+            tape: The tape of the conversation that started it, which is only read.
 
         Raises:
+            RunNotFound: The conversation did not start it.
             RunIdTaken: A run with its id exists that is not this one.
         """
+        if run not in tape.state.inbox.background:
+            raise RunNotFound(f"conversation `{tape.run_id}` did not start a run `{run}` in the background")
+        intent = tape.state.inbox.intents.get(run)
+        if intent is None:  # it was reported before
+            return
         spec = self._sub_run(intent, tape)
-        if self.journal.find(intent.run) is None:
+        if self.journal.find(run) is None:
             self.begin(spec, tape).flush_now(self.journal)
         else:
             self._check_own(spec, tape)

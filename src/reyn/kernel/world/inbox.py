@@ -93,7 +93,7 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
             state = replace(state, conversations=changed(state.conversations, body))
         if isinstance(body, kinds.MessageQueued):
             state = replace(state, inbox=state.inbox.with_message(body))
-            wait = None if wait is not None and wait.is_message else wait
+            wait = None if _is_message(wait) else wait
         can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
         wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
@@ -145,9 +145,13 @@ def to_event(
             return kinds.WaitAnswered(asked, content.hash, message.id, by, attached), blobs
 
 
+def _is_message(wait: kinds.Question | None) -> bool:
+    return wait is not None and wait.is_message
+
+
 def images_error(wait: kinds.Question | None, images: Sequence[AttachedImage]) -> str:
     """Return why the images of a reply are invalid; empty if they are valid."""
-    if images and (wait is None or wait.reason != kinds.MESSAGE):
+    if images and not _is_message(wait):
         return "the question takes no images; only messages of a conversation can have images"
     for image in images:
         try:

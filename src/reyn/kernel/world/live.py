@@ -209,8 +209,9 @@ class LiveWorld:
         """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
         if not isinstance(effect, CallModel):
             return await self.flush(tape)
-        services = self._services
-        settings = services.settings_of(tape.started, tape.content)
+        services, started = self._services, tape.state.started
+        assert started is not None
+        settings = services.compile_skill(started, tape.content).settings
         budget = CallBudget(
             services.budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush
         )

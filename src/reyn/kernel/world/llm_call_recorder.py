@@ -11,15 +11,13 @@ import asyncio
 import logging
 import random
 import traceback
-from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from reyn.context import NormalizedMessageList
-from reyn.context.histories import HISTORIES
+from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import message_text, normalized, rendered_message, result_images
 from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, canonical, kinds
@@ -145,7 +143,7 @@ class LlmCallRecorder:
                 rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
                 for message in call.messages
             )
-        if call.transcript is None:
+        if (transcript := call.transcript) is None:
             return tuple(
                 [
                     Message(
@@ -160,8 +158,12 @@ class LlmCallRecorder:
             rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
             for message in call.messages
         )
-        transcript = _transcript_of(tape.run_id, self._roster, with_images=images)
-        rendered = transcript.render(call.transcript, tape.content, scrub, call.results, with_images=images)
+        rendered = _transcripts.setdefault(self._roster, RenderedMessages()).render(
+            (tape.run_id, images, self._roster.known_secrets),  # with the secrets that are known now
+            transcript,
+            lambda message: rendered_message(message, tape.content, scrub, call.results, with_images=images),
+            lambda: (known := HISTORIES.known_part(transcript), known),  # its messages have their texts
+        )
         return rendered.with_system(system).append(*rest)
 
     def _source(self, source: PromptSource) -> PromptSource:
@@ -347,45 +349,8 @@ class LlmCallRecorder:
         return usage
 
 
-class RenderedTranscript:
-    """The texts of a transcript that grows from call to call. Each message is read and rendered once."""
-
-    def __init__(self) -> None:
-        self._source = self._rendered = NormalizedMessageList()
-
-    def render(
-        self,
-        source: NormalizedMessageList,
-        content: Callable[[str], bytes],
-        scrub: Callable[[str], str],
-        results: tuple[str, ...],
-        *,
-        with_images: bool = False,
-    ) -> NormalizedMessageList:
-        """Return the messages with their texts, and with the images in op results if the model reads images."""
-        if not source.extends(self._source) or not self._source.length:
-            self._source = self._rendered = HISTORIES.known_part(source)  # its messages have their texts
-        new = source.tail(source.length - self._source.length)
-        self._rendered = self._rendered.append(
-            *(rendered_message(message, content, scrub, results, with_images=with_images) for message in new)
-        )
-        self._source = source
-        return self._rendered
-
-
-_MAX_TRANSCRIPTS = 64
-_transcripts: WeakKeyDictionary[Roster, OrderedDict[tuple[str, bool, int], RenderedTranscript]] = WeakKeyDictionary()
+_transcripts: WeakKeyDictionary[Roster, RenderedMessages] = WeakKeyDictionary()
 """The transcripts of runs that this process executes, in which a conversation with many turns continues."""
-
-
-def _transcript_of(run_id: str, roster: Roster, *, with_images: bool) -> RenderedTranscript:
-    """Return what is rendered of a run's transcript, with the secrets that are known now."""
-    known, key = _transcripts.setdefault(roster, OrderedDict()), (run_id, with_images, roster.known_secrets)
-    found = known.pop(key, None) or RenderedTranscript()
-    known[key] = found
-    while len(known) > _MAX_TRANSCRIPTS:
-        known.popitem(last=False)
-    return found
 
 
 class RedactingStream:

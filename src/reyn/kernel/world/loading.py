@@ -148,11 +148,11 @@ def first_event(journal: Journal, run_id: str) -> kinds.RunStarted | None:
     return body if isinstance(body, kinds.RunStarted) else None
 
 
-class _Artifact(msgspec.Struct):
+class _TypedArtifact(msgspec.Struct):
     type: str
 
 
-_TYPE = msgspec.json.Decoder(_Artifact)
+_TYPE = msgspec.json.Decoder(_TypedArtifact)
 
 
 def pin_settings(settings: RunSettings) -> Blob:

@@ -1,0 +1,256 @@
+"""Turn the events of a conversation into items: the only place that does. Each view of a conversation uses it.
+
+`read_turns` finds messages and replies in recorded events. `ItemReader` follows a conversation that this process
+executes, with ops, skills and the pieces of replies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import msgspec
+
+from reyn.chat.items import (
+    ChatItem,
+    MessageReceived,
+    OpFinished,
+    OpRequested,
+    Reply,
+    ReplyDelta,
+    Restarted,
+    SkillEnded,
+    SkillProgressed,
+    SkillStarted,
+)
+from reyn.chat.partial_reply import PartialReply
+from reyn.journal import decode, kinds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from reyn.journal import Event
+    from reyn.journal.registry import Body
+    from reyn.models import Delta
+
+    Content = Callable[[str], bytes]
+
+Role = Literal["user", "run", "agent"]
+
+
+class Said(NamedTuple):
+    """A message of a conversation, or the reply to it.
+
+    Attributes:
+        number: Counts the messages that the agent took, from 1. A reply has the number of its message.
+        role: `user`, `run` for the report of a background run, or `agent`.
+        by: The user, if known.
+        run: The background run that it is about.
+        message: The id of the message in the inbox; 0 is the first message of the run.
+    """
+
+    number: int = 0
+    role: Role = "user"
+    by: str = ""
+    run: str = ""
+    message: int = 0
+
+
+_SAID = frozenset(
+    body.kind
+    for body in (
+        kinds.RunStarted,
+        kinds.RunForked,
+        kinds.MessageQueued,
+        kinds.MessageTaken,
+        kinds.WaitAnswered,
+        kinds.ArtifactStored,
+        kinds.PhaseAborted,
+    )
+)
+_SKIPPED = frozenset(
+    body.kind
+    for body in (kinds.RunResumed, kinds.TranscriptExtended, kinds.LlmRequested, kinds.PhaseCompleted, kinds.WaitOpened)
+)
+"""Events of every turn that are no items, so they are not decoded."""
+
+
+class Messages:
+    """The messages and replies of a conversation, found in its events in order.
+
+    Args:
+        queued: The messages that the conversation has received and not taken.
+    """
+
+    def __init__(self, queued: Iterable[kinds.MessageQueued] = ()) -> None:
+        self._queued = deque(queued)
+        self.latest = Said()
+
+    def read(self, body: Any) -> Said | None:
+        """Return the message or reply that an event records."""
+        taken: Said
+        match body:
+            case kinds.ArtifactStored() | kinds.PhaseAborted():
+                return self.latest._replace(role="agent")
+            case kinds.RunStarted():
+                taken = Said()
+            case kinds.MessageTaken():
+                one = self._queued.popleft()
+                taken = Said(0, "run" if one.run else "user", one.by, one.run, one.message)
+            case kinds.WaitAnswered(is_message=True):
+                taken = Said(by=body.by, message=body.message)
+            case kinds.MessageQueued():
+                self._queued.append(body)
+                return None
+            case kinds.RunForked():  # the inbox of the origin stays there
+                self._queued.clear()
+                return None
+            case _:
+                return None
+        self.latest = taken._replace(number=self.latest.number + 1)
+        return self.latest
+
+
+def read_turns(events: Iterable[Event], *also: type[Body]) -> Iterator[tuple[Said | None, Event, Any]]:
+    """Yield the messages and replies of a conversation, each with its event and data; `None` with events of `also`."""
+    messages, others = Messages(), {body.kind for body in also}
+    for event in events:
+        if event.kind in _SAID or event.kind in others:
+            body = decode(event)
+            said = messages.read(body)
+            if said is not None or event.kind in others:
+                yield said, event, body
+
+
+def text_of(body: Any, content: Content) -> str:
+    """Return the text of a message or reply; empty for a reply that the user aborted."""
+    match body:
+        case kinds.RunStarted(input=artifact) | kinds.ArtifactStored(artifact=artifact):
+            return str(msgspec.json.decode(content(artifact.hash))["data"].get("text", ""))
+        case kinds.MessageTaken(text=text):
+            return content(text).decode()
+        case kinds.WaitAnswered(value=value):
+            return str(msgspec.json.decode(content(value)))
+        case kinds.PhaseAborted(code=code, reason=reason) if code:
+            return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
+    return ""
+
+
+class ItemReader:
+    """Turns the events and deltas of a conversation that this process executes into items.
+
+    Args:
+        content: Returns content by its hash.
+        run_id: The run; empty if it is that of the first event.
+        by: The name of the user who says the first message.
+        queued: The messages that the conversation has received and not taken.
+        usage: The tokens so far.
+    """
+
+    def __init__(
+        self,
+        content: Content,
+        run_id: str,
+        by: str = "",
+        queued: Iterable[kinds.MessageQueued] = (),
+        usage: kinds.Usage | None = None,
+    ) -> None:
+        self.run_id = run_id
+        self.usage = usage or kinds.Usage()
+        self.received = 0
+        """The characters of the model's answer that have arrived."""
+        self.progress: dict[str, SkillProgressed] = {}
+        """Where the skills are that the agent waits for, the outermost first."""
+        self._content = content
+        self._by = by
+        self._messages = Messages(queued)
+        self._names: dict[str, str] = {}
+        self._skills: dict[str, str] = {}
+        self._is_answering = False
+        self._pieces: list[str] = []
+        self._answer = PartialReply()
+
+    @property
+    def answering(self) -> Said:
+        """The message that is being answered."""
+        return self._messages.latest
+
+    @property
+    def partial(self) -> str:
+        """The reply so far."""
+        return "".join(self._pieces)
+
+    def read_delta(self, delta: Delta) -> ReplyDelta | None:
+        """Return what a piece of the model's answer adds to the reply."""
+        self.received += len(delta.text)
+        # The summary of a compaction is no reply: no frame precedes it.
+        if self._is_answering and delta.run_id == self.run_id and (text := self._answer.feed(delta.text)):
+            self._pieces.append(text)
+            return ReplyDelta(text)
+        return None
+
+    def read(self, event: Event) -> Iterator[ChatItem]:
+        """Yield the items of an event of the run, or of a run that it started."""
+        self.run_id = self.run_id or event.run_id
+        if event.kind in _SKIPPED:
+            return
+        body = decode(event)
+        match body:
+            case kinds.SubRunStarted(background=background) if not (background and body.problem):
+                if not background:
+                    self._skills[body.run] = body.skill
+                yield SkillStarted(body.run, body.skill, background)
+            case kinds.SubRunCompleted():
+                self.progress.pop(body.run, None)
+                self._skills.pop(body.run, None)
+                yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)
+            case kinds.PhaseStarted() if event.run_id in self._skills:
+                skill = self._skills[event.run_id]
+                self.progress[event.run_id] = item = SkillProgressed(event.run_id, skill, body.phase, body.visit)
+                yield item
+            case _ if event.run_id == self.run_id:
+                yield from self._read_own(body)
+
+    def _read_own(self, body: Any) -> Iterator[ChatItem]:
+        match body:
+            case kinds.PhaseStarted():
+                self.progress.clear()
+            case kinds.FrameBuilt(form=form):
+                self._begin_answer(is_plain=form == "tools")
+            case kinds.LlmResponded(usage=usage):
+                self._is_answering = False
+                self.usage += usage or kinds.Usage()
+            case kinds.ModelRetried(message=reason) | kinds.ModelSwitched(message=reason):
+                yield from self._restart(reason)
+            case kinds.ValidationError(path=path, message=reason):
+                yield from self._restart(f"{path}: {reason}")
+            case kinds.OpStarted():
+                arguments = msgspec.json.decode(self._content(body.args))
+                self._names[body.call] = name = f"{body.op_kind}_{body.op}" if body.op else body.op_kind
+                fields = {key: value for key, value in arguments.items() if key not in ("kind", "op")}
+                yield OpRequested(body.call, name, fields)
+            case kinds.OpCompleted() | kinds.PermissionDenied():
+                result = msgspec.json.decode(self._content(body.result))
+                status = body.status if isinstance(body, kinds.OpCompleted) else "denied"
+                yield OpFinished(body.call, self._names.pop(body.call, body.op_kind), status, result)
+            case _ if (said := self._messages.read(body)) is not None:
+                yield self._said(said, body)
+
+    def _said(self, said: Said, body: Any) -> ChatItem:
+        text = text_of(body, self._content)
+        if said.role != "agent":
+            return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
+        self._pieces = []
+        status: Literal["replied", "aborted", "unanswered"] = "replied"
+        if isinstance(body, kinds.PhaseAborted):
+            status = "unanswered" if body.code else "aborted"
+        return Reply(text, status, self.usage, said.run)
+
+    def _begin_answer(self, *, is_plain: bool) -> None:
+        self._is_answering = True
+        self._pieces, self._answer, self.received = [], PartialReply(is_plain=is_plain), 0
+
+    def _restart(self, reason: str) -> Iterator[ChatItem]:
+        if self._pieces:
+            yield Restarted(reason)
+        self._begin_answer(is_plain=self._answer.is_plain)
