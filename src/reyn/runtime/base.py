@@ -30,5 +30,5 @@ class RuntimeBase:
             project.clock,
             project.config.sizes.file_bytes,
             project.policy,
-            self._executor.op_performer.gate_of,
+            self._executor.op_performer.environments.gate_of,
         )

@@ -24,6 +24,7 @@ from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_tasks import report_end
+from reyn.kernel.world.environments import Environments, requests_above
 from reyn.kernel.world.inbox import InboxPolling, inbox_events
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
@@ -36,7 +37,7 @@ from reyn.kernel.world.loading import (
     pin_model,
     pin_ops,
 )
-from reyn.kernel.world.op_performer import OpPerformer, requests_above
+from reyn.kernel.world.op_performer import OpPerformer
 from reyn.kernel.world.services import Observers, Services
 from reyn.permissions.explain import explain_requests, ungranted
 from reyn.runs.importing import check_not_imported
@@ -90,18 +91,17 @@ class RunExecutor:
     def op_performer(self) -> OpPerformer:
         """Performs the ops of runs, behind the permission gate."""
         project = self._project
-        return OpPerformer(
+        compile_skill = project.reader.compile_skill
+        environments = Environments(
             project.root,
             project.state_folder,
-            project.ops,
             project.policy,
-            project.journal.approvals,
-            project.reader.compile_skill,
-            project.all_secrets,
+            compile_skill,
             project.config.sandbox,
             project.config.python,
             lambda handle: project.roster.secrets().resolve(handle),
         )
+        return OpPerformer(project.ops, environments, project.journal.approvals, compile_skill, project.all_secrets)
 
     # -- ids ------------------------------------------------------------------------------------------
 

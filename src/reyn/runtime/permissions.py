@@ -10,7 +10,7 @@ import msgspec
 
 from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InputInvalid, OpUnknown
-from reyn.kernel.world.op_performer import roots_of
+from reyn.kernel.world.environments import roots_of
 from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
 from reyn.permissions import Allowed, Denied, Gate, parse_requests

@@ -25,9 +25,9 @@ from reyn.journal import MemoryJournal
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.world.budgets import Budgets
+from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.hooks import check_hooks, hook_name
 from reyn.kernel.world.loading import pin_settings
-from reyn.kernel.world.op_performer import roots_of
 from reyn.lint import lint_agent, lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
