@@ -10,7 +10,7 @@ import msgspec
 
 from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import ApprovalUnknown, InputInvalid, OpUnknown
-from reyn.kernel.world.op_performer import requests_above, roots_of
+from reyn.kernel.world.environments import requests_above, roots_of
 from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
 from reyn.permissions import Allowed, Denied, Gate, parse_requests

@@ -26,8 +26,9 @@ from reyn.errors import (
 from reyn.journal import MemoryJournal
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.world.budgets import Budgets
+from reyn.kernel.world.environments import Environments, roots_of
 from reyn.kernel.world.hooks import check_hooks, hook_name
-from reyn.kernel.world.op_performer import OpPerformer, roots_of
+from reyn.kernel.world.op_performer import OpPerformer
 from reyn.lint import lint_agent, lint_skill
 from reyn.lint.requests import malformed_requests
 from reyn.models.roster import Roster
@@ -263,18 +264,16 @@ class ProjectServices:
     @cached_property
     def op_performer(self) -> OpPerformer:
         """Performs the ops of runs, behind the permission gate."""
-        return OpPerformer(
+        environments = Environments(
             self.root,
             self.state_folder,
-            self.ops,
             self.policy,
-            self.journal.approvals,
             self.runs.compile_skill,
-            self.all_secrets,
             self.config.sandbox,
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
         )
+        return OpPerformer(self.ops, environments, self.journal.approvals, self.runs.compile_skill, self.all_secrets)
 
     @cached_property
     def files(self) -> RunFiles:
@@ -286,7 +285,7 @@ class ProjectServices:
             self.clock,
             self.config.sizes.file_bytes,
             self.policy,
-            self.op_performer.gate_of,
+            self.op_performer.environments.gate_of,
         )
 
     def load(self, skill: str) -> Skill:
