@@ -17,7 +17,7 @@ from reyn.context.tokens import NEUTRAL
 from reyn.context.transcript import Memory
 from reyn.journal import digest, kinds
 from reyn.journal.lifecycle import Lifecycle
-from reyn.kernel.core.conversations import AgentThread, Conversation, Inbox, ReceivedMessage, begun
+from reyn.kernel.core.conversations import AgentThread, Inbox, PhaseTranscript, ReceivedMessage, begun
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -63,7 +63,7 @@ class Visit(msgspec.Struct, frozen=True, gc=False):
     """The model and the uncalibrated tokens of the last prompt, if it was counted."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
-    conversations: dict[str, Conversation] = {}
+    conversations: dict[str, PhaseTranscript] = {}
     """The transcripts when the visit started."""
 
     # -- rules ----------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     """The latest artifacts when the visit started."""
     handoffs: dict[str, str]
     """The handoffs when the visit started."""
-    conversations: dict[str, Conversation] = {}
+    conversations: dict[str, PhaseTranscript] = {}
     """The transcripts when the visit started."""
 
 
@@ -311,7 +311,7 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """The last model call and the tokens by which it exceeded what a budget allowed it, if it did."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
-    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
+    conversations: dict[str, PhaseTranscript] = {}  # noqa: RUF012 - msgspec copies it
     """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
     title: str = ""
     """The title that a user gave the conversation."""
@@ -332,7 +332,7 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     def visits_of(self, phase: str) -> int:
         return self.history.visits.get(phase, 0)
 
-    def transcript(self, phase: str, visit: int = 0) -> Conversation:
+    def transcript(self, phase: str, visit: int = 0) -> PhaseTranscript:
         """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
         return begun(self.conversations, phase, visit)
 

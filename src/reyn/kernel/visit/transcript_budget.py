@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext
     from reyn.context.tokens import TokenCounter
     from reyn.context.transcript import NormalizedMessage
-    from reyn.kernel.core.conversations import Conversation
+    from reyn.kernel.core.conversations import PhaseTranscript
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
@@ -49,7 +49,13 @@ _MARKER_TOKENS = 40
 
 
 async def fit_transcript(
-    draft: Draft, transcript: Conversation, contents: Contents, phase: CompiledPhase, log: OpLog, call: str, tape: Tape
+    draft: Draft,
+    transcript: PhaseTranscript,
+    contents: Contents,
+    phase: CompiledPhase,
+    log: OpLog,
+    call: str,
+    tape: Tape,
 ) -> Prompt | None:
     """Return the prompt of a turn within its budget; `None` if it needs none. Stops the run if that is impossible."""
     attempts = 0
@@ -83,7 +89,7 @@ class _Size(NamedTuple):
     messages: int
 
     @classmethod
-    def of(cls, transcript: Conversation, compiled: CompiledTurnContext, contents: Contents) -> _Size:
+    def of(cls, transcript: PhaseTranscript, compiled: CompiledTurnContext, contents: Contents) -> _Size:
         """Add what is not part of the transcript to its recorded size: the system message, and a correction."""
         sent = compiled.llm_messages
         others = [sent.system, *sent.tail(sent.length - transcript.length)]
@@ -142,7 +148,7 @@ class TranscriptLayout(PromptLayout):
 
     @classmethod
     def of(
-        cls, transcript: Conversation, compiled: CompiledTurnContext, log: OpLog, contents: Contents
+        cls, transcript: PhaseTranscript, compiled: CompiledTurnContext, log: OpLog, contents: Contents
     ) -> TranscriptLayout:
         """Lay out what a turn would send. Messages of a caller's history are stored to be referred to."""
         sent = compiled.llm_messages
