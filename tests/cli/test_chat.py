@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from reyn import SyncRuntime
 from reyn.chat import OpFinished
 from reyn.cli.chat.printing import describe
 from reyn.models.listing import ModelStatus
+from reyn.runtime import SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.building import plan, planned, summed_up
 from tests.chat.support import bye, ending_chat, recorded_replies, reply, run_skill, skills, start_skill
