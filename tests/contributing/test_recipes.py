@@ -86,8 +86,8 @@ def test_an_op(copy: Copy):
     copy.change("ops/table.py", r"^    PythonOp\(\),$", "    PythonOp(),\n    ReverseOp(),")
     copy.change(
         "ops/table.py",
-        r"^from reyn.ops.op import HasOverview, NeedsSetup, Op$",
-        "from reyn.ops.op import HasOverview, NeedsSetup, Op\nfrom reyn.ops.reverse import ReverseOp",
+        r"^from reyn.ops.op import HasOverview, Op, ProjectOp$",
+        "from reyn.ops.op import HasOverview, Op, ProjectOp\nfrom reyn.ops.reverse import ReverseOp",
     )
     write_skill(copy.project, "try", {"a": ["end"]}, ops={"a": "reverse"})
     assert "reverse abc · ok" in copy.run(act({"kind": "reverse", "text": "abc"}), finish())
@@ -153,10 +153,6 @@ AnyStep = RunSkill | Count |"""
 
 
 def test_a_step(copy: Copy):
-    spec = (
-        '    StepSpec("count", "Count the items of a list.", ("over",), ("into", "on_error")),\n    StepSpec("run_op"'
-    )
-    copy.change("vocabulary/specs.py", r'^    StepSpec\("run_op"', spec)
     copy.change("skills/values.py", r"^AnyStep = RunSkill \|", STEP)
     case = "        case Count(over=over):\n            return len(look_up(artifact, over))\n        case RunOp():"
     copy.change("kernel/visit/steps.py", r"^        case RunOp\(\):", case)

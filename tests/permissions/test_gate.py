@@ -17,7 +17,7 @@ from reyn.permissions import (
     parse_rules,
     refusal,
 )
-from reyn.permissions.rules import PlacedRule, Requests, Rule
+from reyn.permissions.rules import Requests, Rule
 from reyn.workspace import Roots, locate
 
 KEYS = ("file.read", "file.write", "skill.write", "tool")
@@ -233,7 +233,6 @@ def test_a_denial_in_an_untrusted_project_says_that_its_settings_are_ignored(roo
         Gate(Roots(Path(), Path(), Path())),
         Policy(),
         Rule("deny", "tool"),
-        PlacedRule(Rule("deny", "tool"), ()),
         Requests(),
         PathPattern.parse("./"),
     ],

@@ -117,7 +117,7 @@ def test_an_error_without_a_suggestion_has_none():
 
 def test_reading_rules_returns_the_valid_ones_and_every_error():
     rules, errors = read_rules({"shel": "allow", "tool": ["deny", "yes"], "web": 3, "mcp": "ask"}, KEYS)
-    assert [(one.rule.text, one.path) for one in rules] == [
+    assert [(rule.text, path) for rule, path in rules] == [
         ("permissions.tool: deny", ("tool", 0)),
         ("permissions.mcp: ask", ("mcp",)),
     ]

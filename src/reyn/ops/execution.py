@@ -266,17 +266,13 @@ def check_result(call: Call, result: Any, op: Op | None = None) -> Result:
     return result
 
 
-class _Malformed(ValueError):
-    """A plan that cannot be executed."""
-
-
 def checked_plan(call: Call, plan: Any) -> Plan | Denied:
     """Return a plan whose parts fit together, else one that is complete with an error result."""
     try:
         if isinstance(plan, Denied):
             return Denied(_text(plan.rule), _text(plan.reason))
         if not isinstance(plan, Plan):
-            raise _Malformed(f"it is a {type(plan).__name__}")
+            raise ValueError(f"it is a {type(plan).__name__}")
         return _fitting(call, plan)
     except (ValueError, TypeError, AttributeError, msgspec.MsgspecError) as error:
         return Plan(result=call.error(f"the op's plan is malformed: {str(error)[:200]}"))
@@ -288,14 +284,14 @@ def _fitting(call: Call, plan: Plan) -> Plan:
     brought: tuple[Any, ...] = tuple(plan.blobs)
     blobs = {blob.hash: blob for blob in brought if isinstance(blob, Blob) and digest(blob.content) == blob.hash}
     if len(blobs) != len({id(blob) for blob in brought}):
-        raise _Malformed("a blob does not have the hash of its content")
+        raise ValueError("a blob does not have the hash of its content")
     missing = {name for change in changes for name in (change.before, change.after) if name} - blobs.keys()
     if missing:
-        raise _Malformed("a change refers to content that the plan does not bring")
+        raise ValueError("a change refers to content that the plan does not bring")
     if changes and plan.request is not None:
-        raise _Malformed("it has both changes and a request")
+        raise ValueError("it has both changes and a request")
     if changes and plan.result is None:
-        raise _Malformed("it has changes but no result")
+        raise ValueError("it has changes but no result")
     result = None if plan.result is None else check_result(call, plan.result)
     if changes and (result or {}).get("status") != "ok":
         return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
@@ -307,7 +303,7 @@ def _fitting(call: Call, plan: Plan) -> Plan:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise _Malformed(f"a rule or reason is a {type(value).__name__}")
+        raise ValueError(f"a rule or reason is a {type(value).__name__}")
     check_json(value)
     return value
 
@@ -322,12 +318,12 @@ def _request(request: Any, blobs: dict[str, Blob]) -> AskRequest | RunRequest | 
             try:
                 compile_schema(checked_request.response_schema)
             except SchemaInvalid as error:
-                raise _Malformed(f"the schema of its question is invalid: {error}") from error
+                raise ValueError(f"the schema of its question is invalid: {error}") from error
             return checked_request
         case RunRequest():
             run = msgspec.convert(msgspec.to_builtins(request), RunRequest)
             if run.input not in blobs:
-                raise _Malformed("its request refers to content that the plan does not bring")
+                raise ValueError("its request refers to content that the plan does not bring")
             msgspec.json.decode(blobs[run.input].content)
             return run
-    raise _Malformed(f"its request is a {type(request).__name__}")
+    raise ValueError(f"its request is a {type(request).__name__}")

@@ -17,7 +17,9 @@ import msgspec
 import yaml
 
 from reyn.documents import DocumentError, parse_front_matter, read_text
+from reyn.permissions.gate import memory_scope
 from reyn.ranking import Ranking
+from reyn.workspace import Location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,13 +32,10 @@ MAX_DESCRIPTION = 200
 MAX_FILES = 2_000
 """Memories of one scope that are looked at."""
 _SLUG = re.compile(SLUG)
-_MAX_CACHED = 20_000
 _MAX_FOLDERS = 1_000
 _Stamp = tuple[str, int, int, int]
-_read_before: dict[str, tuple[_Stamp, MemoryFile]] = {}
-"""The files that this process has read; one is read again if its stamp has changed."""
-_listed_before: dict[str, tuple[list[_Stamp], tuple[MemoryFile, ...]]] = {}
-"""The folders that this process has listed."""
+_listed_before: dict[str, tuple[list[_Stamp], tuple[MemoryFile, ...], dict[_Stamp, MemoryFile]]] = {}
+"""The folders that this process has listed: their files, and what was read. A file is read again if it has changed."""
 
 
 class MemoryFile(msgspec.Struct, frozen=True):
@@ -71,11 +70,8 @@ def memory_path(name: str, scope: str) -> str:
 
 def memory_scope_of(path: str, name: str) -> str | None:
     """Return the scope of the memory in a file, relative to the project; `None` if it is not the memory `name`."""
-    folder, _, file = path.rpartition("/")
-    if file != f"{name}.md" or not (folder == FOLDER or folder.startswith(f"{FOLDER}/")):
-        return None
-    scope = folder[len(FOLDER) + 1 :]
-    return (scope or SHARED) if "/" not in scope else None
+    *_, file = parts = tuple(path.split("/"))
+    return memory_scope(Location.at("project", parts)) if file == f"{name}.md" else None
 
 
 def format_memory(memory: MemoryFile) -> str:
@@ -105,15 +101,19 @@ def read_memories(root: Path, scopes: Sequence[str]) -> tuple[MemoryFile, ...]:
 def _memories_of(root: Path, scope: str) -> tuple[MemoryFile, ...]:
     folder = f"{root}/{FOLDER}" if scope == SHARED else f"{root}/{FOLDER}/{scope}"
     stamps = _stamps(folder)
-    known = _listed_before.get(folder)
-    if known is not None and known[0] == stamps:
-        return known[1]
+    before, memories, known = _listed_before.get(folder, (None, (), {}))
+    if before == stamps:
+        return memories
     named = [(stamp[0].removesuffix(".md"), stamp) for stamp in stamps]
     latest = sorted((-_modified(f"{folder}/{stamp[0]}"), name, stamp) for name, stamp in named if _SLUG.fullmatch(name))
-    memories = tuple(_cached(root, f"{folder}/{name}.md", name, scope, stamp) for _, name, stamp in latest[:MAX_FILES])
+    found = {
+        stamp: known.get(stamp) or _read(root, Path(f"{folder}/{name}.md"), name, scope)
+        for _, name, stamp in latest[:MAX_FILES]
+    }
     if len(_listed_before) >= _MAX_FOLDERS:
         _listed_before.clear()
-    _listed_before[folder] = (stamps, memories)
+    memories = tuple(found.values())
+    _listed_before[folder] = (stamps, memories, found)
     return memories
 
 
@@ -134,15 +134,6 @@ def _stamps(folder: str) -> list[_Stamp]:
                 if (name := entry.name).endswith(".md")
             ]
     return []
-
-
-def _cached(root: Path, path: str, name: str, scope: str, stamp: _Stamp) -> MemoryFile:
-    known = _read_before.get(path)
-    if known is None or known[0] != stamp:
-        if len(_read_before) >= _MAX_CACHED:
-            _read_before.clear()
-        known = _read_before[path] = (stamp, _read(root, Path(path), name, scope))
-    return known[1]
 
 
 def _read(root: Path, path: Path, name: str, scope: str) -> MemoryFile:

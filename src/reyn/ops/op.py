@@ -288,15 +288,6 @@ class OpSetup:
     try_cases: Callable[[Path], TrialReport]
 
 
-@runtime_checkable
-class NeedsSetup(Protocol):
-    """An op that needs the configuration of a project, or its skills."""
-
-    def set_up(self, setup: OpSetup) -> Op:
-        """Return the op of one project."""
-        ...
-
-
 class ProjectOp:
     """Base of a built-in op that needs the configuration of a project, or its skills."""
 

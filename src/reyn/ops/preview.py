@@ -87,20 +87,26 @@ def _lines(text: str) -> list[str]:
 
 
 def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
-    lines: Iterator[str]
     first, last = _unchanged(old, new)
-    if len(old) + len(new) - 2 * (first + last) <= MAX_COMPARED_LINES:
+    end_old, end_new = len(old) - last, len(new) - last
+    if end_old + end_new - 2 * first <= MAX_COMPARED_LINES:
         # Only the changed lines and their context are compared: the rest would cost time and change nothing.
-        begin = max(0, first - _CONTEXT)
-        end = max(0, last - _CONTEXT)
-        compared = difflib.unified_diff(old[begin : len(old) - end], new[begin : len(new) - end], n=_CONTEXT)
-        lines = (_shifted(line, begin) if line.startswith("@@ ") else line for line in list(compared)[2:])
+        begin, after = max(0, first - _CONTEXT), max(0, last - _CONTEXT)
+        compared = difflib.SequenceMatcher(None, old[begin : len(old) - after], new[begin : len(new) - after])
+        groups = list(compared.get_grouped_opcodes(_CONTEXT))
     else:
-        removed, added = old[first : len(old) - last], new[first : len(new) - last]
-        header = f"@@ -{_range(first, len(removed))} +{_range(first, len(added))} @@\n"
-        lines = iter([header, *(f"-{line}" for line in removed), *(f"+{line}" for line in added)])
-    for line in lines:
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        begin, groups = 0, [[("replace", first, end_old, first, end_new)]]
+    for group in groups:
+        steps = [(tag, begin + a, begin + b, begin + c, begin + d) for tag, a, b, c, d in group]
+        yield f"@@ -{_range(steps[0][1], steps[-1][2])} +{_range(steps[0][3], steps[-1][4])} @@\n"
+        for tag, a, b, c, d in steps:
+            signed = [(" ", old[a:b])] if tag == "equal" else [("-", old[a:b]), ("+", new[c:d])]
+            for sign, lines in signed:
+                yield from (_line(f"{sign}{line}") for line in lines)
+
+
+def _line(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n\\ No newline at end of file\n"
 
 
 def _unchanged(old: list[str], new: list[str]) -> tuple[int, int]:
@@ -112,15 +118,6 @@ def _unchanged(old: list[str], new: list[str]) -> tuple[int, int]:
     return first, last
 
 
-def _range(first: int, count: int) -> str:
-    return f"{first + 1},{count}" if count else f"{first},0"
-
-
-def _shifted(header: str, lines: int) -> str:
-    """Add a number of lines to the line numbers in the header of a hunk."""
-    _, old, new, _ = header.split(" ", 3)
-    moved = []
-    for part in (old, new):
-        start, comma, count = part[1:].partition(",")
-        moved.append(f"{part[0]}{int(start) + lines}{comma}{count}")
-    return f"@@ {' '.join(moved)} @@\n"
+def _range(begin: int, end: int) -> str:
+    count = end - begin
+    return f"{begin + 1}" if count == 1 else f"{begin + 1},{count}" if count else f"{begin},0"

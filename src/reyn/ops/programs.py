@@ -20,7 +20,7 @@ from reyn.permissions import Allowed, Denied, Verdict, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
 from reyn.workspace.files import is_utf8
-from reyn.workspace.observation import Observation, Observed, TooManyFiles
+from reyn.workspace.observation import Observation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,7 +147,7 @@ class SandboxedExecOp:
         return Plan(rules[0], approval=" and ".join(rule for rule in approvals if rule != rules[0]) or None)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        from reyn.sandbox import choose_backend, in_thread
+        from reyn.sandbox import choose_backend, in_thread, run_program
 
         for verdict in self._verdicts(call, env):
             if refused := refusal(verdict, approved=plan.approved):
@@ -155,12 +155,15 @@ class SandboxedExecOp:
         try:
             backend = choose_backend(env.sandbox.backend)
             access = _access(call, env, approved=plan.approved)
-            before = await asyncio.to_thread(_observation, call, env)
-            outcome = await in_thread(partial(_execute, call, env, access))
+            folders = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
+            sizes = {"file_bytes": env.file_bytes, "total_bytes": env.budget.most.recorded}
+            observation = await asyncio.to_thread(Observation, folders, env.roots, **sizes)
+            limits = limits_of(env, call.args.get("timeout_seconds", 60))
+            argv = tuple(call.args["argv"])
+            outcome = await in_thread(lambda stop: run_program(backend, argv, access, limits, stop=stop))
         except SandboxUnavailable as error:
             return call.error(f"{error.code}: {error.message}")
-        if before is not None:
-            env.attachments.observed = await asyncio.to_thread(_changes, before)
+        env.attachments.observed = await asyncio.to_thread(observation.changes)
         return program_result(call, outcome, backend=backend.name)
 
     def _verdicts(self, call: Call, env: Env) -> Iterator[Verdict]:
@@ -181,30 +184,6 @@ def _write_verdict(location: Location, env: Env) -> Verdict:
         reason = f"a program can write in `workspace:` only, not in `{location.display_path}`"
         return Denied("default: programs write in the workspace", reason)
     return env.gate.write(location) if location.parts else Allowed("default: the run's workspace")
-
-
-def _execute(call: Call, env: Env, access: Access, stop: StopSignal) -> Outcome:
-    from reyn.sandbox import choose_backend, run_program
-
-    limits = limits_of(env, call.args.get("timeout_seconds", 60))
-    backend = choose_backend(env.sandbox.backend)
-    return run_program(backend, tuple(call.args["argv"]), access, limits, stop=stop)
-
-
-def _observation(call: Call, env: Env) -> Observation | None:
-    """Look at the files that the program may change; `None` if there are too many."""
-    locations = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
-    try:
-        return Observation(locations, env.roots, file_bytes=env.file_bytes, total_bytes=env.budget.most.recorded)
-    except TooManyFiles:
-        return None
-
-
-def _changes(before: Observation) -> Observed | None:
-    try:
-        return before.changes()
-    except TooManyFiles:
-        return None
 
 
 def _access(call: Call, env: Env, *, approved: str) -> Access:

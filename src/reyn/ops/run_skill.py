@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
-from reyn.ops.op import Call, Env, OpSetup, Overview, Plan, Result, RunOutcome, fitting
+from reyn.ops.op import Call, Env, OpSetup, Overview, Plan, ProjectOp, Result, RunOutcome, fitting
 from reyn.permissions import Denied
 from reyn.ranking import Ranking
 from reyn.skills.catalogue import Catalogue, SkillSummary
@@ -46,7 +46,7 @@ def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied
     return Plan("default: run skills by name", request=request, blobs=(content,))
 
 
-class RunSkillOp:
+class RunSkillOp(ProjectOp):
     """Runs through a request to the kernel, which executes the sub-run."""
 
     spec = single_form(
@@ -68,13 +68,11 @@ class RunSkillOp:
         target_field="skill",
     )
 
-    def __init__(self, catalogue: Catalogue | None = None) -> None:
-        self._catalogue = catalogue
+    def __init__(self, setup: OpSetup | None = None) -> None:
+        super().__init__(setup)
+        self._catalogue = Catalogue(setup.library, setup.load) if setup is not None else ()
         self._ranking: Ranking[SkillSummary] = Ranking(lambda skill: skill.text)
         self._targets: dict[str, tuple[SkillSummary, OpTarget]] = {}
-
-    def set_up(self, setup: OpSetup) -> RunSkillOp:
-        return RunSkillOp(Catalogue(setup.library, setup.load))
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return _planned(call, env)
@@ -90,7 +88,7 @@ class RunSkillOp:
 
     def overview(self, query: str, env: Env) -> Overview:
         """List the skills that the phase may run; if they do not all fit, those that match the query."""
-        known = [one for one in self._catalogue or () if env.may_run(one.name)]
+        known = [one for one in self._catalogue if env.may_run(one.name)]
         lines = [_line(one) for one in known]
         order: Sequence[int] = range(len(known))
         if is_ranked := sum(map(len, lines)) > MAX_OVERVIEW_CHARS or len(known) > MAX_BEST:

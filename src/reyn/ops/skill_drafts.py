@@ -17,7 +17,7 @@ from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.writing import look_at
 from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, RecordedChanges, approval_of
-from reyn.ops.skill_folder import DRAFT, SkillDraft, draft_folder, folder_at, plan_draft, plan_files, read_draft
+from reyn.ops.skill_folder import DRAFT, SkillDraft, folder_at, plan_draft, plan_files, read_draft
 from reyn.ops.skill_reports import numbered
 from reyn.permissions import Denied
 from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, to_reyn
@@ -150,8 +150,8 @@ class SkillInstallOp(ProjectOp, PlannedOp):
 
     def preparation(self, call: Call, env: Env) -> Callable[[], object] | None:
         """Try the cases of the draft: an approval shows the result, which may take half a minute."""
-        folder = draft_folder(env)
-        if folder is None or any(finding.severity == "error" for finding in self.project.lint(folder)):
+        folder = folder_at(read_draft(env).location, env)
+        if any(finding.severity == "error" for finding in self.project.lint(folder)):
             return None
         return partial(self.project.try_cases, folder)
 

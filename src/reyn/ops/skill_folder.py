@@ -100,12 +100,6 @@ def plan_draft(call: Call, env: Env, name: str, files: Mapping[str, bytes], /, *
     return replace(changes, result=call.ok(name=name, skill_path=path, files=sorted(files), **fields))
 
 
-def draft_folder(env: Env) -> Path | None:
-    """Return the folder of the draft of the run; `None` if there is not one skill."""
-    folders = [one.parent for one in folder_at(_base(env), env).glob("*/skill.md") if not one.parent.is_symlink()]
-    return folders[0] if len(folders) == 1 else None
-
-
 def read_draft(env: Env) -> SkillDraft:
     """Return the draft of the run.
 

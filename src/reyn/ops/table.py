@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.references import load_attribute
+from reyn.config.load import load_attribute
 from reyn.errors import ModuleUnloadable, OpInvalid
 from reyn.journal import check_json, ordered
 from reyn.journal.registry import OP_KIND, fixed_kinds
@@ -21,7 +21,7 @@ from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.asking import AskAgentOp, AskUserOp
 from reyn.ops.file.op import FileOp
 from reyn.ops.memory import CompactOp, ForgetOp, RecallOp, RememberOp
-from reyn.ops.op import HasOverview, NeedsSetup, Op
+from reyn.ops.op import HasOverview, Op, ProjectOp
 from reyn.ops.programs import SandboxedExecOp, ShellOp
 from reyn.ops.python import PythonOp
 from reyn.ops.run_skill import JudgeOutputOp, RunSkillOp, StartSkillOp
@@ -29,7 +29,7 @@ from reyn.ops.skill_drafts import SkillDraftOp, SkillImportOp, SkillInstallOp
 from reyn.ops.skill_reports import LintOp, SkillGraphOp, SkillResolveOp, SkillTryOp
 from reyn.ops.web.fetch import WebFetchOp
 from reyn.ops.web.search import WebSearchOp
-from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
+from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ class OpTable:
         self.problems = tuple(problems)
         """Why ops of installed packages could not be registered. They are reported, and missing where they are used."""
         specs = (*(op.spec for op in self._ops.values()), *RESERVED)
-        self.vocabulary = Vocabulary(specs, STEPS, PERMISSIONS)
+        self.vocabulary = Vocabulary(specs)
 
     def get(self, kind: str) -> Op | None:
         """Return the op of a kind, or `None` if it is not installed."""
@@ -97,7 +97,7 @@ class OpTable:
     def set_up(self, setup: OpSetup) -> OpTable:
         """Return the table for one project: the built-in ops get its configuration."""
         ops = (
-            op.set_up(setup) if kind in _BUILT_IN_KINDS and isinstance(op, NeedsSetup) else op
+            op.set_up(setup) if kind in _BUILT_IN_KINDS and isinstance(op, ProjectOp) else op
             for kind, op in self._ops.items()
         )
         return OpTable(ops, self.problems)

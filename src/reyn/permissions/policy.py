@@ -80,8 +80,8 @@ class RulePlaces:
         self._documents = list(_documents(root))
         self._places: dict[Rule, str] = {}
         for document in self._documents:
-            for rule in read_rules(_rules_in(document), known)[0]:
-                self._places.setdefault(rule.rule, _place(document, "permissions", *rule.path))
+            for rule, path in read_rules(_rules_in(document), known)[0]:
+                self._places.setdefault(rule, _place(document, "permissions", *path))
 
     def of_rule(self, rule: Rule) -> str:
         """Return the file and line of a rule; empty if it is in no file."""

@@ -129,13 +129,6 @@ class Policy(msgspec.Struct, frozen=True):
         return self.read_zone if access == "read" else self.write_zone
 
 
-class PlacedRule(msgspec.Struct, frozen=True):
-    """A rule, and the keys that lead to it below `permissions`."""
-
-    rule: Rule
-    path: tuple[str | int, ...]
-
-
 def parse_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[Rule, ...]:
     """Parse the `permissions` of a configuration.
 
@@ -148,13 +141,15 @@ def parse_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[Rule, .
     placed, errors = read_rules(value, known)
     if errors:
         raise errors[0]
-    return tuple(one.rule for one in placed)
+    return tuple(rule for rule, _ in placed)
 
 
-def read_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[list[PlacedRule], list[RuleError]]:
-    """Return the valid rules of a configuration with their paths, and every error."""
+def read_rules(
+    value: Mapping[str, Any], known: Iterable[str]
+) -> tuple[list[tuple[Rule, tuple[str | int, ...]]], list[RuleError]]:
+    """Return the valid rules of a configuration, each with the keys that lead to it, and every error."""
     capabilities = tuple(known)
-    rules: list[PlacedRule] = []
+    rules: list[tuple[Rule, tuple[str | int, ...]]] = []
     errors: list[RuleError] = []
     for capability, entry in value.items():
         if capability not in capabilities:
@@ -165,7 +160,7 @@ def read_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[list[Pla
         for index, one in enumerate(entry if isinstance(entry, list) else [entry]):
             path = (capability, index) if isinstance(entry, list) else (capability,)
             try:
-                rules.append(PlacedRule(_rule(capability, one, path), path))
+                rules.append((_rule(capability, one, path), path))
             except RuleError as error:
                 errors.append(error)
     return rules, errors

@@ -183,7 +183,8 @@ def bound_secrets(root: Path) -> list[tuple[str, str]]:
 
 def _project_pairs(sources: ConfigSources) -> list[tuple[str, str]]:
     """Return the secrets that the project's own configuration sends somewhere: pairs of a handle and an origin."""
-    return sorted(set(_pairs(sources.merged)) - set(_pairs(sources.operator)))
+    theirs, operators = ({pair for _, pair in _pairs(one)} for one in (sources.merged, sources.operator))
+    return sorted(theirs - operators)
 
 
 def _state(entry: TrustEntry | None, grants: tuple[AccessGrant, ...]) -> TrustState:
@@ -224,17 +225,12 @@ def _access_grants(sources: ConfigSources, merged: dict[str, Any]) -> Iterator[A
     for keys, text in _foreign_models(sources):
         yield AccessGrant("code", ".".join(keys), f"{'.'.join(keys)}: {text}", sources.place(*keys))
     own = _project_pairs(sources)
-    for name, settings in merged.get("models", {}).items():
-        pair = _pair(settings)
-        if pair is not None and pair in own:
-            place = sources.place("models", name, "base_url" if settings.get("base_url") else "key")
-            yield AccessGrant(
-                "secret", f"models.{name}.key", f"models.{name}: send {pair[0]} to {pair[1]}", place, pair
-            )
-    pair = _search_pair(merged)
-    if pair is not None and pair in own:
-        place = sources.place("web", "search", "url" if merged["web"]["search"].get("url") else "key")
-        yield AccessGrant("secret", "web.search.key", f"web.search: send {pair[0]} to {pair[1]}", place, pair)
+    for path, pair in _pairs(merged):
+        if pair in own:
+            url = "url" if path == _SEARCH else "base_url"
+            place = sources.place(*path, url if _value_at(merged, (*path, url)) else "key")
+            key = ".".join(path)
+            yield AccessGrant("secret", f"{key}.key", f"{key}: send {pair[0]} to {pair[1]}", place, pair)
 
 
 def _server_text(settings: Any) -> str:
@@ -320,31 +316,22 @@ def _listed(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _pairs(merged: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for settings in merged.get("models", {}).values():
-        pair = _pair(settings)
-        if pair is not None:
-            yield pair
-    if (pair := _search_pair(merged)) is not None:
-        yield pair
+_SEARCH = ("web", "search")
 
 
-def _search_pair(merged: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return the secret of the search provider and the origin that it is sent to."""
-    search = _value_at(merged, ("web", "search"))
-    if not isinstance(search, dict) or not search.get("key"):
-        return None
-    return _with_origin(search["key"], search.get("url") or SEARCH_URLS.get(search.get("provider", ""), ""))
-
-
-def _pair(settings: Any) -> tuple[str, str] | None:
-    """Return the secret of a model and the origin that it is sent to."""
-    if isinstance(settings, ModelSettings):
-        settings = msgspec.to_builtins(settings)
-    if not isinstance(settings, dict) or not settings.get("key"):  # a name may be an alias
-        return None
-    adapter = ADAPTERS.get(str(settings.get("model", "")).partition(":")[0])
-    return _with_origin(settings["key"], settings.get("base_url") or (adapter.url if adapter else ""))
+def _pairs(merged: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], tuple[str, str]]]:
+    """Yield the secrets of models and of the search provider: the path of the settings, and handle and origin."""
+    for name, settings in merged.get("models", {}).items():
+        if isinstance(settings, ModelSettings):
+            settings = msgspec.to_builtins(settings)
+        if isinstance(settings, dict) and settings.get("key"):  # a name may be an alias
+            adapter = ADAPTERS.get(str(settings.get("model", "")).partition(":")[0])
+            url = settings.get("base_url") or (adapter.url if adapter else "")
+            yield ("models", name), _with_origin(settings["key"], url)
+    search = _value_at(merged, _SEARCH)
+    if isinstance(search, dict) and search.get("key"):
+        url = search.get("url") or SEARCH_URLS.get(search.get("provider", ""), "")
+        yield _SEARCH, _with_origin(search["key"], url)
 
 
 def _with_origin(handle: str, url: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -18,10 +18,10 @@ from reyn.errors import SandboxUnavailable
 from reyn.sandbox.bubblewrap import Bubblewrap
 from reyn.sandbox.landlock import Landlock
 from reyn.sandbox.process import Backend, search_path
-from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, StopSignal, supervise
+from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, StopSignal, start_piped, supervise
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 BackendName = Literal["auto", "bubblewrap", "landlock"]
 BACKENDS: tuple[Backend, ...] = (Bubblewrap(), Landlock())
@@ -90,28 +90,28 @@ def reaped(argv: Sequence[str], control: int) -> list[str]:
     return [sys.executable, "-I", "-S", str(_REAPER), str(control), *argv]
 
 
+@contextmanager
+def control_pipe() -> Iterator[tuple[int, int]]:
+    """Yield the descriptor for a reaper, and the one that ends everything below it when it is closed.
+
+    The second one stays open, unless no process could be started.
+    """
+    control, held = os.pipe()
+    try:
+        yield control, held
+    except BaseException:
+        os.close(held)
+        raise
+    finally:
+        os.close(control)
+
+
 class _Reaped(Running):
     """A process below a reaper, which ends all of its descendants when the control pipe closes."""
 
     def __init__(self, argv: tuple[str, ...], cwd: str, env: dict[str, str]) -> None:
-        control, self._control = os.pipe()
-        try:
-            process = subprocess.Popen(  # noqa: S603 - the operator has allowed it
-                reaped(argv, control),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env=env,
-                cwd=cwd,
-                pass_fds=(control,),
-                start_new_session=True,
-            )
-        except BaseException:
-            os.close(self._control)
-            raise
-        finally:
-            os.close(control)
+        with control_pipe() as (control, self._control):
+            process = start_piped(reaped(argv, control), env=env, cwd=cwd, pass_fds=(control,))
         super().__init__(process)
 
     def kill(self) -> None:

@@ -12,16 +12,16 @@ import platform
 import shutil
 import stat
 import struct
-import subprocess
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, limited, readable
-from reyn.sandbox.supervision import Access, ProgramLimits, Running
+from reyn.sandbox.supervision import Access, ProgramLimits, Running, start_piped
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Iterator
 
 _TEMPORARY = "/tmp"  # noqa: S108 - inside the sandbox, where it is a file system of its own
@@ -59,17 +59,8 @@ def _popen(
         arguments = [*_namespaces(access), *_mounts(access, limits), "--seccomp", str(number)]
         # Other users can read the command line of a process, and the environment has credentials.
         with _readable(b"".join(os.fsencode(argument) + b"\0" for argument in arguments)) as options:
-            return subprocess.Popen(  # noqa: S603 - the point of this module
-                [program, "--args", str(options), "--", *limited(argv, limits)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                bufsize=0,
-                env={},
-                cwd="/",
-                pass_fds=(number, options),
-                start_new_session=True,
-            )
+            command = [program, "--args", str(options), "--", *limited(argv, limits)]
+            return start_piped(command, env={}, cwd="/", pass_fds=(number, options))
 
 
 @contextmanager
@@ -237,65 +228,42 @@ def is_supported(machine: str | None = None) -> bool:
 def compile_filter(*, network: bool, subprocesses: bool, machine: str | None = None) -> bytes:
     """Return the filter as an array of `struct sock_filter`."""
     architecture = _ARCHITECTURES[machine or platform.machine()]
-    program = _Program()
-    program.load(_ARCHITECTURE)
-    program.unless(_JUMP_EQUAL, architecture.token, _KILL)
-    program.load(_NUMBER)
-    program.when(_JUMP_GREATER_EQUAL, _X32, _ERRNO | errno.EPERM)
-    for number in (*architecture.denied, *_COMMON, *(() if subprocesses else architecture.forks)):
-        program.when(_JUMP_EQUAL, number, _ERRNO | errno.EPERM)
-    # A filter cannot read the arguments of clone3; the C library falls back to clone.
-    program.when(_JUMP_EQUAL, architecture.clone3, _ERRNO | errno.ENOSYS)
-    if not network:
-        program.when(_JUMP_EQUAL, architecture.socket, _ERRNO | errno.EPERM)
-    else:
-        program.on(
-            architecture.socket,
-            _ARGUMENT_0,
-            [(_JUMP_EQUAL, family, _ALLOW) for family in _FAMILIES],
-            _ERRNO | errno.EPERM,
-        )
     refuse = _ERRNO | errno.EPERM
+    denied = (*architecture.denied, *_COMMON, *(() if subprocesses else architecture.forks))
+    socket = _when(_JUMP_EQUAL, architecture.socket, refuse)
+    if network:
+        families = [(_JUMP_EQUAL, family, _ALLOW) for family in _FAMILIES]
+        socket = _on(architecture.socket, _ARGUMENT_0, families, refuse)
     clone = [(_JUMP_ANY_BIT, _NEW_NAMESPACES, refuse)]
     clone += [] if subprocesses else [(_JUMP_ANY_BIT, _CLONE_THREAD, _ALLOW)]
-    program.on(architecture.clone, _ARGUMENT_0, clone, _ALLOW if subprocesses else refuse)
-    program.on(
-        architecture.ioctl,
-        _ARGUMENT_1,
-        [(_JUMP_EQUAL, request, refuse) for request in _TERMINAL_INJECTION],
-        _ALLOW,
-    )
-    program.end(_ALLOW)
-    return program.content
+    injections = [(_JUMP_EQUAL, request, refuse) for request in _TERMINAL_INJECTION]
+    program = [
+        _instruction(_LOAD, _ARCHITECTURE),
+        _instruction(_JUMP_EQUAL, architecture.token, 1, 0) + _instruction(_RETURN, _KILL),
+        _instruction(_LOAD, _NUMBER),
+        _when(_JUMP_GREATER_EQUAL, _X32, refuse),
+        *(_when(_JUMP_EQUAL, number, refuse) for number in denied),
+        # A filter cannot read the arguments of clone3; the C library falls back to clone.
+        _when(_JUMP_EQUAL, architecture.clone3, _ERRNO | errno.ENOSYS),
+        socket,
+        _on(architecture.clone, _ARGUMENT_0, clone, _ALLOW if subprocesses else refuse),
+        _on(architecture.ioctl, _ARGUMENT_1, injections, _ALLOW),
+        _instruction(_RETURN, _ALLOW),
+    ]
+    return b"".join(program)
 
 
-class _Program:
-    """Assembles instructions. Every test that succeeds returns at once, so all jumps are short."""
+def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, value)
 
-    def __init__(self) -> None:
-        self.content = b""
 
-    def _add(self, code: int, value: int, if_true: int = 0, if_false: int = 0) -> None:
-        self.content += struct.pack("=HBBI", code, if_true, if_false, value)
+def _when(test: int, value: int, verdict: int) -> bytes:
+    """Return at once if a test succeeds, so that all jumps are short."""
+    return _instruction(test, value, 0, 1) + _instruction(_RETURN, verdict)
 
-    def load(self, offset: int) -> None:
-        self._add(_LOAD, offset)
 
-    def when(self, test: int, value: int, verdict: int) -> None:
-        self._add(test, value, 0, 1)
-        self._add(_RETURN, verdict)
-
-    def unless(self, test: int, value: int, verdict: int) -> None:
-        self._add(test, value, 1, 0)
-        self._add(_RETURN, verdict)
-
-    def on(self, number: int, offset: int, tests: list[tuple[int, int, int]], otherwise: int) -> None:
-        """For one system call, test an argument; the rest of the program still has its number."""
-        self._add(_JUMP_EQUAL, number, 0, 2 + 2 * len(tests))
-        self.load(offset)
-        for test, value, verdict in tests:
-            self.when(test, value, verdict)
-        self._add(_RETURN, otherwise)
-
-    def end(self, verdict: int) -> None:
-        self._add(_RETURN, verdict)
+def _on(number: int, offset: int, tests: list[tuple[int, int, int]], otherwise: int) -> bytes:
+    """For one system call, test an argument; the rest of the program still has its number."""
+    tested = b"".join(_when(*test) for test in tests)
+    load = _instruction(_JUMP_EQUAL, number, 0, 2 + 2 * len(tests)) + _instruction(_LOAD, offset)
+    return load + tested + _instruction(_RETURN, otherwise)

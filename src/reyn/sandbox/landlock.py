@@ -15,7 +15,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, limited, missing_tasks, readable
+from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, existing, limited, missing_tasks, readable
 from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _popen(argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> _Con
     denied = [name for name in access.hidden if os.path.lexists(name)]
     try:
         sandbox = Sandbox(
-            fs_readable=[*_existing(*FOLDERS, *_DEVICES), *readable(access), *access.read],
+            fs_readable=[*existing(*FOLDERS, *_DEVICES), *readable(access), *access.read],
             fs_writable=[temporary, *access.write, "/dev/null"],
             fs_denied=denied,
             net_allow=["tcp://*:*", "udp://*:*"] if access.network else [],
@@ -108,10 +108,6 @@ def _correct_fields() -> None:
         from sandlock._sdk import _NativePolicy
 
         _NativePolicy._HANDLED_FIELDS.add("gid")  # noqa: SLF001 - there is no public way
-
-
-def _existing(*names: str) -> list[str]:
-    return [name for name in names if os.path.exists(name)]  # noqa: PTH110 - text in, text out
 
 
 class _Confined(Running):

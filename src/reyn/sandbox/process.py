@@ -100,7 +100,11 @@ def limited(argv: tuple[str, ...], limits: ProgramLimits) -> list[str]:
 
 def readable(access: Access) -> list[str]:
     """Return existing files and folders of the system that a program may read."""
-    names = (*_LOADER, *(_NETWORK if access.network else ()), *python_folders())
+    return existing(*_LOADER, *(_NETWORK if access.network else ()), *python_folders())
+
+
+def existing(*names: str) -> list[str]:
+    """Return the names of files and folders that exist."""
     return [name for name in names if os.path.exists(name)]  # noqa: PTH110 - text in, text out
 
 
@@ -156,7 +160,8 @@ def missing_tasks() -> str:
             thread.start()
             threads.append(thread)
     except RuntimeError:
-        return f"no further processes or threads can be started ({_limit(resource.RLIMIT_NPROC)})"
+        limit = _limit(resource.RLIMIT_NPROC, "of the processes of this user", "-u")
+        return f"no further processes or threads can be started ({limit})"
     finally:
         done.set()
         for thread in threads:
@@ -172,7 +177,8 @@ def missing_descriptors() -> str:
     try:
         opened.extend(os.memfd_create("reyn") for _ in range(_DESCRIPTORS))
     except OSError as error:
-        return f"{os.strerror(error.errno or errno.EMFILE).lower()} ({_limit(resource.RLIMIT_NOFILE)})"
+        limit = _limit(resource.RLIMIT_NOFILE, "of this process", "-n")
+        return f"{os.strerror(error.errno or errno.EMFILE).lower()} ({limit})"
     finally:
         for descriptor in opened:
             with suppress(OSError):
@@ -180,10 +186,6 @@ def missing_descriptors() -> str:
     return ""
 
 
-def _limit(kind: int) -> str:
-    names = {
-        resource.RLIMIT_NPROC: ("of the processes of this user", "-u"),
-        resource.RLIMIT_NOFILE: ("of this process", "-n"),
-    }
-    most, (owner, option) = resource.getrlimit(kind)[0], names[kind]
+def _limit(kind: int, owner: str, option: str) -> str:
+    most = resource.getrlimit(kind)[0]
     return f"the limit {owner}, `ulimit {option}`, is {'unlimited' if most == resource.RLIM_INFINITY else most}"

@@ -12,7 +12,7 @@ import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -182,12 +182,8 @@ def _result(outcome: Outcome, sandbox: str, limits: ProgramLimits, note: str) ->
 # started while the current one runs.
 
 
-class _Kind(NamedTuple):
-    """The settings that a process was started with. The time limit does not matter before it gets a step."""
-
-    backend: str
-    argv: tuple[str, ...]
-    limits: tuple[int, ...]
+_Kind = tuple[str, tuple[str, ...], ProgramLimits]
+"""The settings that a process was started with: its backend, program and limits."""
 
 
 class Spares:
@@ -202,12 +198,9 @@ class Spares:
 
     def start(self, backend: Backend, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
         """Return a process that waits for its step, and order the next one."""
-        kind = _Kind(
-            backend.name, argv, (limits.memory_bytes, limits.file_bytes, limits.processes, limits.output_bytes)
-        )
-        process = self._take(kind)
-        if process is None:
-            process = backend.start(argv, access, limits)
+        # The time limit does not matter before it gets a step.
+        kind = (backend.name, argv, msgspec.structs.replace(limits, seconds=0.0))
+        process = self._take(kind) or backend.start(argv, access, limits)
         self._orders.put((kind, backend, access, limits))
         return process
 
@@ -228,15 +221,13 @@ class Spares:
     def _work(self, orders: queue.SimpleQueue[tuple[_Kind, Backend, Access, ProgramLimits]]) -> None:
         while True:
             kind, backend, access, limits = orders.get()
-            if orders.empty() and not self._has_spare():
+            with self._lock:
+                is_needed = orders.empty() and self._spare is None
+            if is_needed:
                 with suppress(OSError, RuntimeError, SandboxStartFailed):
-                    process = backend.start(kind.argv, access, limits)
+                    process = backend.start(kind[1], access, limits)
                     with self._lock:
                         self._spare = (kind, process)
-
-    def _has_spare(self) -> bool:
-        with self._lock:
-            return self._spare is not None
 
     def close(self) -> None:
         """End the spare."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import selectors
+import subprocess
 import threading
 import time
 from contextlib import suppress
@@ -18,7 +19,7 @@ import msgspec
 from reyn.errors import SandboxStartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     T = TypeVar("T")
 
@@ -87,6 +88,14 @@ class Outcome(msgspec.Struct, frozen=True):
     stderr: bytes = b""
     truncated: bool = False
     reason: str = ""
+
+
+def start_piped(argv: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own, with pipes for its standard streams."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(  # noqa: S603 - the point of this package
+        argv, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True, **options
+    )
 
 
 class Running:

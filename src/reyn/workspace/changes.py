@@ -11,6 +11,7 @@ import errno
 import fcntl
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from reyn.journal import digest
@@ -189,7 +190,8 @@ class _Attempt:
         try:
             for depth in range(len(folders) - missing, len(folders)):
                 self.made.append(location.upper(depth + 1).display_path)
-                _make_folder(handle, folders[depth])
+                with suppress(FileExistsError):
+                    os.mkdir(folders[depth], dir_fd=handle)
                 above, handle = handle, open_below(handle, folders[depth], self.guard)
                 os.close(above)
             if is_new:
@@ -214,29 +216,22 @@ class _Attempt:
         A change that is in the file must be recorded, even if the system reported an error. Otherwise it would be made
         twice, and `undo` would not revert it.
         """
-        if self.may_have_changed:
-            try:
-                now = self._current_hash()
-            except (OSError, FileError):
-                raise self._uncertain(failure) from failure
-            if now == self.change.after:
+        try:
+            now = self._current_hash() if self.may_have_changed else self.change.before
+            if self.may_have_changed and now == self.change.after:
                 return "unconfirmed"
             if now != self.change.before:
-                raise self._uncertain(failure) from failure
-        try:
+                raise failure
             self.remove_folders()
-        except FileError:
-            raise self._uncertain(failure) from failure
+        except (OSError, FileError):
+            text = f"{failure}; it may have been changed nevertheless: read it before you try again"
+            raise ChangeUncertain(text) from failure
         raise failure
 
     def remove_folders(self) -> None:
         """Remove the folders that were created for the file, if they are empty."""
-        folders = dict.fromkeys((*self.change.made, *self.made)) if self._creates else dict.fromkeys(self.made)
-        _remove_folders(sorted(folders, key=len), self.guard.roots)
-
-    @property
-    def _creates(self) -> bool:
-        return self.change.before is None
+        planned = self.change.made if self.change.before is None else ()
+        _remove_folders(sorted({*planned, *self.made}, key=len), self.guard.roots)
 
     def _current_hash(self) -> str | None:
         try:
@@ -245,16 +240,6 @@ class _Attempt:
         except FileNotFoundError:
             return None
         return current.hash if current else None
-
-    def _uncertain(self, failure: FileError) -> ChangeUncertain:
-        return ChangeUncertain(f"{failure}; it may have been changed nevertheless: read it before you try again")
-
-
-def _make_folder(above: int, name: str) -> None:
-    try:
-        os.mkdir(name, dir_fd=above)
-    except FileExistsError:
-        return
 
 
 def _make_workspace(roots: Roots) -> None:
@@ -283,10 +268,8 @@ def _write(folder: int, name: str, content: bytes, mode: int | None) -> None:
 
 
 def _unlink(folder: int, name: str) -> None:
-    try:
+    with suppress(FileNotFoundError):
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        return
 
 
 def _remove_folders(paths: Iterable[str], roots: Roots) -> None:
@@ -369,13 +352,11 @@ class FolderLock:
                 fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() > until:
-                    self._give_up()
+                    if self._file is not None:
+                        os.close(self._file)
+                    name = self._location.display_path
+                    raise FileError(f"`{name}` is locked by another process; try again later") from None
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
                 return
-
-    def _give_up(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-        raise FileError(f"`{self._location.display_path}` is locked by another process; try again later")

@@ -69,13 +69,19 @@ class FileChange(NamedTuple):
             after: Its content afterwards; `None` to delete it.
             made: The folders to create for a new file.
         """
-        old = None if before is None else Blob.of(before.content)
-        new = None if after is None else Blob.of(after)
-        if old == new:
+        path = location.display_path
+        if before is None:
+            if after is None:
+                return None
+            new = Blob.of(after)
+            return cls(Change(path, None, new.hash, None, made), (new,))
+        if after == before.content:
             return None
-        hashes = (old.hash if old else None, new.hash if new else None)
-        change = Change(location.display_path, *hashes, before.mode if before else None, () if before else made)
-        return cls(change, tuple(blob for blob in (old, new) if blob is not None))
+        old = Blob.of(before.content)
+        if after is None:
+            return cls(Change(path, old.hash, None, before.mode), (old,))
+        new = Blob.of(after)
+        return cls(Change(path, old.hash, new.hash, before.mode), (old, new))
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
@@ -358,15 +364,17 @@ def entries_of(location: Location, guard: Guard) -> list[FolderEntry]:
     """Return the regular files and folders in a folder, sorted by name; none if it cannot be listed."""
     try:
         with FolderHandle(location.zone, location.parts, guard) as folder, os.scandir(folder) as scan:
-            listed = (entry for entry in scan if _is_listed(entry))
-            return sorted(FolderEntry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in listed)
+            entries = [entry for entry in scan if _is_listed(entry)]
+            return sorted([FolderEntry(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries])
     except (OSError, FileError):
         return []
 
 
 def _is_listed(entry: os.DirEntry[str]) -> bool:
-    is_kind = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
-    return is_kind and not entry.name.startswith(TEMPORARY) and is_utf8(entry.name)
+    name = entry.name
+    if name.startswith(TEMPORARY) or not (name.isascii() or is_utf8(name)):
+        return False
+    return entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
 
 
 def is_utf8(name: str) -> bool:

@@ -34,7 +34,7 @@ class Observed(NamedTuple):
     unrecorded: tuple[str, ...]
 
 
-class TooManyFiles(Exception):
+class _TooManyFiles(Exception):
     """The folders hold more files than can be looked at."""
 
 
@@ -52,9 +52,6 @@ class Observation:
         roots: The folders of the run.
         file_bytes: The maximum size of a file whose content is recorded.
         total_bytes: The maximum size of all contents that are read ahead.
-
-    Raises:
-        TooManyFiles: There are more than `MAX_ENTRIES`.
     """
 
     def __init__(self, locations: Iterable[Location], roots: Roots, *, file_bytes: int, total_bytes: int) -> None:
@@ -62,18 +59,20 @@ class Observation:
         self._roots = roots
         self._file_bytes = file_bytes
         self._folders: set[str] = set()
-        self._before = {entry.location.display_path: entry for entry in self._scan(self._folders)}
+        self._before = self._entries(self._folders)
         self._images: dict[str, FileImage] = {}
-        for path, entry in self._before.items():
+        for path, entry in (self._before or {}).items():
             total_bytes -= entry.stamp[1] if entry.is_regular else 0
             if total_bytes < 0:
                 break
             if (image := self._image(entry)) is not None:
                 self._images[path] = image
 
-    def changes(self) -> Observed:
-        """Return what has changed since."""
-        after = {entry.location.display_path: entry for entry in self._scan(set())}
+    def changes(self) -> Observed | None:
+        """Return what has changed since; `None` if there are more than `MAX_ENTRIES` files."""
+        after = self._entries(set())
+        if self._before is None or after is None:
+            return None
         changed: list[FileChange] = []
         unrecorded: list[str] = []
         for path in sorted(self._before.keys() | after.keys(), key=lambda path: (path in after, path)):
@@ -104,6 +103,12 @@ class Observation:
         except FileError:
             return None
 
+    def _entries(self, folders: set[str]) -> dict[str, _Entry] | None:
+        try:
+            return {entry.location.display_path: entry for entry in self._scan(folders)}
+        except _TooManyFiles:
+            return None
+
     def _scan(self, folders: set[str]) -> Iterator[_Entry]:
         """Yield everything below the locations that is not a folder, and collect the folders."""
         waiting, seen = list(self._locations), 0
@@ -123,7 +128,7 @@ class Observation:
             folders.add(location.display_path)
             seen += len(entries)
             if seen > MAX_ENTRIES:
-                raise TooManyFiles
+                raise _TooManyFiles
             waiting += [location.below(name) for name in entries if is_utf8(name) and not name.startswith(TEMPORARY)]
 
 

@@ -49,10 +49,10 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
             await asyncio.wait([talking])
             await conversation.close()
             await printing
-    row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
+    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is None or row.status not in ("failed", "limited"):
         return 0
-    print_next(runtime.next_action(row))
+    print_next(runtime.runs.next_action(row))
     return EXIT_CODES[row.status]
 
 

@@ -43,10 +43,10 @@ def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
     click.echo(f"{clean(conversation.agent.name)} answers. /help lists the commands, Ctrl-D leaves.")
     if others := _interrupted(conversation, runtime):
         click.echo(f"interrupted: {short(', '.join(others), 200)}; `reyn resume --all` continues them")
-    if not runtime.is_recorded(conversation.run_id):
+    if not runtime.runs.is_recorded(conversation.run_id):
         return
-    messages = read_messages(runtime.events(conversation.run_id), runtime.content)
-    title = runtime.state(conversation.run_id).title or conversation.run_id
+    messages = read_messages(runtime.runs.events(conversation.run_id), runtime.runs.content)
+    title = runtime.runs.state(conversation.run_id).title or conversation.run_id
     count = sum(one.role != "agent" for one in messages)
     click.echo(f"{clean(title)}: {count} message{'' if count == 1 else 's'} so far; the last:")
     for message in messages[-2:]:
@@ -68,7 +68,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
     def _(event: object) -> None:
         event.current_buffer.insert_text("\n")  # type: ignore[attr-defined]  # an event of the library
 
-    state = runtime.root / ".reyn"
+    state = runtime.project.root / ".reyn"
     state.mkdir(mode=0o700, exist_ok=True)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(state / "chat_history")),
@@ -80,7 +80,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
-    loading = SdkLoading(lambda: runtime.preload_model(conversation.agent.model))
+    loading = SdkLoading(lambda: runtime.project.preload_model(conversation.agent.model))
     with patch_stdout(raw=True):
         while True:
             try:
@@ -109,7 +109,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
 def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
     """Return the line below the prompt: agent, tokens, cost, what runs, and what waits for the user."""
     parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
-    row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
+    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is not None and row.charge.currency:
         parts.append(charge_text(row.charge))
     parts += [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]
@@ -178,25 +178,25 @@ class ChatCompleter(Completer):
     def _skills(self) -> list[str]:
         """Return the skills that the agent may run."""
         try:
-            patterns = self._runtime.agents.load(self._agent).skills
+            patterns = self._runtime.project.agents.load(self._agent).skills
         except ReynError:  # the file was deleted, or is being edited
             return []
-        names = [name for name, _, _ in self._runtime.library]
+        names = [name for name, _, _ in self._runtime.project.library]
         return names if patterns is None else _matching(names, patterns)
 
     def _agents(self) -> list[str]:
         """Return the agents that the agent may ask."""
         try:
-            patterns = self._runtime.agents.load(self._agent).agents
+            patterns = self._runtime.project.agents.load(self._agent).agents
         except ReynError:
             return []
-        return _matching([name for name in self._runtime.agents if name != self._agent], patterns)
+        return _matching([name for name in self._runtime.project.agents if name != self._agent], patterns)
 
     def _files(self, word: str) -> list[str]:
         """Return the entries of the project's folder that a word begins to name."""
         folder, _, _ = word.rpartition("/")
-        base = (self._runtime.root / folder).resolve()
-        if not base.is_relative_to(self._runtime.root) or not base.is_dir():
+        base = (self._runtime.project.root / folder).resolve()
+        if not base.is_relative_to(self._runtime.project.root) or not base.is_dir():
             return []
         entries = sorted(entry for entry in base.iterdir() if not entry.name.startswith("."))[:_MAX_ENTRIES]
         return [f"{folder}/{entry.name}{'/' if entry.is_dir() else ''}" for entry in entries]

@@ -223,11 +223,10 @@ class FileOp:
         if isinstance(written, Denied):
             return written
         fields, change, read_approval = written
-        asked = " and ".join(rule for rule in (approval if change else None, read_approval) if rule) or None
-        result = call.ok(**fields)
         if change is None:
-            return Plan(verdict.rule, (), result, approval=asked)
-        return Plan(verdict.rule, (change.change,), result, change.blobs, approval=asked)
+            return Plan(verdict.rule, (), call.ok(**fields), approval=read_approval)
+        asked = f"{approval} and {read_approval}" if approval and read_approval else approval or read_approval
+        return Plan(verdict.rule, (change.change,), call.ok(**fields), change.blobs, approval=asked)
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
         return changes_error(str(call.op), _arguments(call, str(call.op)), recorded)

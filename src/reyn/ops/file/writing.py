@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -40,22 +40,12 @@ if TYPE_CHECKING:
 Arguments = dict[str, Any]
 
 
-class Written(NamedTuple):
-    """A planned change of a file.
-
-    Attributes:
-        fields: The fields of the result.
-        change: The change; `None` if the file needs none.
-        approval: The rule that wants a person to approve what was read for it.
-    """
-
-    fields: dict[str, Any]
-    change: FileChange | None
-    approval: str | None = None
+Written = tuple[dict[str, Any], FileChange | None, str | None]
+"""The fields of the result, the planned change, if the file needs one, and the rule that asks about what was read."""
 
 
 def write_file(arguments: Arguments, location: Location, env: Env) -> Written:
-    return Written({"path": location.display_path}, _text_change(location, arguments["content"], env))
+    return {"path": location.display_path}, _text_change(location, arguments["content"], env), None
 
 
 def edit_file(arguments: Arguments, location: Location, env: Env) -> Written:
@@ -75,14 +65,13 @@ def edit_file(arguments: Arguments, location: Location, env: Env) -> Written:
     if len(text) + count * (len(new) - len(old)) > env.file_bytes:
         raise OpFailed(f"`{location.display_path}` would become larger than {env.file_bytes} bytes")
     fields = {"path": location.display_path, "replacements": count}
-    return Written(fields, FileChange.of(location, before, _encode(text.replace(old, new), env.file_bytes)))
+    return fields, FileChange.of(location, before, _encode(text.replace(old, new), env.file_bytes)), None
 
 
 def delete_file(arguments: Arguments, location: Location, env: Env) -> Written:
     before, _ = look_at(location, env)
-    return Written(
-        {"path": location.display_path, "deleted": before is not None}, FileChange.of(location, before, None)
-    )
+    fields = {"path": location.display_path, "deleted": before is not None}
+    return fields, FileChange.of(location, before, None), None
 
 
 def look_at(location: Location, env: Env) -> tuple[FileImage | None, tuple[str, ...]]:
@@ -143,7 +132,7 @@ def write_index(arguments: Arguments, location: Location, env: Env) -> Written |
     fields = {"path": folder.display_path, "output_path": location.display_path, "entries": len(lines)}
     if len(lines) < len(sources):
         fields["skipped"] = len(sources) - len(lines)
-    return Written(fields, _text_change(location, _page(arguments["header"], lines), env), approval_of(verdict))
+    return fields, _text_change(location, _page(arguments["header"], lines), env), approval_of(verdict)
 
 
 def _sources(folder: Location, output: Location, env: Env) -> list[Location]:

@@ -15,12 +15,12 @@ from reyn.ops.mcp.connections import Connections, McpToolDefinition, ServerTimeo
 from reyn.ops.op import Call, Env, OpSetup, Plan, Result
 from reyn.permissions import Denied
 from reyn.secrets.handles import SCHEME, name_of
-from reyn.vocabulary import Effect, OpForm, OpSpec
-from reyn.vocabulary.schemas import arguments, boolean, result
+from reyn.vocabulary.schemas import STRING, boolean, single_form
 
 if TYPE_CHECKING:
     from reyn.config.values import McpServer
     from reyn.ops.table import OpTable
+    from reyn.vocabulary import Effect, OpSpec
 
 _MAX_CHARS = 200_000
 _MAX_SUMMARY = 500
@@ -93,19 +93,18 @@ def _spec(server: str, settings: McpServer, tool: McpToolDefinition) -> OpSpec:
     required = bool(schema.get("required"))
     fields = {"args": schema}
     summary, advice = shown_to_model(server, tool)
-    form = OpForm(
-        op=None,
-        summary=summary,
-        arguments=arguments(kind, None, fields if required else {}, {} if required else fields),
-        effect=effect,
-        result=result(
-            kind,
-            None,
-            {"content": {"type": "string"}, "structured": {}, "truncated": boolean(default=False)},
-        ),
-        example={"kind": kind} | ({"args": dict.fromkeys(schema["required"], "…")} if required else {}),
+    return single_form(
+        kind,
+        summary,
+        effect,
+        fields if required else {},
+        {} if required else fields,
+        results={"content": STRING, "structured": {}, "truncated": boolean(default=False)},
+        example={"args": dict.fromkeys(schema["required"], "…")} if required else {},
+        permission="mcp",
+        advice=advice,
+        takes_time=True,
     )
-    return OpSpec(kind, summary, effect, "mcp", forms=(form,), advice=advice, takes_time=True)
 
 
 def _closed(schema: dict[str, Any]) -> dict[str, Any]:

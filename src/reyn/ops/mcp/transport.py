@@ -11,6 +11,7 @@ import platform
 import shutil
 import signal
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -76,31 +77,25 @@ class _Server:
 
 
 async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str) -> _Server:
-    from reyn.sandbox.backends import reaped
+    from reyn.sandbox.backends import control_pipe, reaped
 
     variables = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(env)
     if shutil.which(command[0], path=variables.get("PATH")) is None and not _is_file(command[0], cwd):
         raise FileNotFoundError(command[0])
-    control, held = os.pipe() if platform.system() == "Linux" else (None, None)
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(command if control is None else reaped(command, control)),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env=variables,
-            cwd=cwd,
-            start_new_session=True,
-            pass_fds=() if control is None else (control,),
-        )
-    except BaseException:
-        if held is not None:
-            os.close(held)
-        raise
-    finally:
-        if control is not None:
-            os.close(control)
-    return _Server(process, held)
+    pipe = asyncio.subprocess.PIPE
+    start = partial(
+        asyncio.create_subprocess_exec,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=variables,
+        cwd=cwd,
+        start_new_session=True,
+    )
+    if platform.system() != "Linux":
+        return _Server(await start(*command), None)
+    with control_pipe() as (control, held):
+        return _Server(await start(*reaped(command, control), pass_fds=(control,)), held)
 
 
 def _is_file(program: str, cwd: str) -> bool:

@@ -12,7 +12,7 @@ import socket
 import ssl
 import zlib
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from reyn._version import __version__
@@ -123,25 +123,17 @@ async def _exchange(
         raise OpFailed(f"`{target.name}` cannot be reached: {reason[:200]}") from error
 
 
-class _Decoder(Protocol):
-    """Decodes a chunk to at most so many bytes: compressed data may expand a thousandfold."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the content is complete, as far as its encoding tells."""
-        ...
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
-
-
 class _Identity:
+    """Content without an encoding, as `zlib.decompressobj` decodes it: to at most so many bytes."""
+
     eof = True
 
     def decompress(self, data: bytes, max_length: int, /) -> bytes:
         return data[:max_length]
 
 
-def _decoder(encoding: str) -> _Decoder:
+def _decoder(encoding: str) -> Any:
+    """Return what decodes a chunk to at most so many bytes: compressed data may expand a thousandfold."""
     match encoding.strip().lower():
         case "" | "identity":
             return _Identity()
