@@ -118,7 +118,7 @@ def embedded(monkeypatch, *, is_installed: bool) -> None:
     """Let the embedded model be installed or not, and no variable name another one."""
     monkeypatch.delenv("REYN_MODEL")
     local = ModelStatus("local", (), is_available=is_installed, modes=(), why="" if is_installed else "not installed")
-    monkeypatch.setattr(SyncRuntime, "models", lambda _: [local])
+    monkeypatch.setattr("reyn.models.listing.list_models", lambda *_, **__: [local])
 
 
 SCRIPTS = ["model: scripted:answers.jsonl\n", "model: a\nmodels: {a: b, b: {model: 'scripted:answers.jsonl'}}\n"]
