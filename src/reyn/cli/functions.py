@@ -60,7 +60,7 @@ def function_work(target: str, value: Any, *, run_id: str | None, has_model: boo
 
 
 def _load(target: str) -> LLMFunction[..., Any] | AsyncLLMFunction[..., Any]:
-    from reyn.config.references import load_attribute
+    from reyn.config.load import load_attribute
     from reyn.functions import AsyncLLMFunction, LLMFunction
 
     try:

@@ -137,7 +137,7 @@ def assemble_sections(
     joined = _joined(texts, separator)
     if budget > 0 and counter.count(joined) > budget:
         order = sorted(range(len(sections)), key=lambda index: (sections[index].priority, index))
-        fit = _Fitting(list(sections), texts, budget, counter, separator)
+        fit = _SectionFitting(list(sections), texts, budget, counter, separator)
         ordinary = [index for index in order if not sections[index].never_truncate]
         fit.shrink(ordinary, respect_minimum=True)
         fit.shrink(ordinary, respect_minimum=False)
@@ -162,7 +162,7 @@ _MAX_STEPS = 8
 """How many boundaries beyond the first result are tried; more would gain less than a line."""
 
 
-class _Fitting:
+class _SectionFitting:
     """Sections while they are being truncated."""
 
     def __init__(

@@ -95,14 +95,17 @@ class SqliteJournal:
             if [blob for batch in batches for blob in batch.blobs if len(blob.content) >= _LARGE_BLOB]:
                 self._store_large_blobs(batches)
             heads: dict[str, Head] = {}
-            with self._write():
-                self._forget_if_changed()
-                results = [self._store(batch, heads) for batch in batches]
-                accepted = [batch for batch, result in zip(batches, results, strict=True) if isinstance(result, int)]
-                blobs = self._new_blobs(accepted)
-                self._store_blobs(blobs)
+            try:
+                with self._write():
+                    self._forget_if_changed()
+                    results = [self._store(batch, heads) for batch in batches]
+                    accepted = [one for one, result in zip(batches, results, strict=True) if isinstance(result, int)]
+                    blobs = self._new_blobs(accepted)
+                    self._store_blobs(blobs)
+            except BaseException:
+                self._accounts.forget()
+                raise
             self._update_caches(blobs, heads)
-            self._accounts.commit()
             self._commits += 1
             if self._commits % _COMMITS_PER_CHECKPOINT == 0:
                 self._db.checkpoint()
@@ -153,16 +156,16 @@ class SqliteJournal:
             if admitted is None:
                 return batch.expected_seq
             after, found = admitted
-            checked = self._accounts.check(found) if found is not None else {}
             spent: tuple[SpendRow, ...] = head.spent if head else ()
             closed: tuple[SpendRow, ...] = ()
-            if found is not None and found.rows:
+            if found is not None:
+                self._accounts.check(found)
                 spent, closed = tables.add_charges(spent, found.rows)
             key = self._store_row(head, after, spent, batch)
         except JournalError as error:
             return error
         if found is not None:  # after the last check: other batches share the transaction
-            self._accounts.post(found, checked)
+            self._accounts.post(found)
             tables.store_charges(self._writer, closed)
         # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
         self._writer.executemany(
@@ -265,7 +268,6 @@ class SqliteJournal:
         Deleting in this process forgets them at once.
         """
         (data_version,) = self._writer.execute("PRAGMA data_version").fetchone()
-        self._accounts.begin()
         if data_version == self._data_version:
             return
         self._accounts.forget()

@@ -117,56 +117,33 @@ _MAX_SPENT = 4
 
 
 class Accounts:
-    """The budget accounts of a journal that this connection changes.
-
-    Balances are cached until another connection writes. A new one is cached only after its commit.
-    """
+    """The budget accounts of a journal that this connection changes. Balances are cached until `forget`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._balances: dict[str, Balance] = {}
-        self._new: dict[str, Balance] = {}
 
     def forget(self) -> None:
-        """Read balances again."""
+        """Read balances again: another connection wrote, or a transaction failed."""
         self._balances.clear()
-        self._new.clear()
 
-    def begin(self) -> None:
-        """Begin a transaction: balances of one that failed are dropped."""
-        if self._new:
-            self._new.clear()
-
-    def commit(self) -> None:
-        """Remember the balances of a transaction that was committed."""
-        self._balances.update(self._new)
-        self._new.clear()
-
-    def check(self, found: Postings) -> dict[str, Balance]:
-        """Check the caps of the accounts that a batch draws on; return their balances after it.
-
-        Raises:
-            BudgetExceeded: A cap is exceeded. Nothing is changed.
-        """
-        after: dict[str, Balance] = {}
+    def check(self, found: Postings) -> None:
+        """Check the caps of the accounts that a batch draws on. Raises `BudgetExceeded`; nothing is changed."""
         for account, posting in found.accounts.items():
             if posting.draw is not None:
-                before = self._new.get(account) or self._balances.get(account)
-                before = before or to_balance(self._connection.execute(BALANCE, (account,)).fetchall())
-                after[account] = before + posting.change
-                check_cap(posting, after[account])
-        return after
+                before = self._balances.get(account)
+                if before is None:
+                    before = to_balance(self._connection.execute(BALANCE, (account,)).fetchall())
+                    self._balances[account] = before
+                check_cap(posting, before + posting.change)
 
-    def post(self, found: Postings, checked: dict[str, Balance]) -> None:
+    def post(self, found: Postings) -> None:
         """Apply the effects of a batch on accounts."""
         rows = []
         for account, posting in found.accounts.items():
             rows.append((account, *msgspec.structs.astuple(posting.change)))
-            if account not in checked:  # settled without a new reservation
-                known = self._new.get(account) or self._balances.get(account)
-                if known is not None:
-                    self._new[account] = known + posting.change
-        self._new.update(checked)
+            if account in self._balances:
+                self._balances[account] += posting.change
         self._connection.executemany(_POST, rows)
 
 
@@ -221,7 +198,7 @@ def close_accounts(connection: sqlite3.Connection, heads: Iterable[Head]) -> Non
         if row.reserved is not None and not row.imported:
             posted = postings(row.run_id, row.skill, row.reserved, [in_full(row.reserved)])
             assert posted is not None
-            accounts.post(posted, {})
+            accounts.post(posted)
             store_charges(connection, tuple(posted.rows))
         connection.execute("DELETE FROM budget_accounts WHERE account IN (?, ?)", run_accounts(row.run_id))
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import ModelSettings
+from reyn.config.load import REFERENCE, load_attribute
 from reyn.config.models import ADAPTER_PACKAGES, BUILT_IN_ADAPTERS
-from reyn.config.references import REFERENCE, load_attribute
 from reyn.documents import nearest_hint
 from reyn.errors import AdapterInvalid, ModelError, ModelUnknown, ReynError
 from reyn.models.keys import ModelKey

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config.references import load_attribute
+from reyn.config.load import load_attribute
 from reyn.errors import ModuleUnloadable, OpInvalid
 from reyn.journal import check_json, ordered
 from reyn.journal.registry import OP_KIND, fixed_kinds
@@ -29,7 +29,7 @@ from reyn.ops.skill_drafts import SkillDraftOp, SkillImportOp, SkillInstallOp
 from reyn.ops.skill_reports import LintOp, SkillGraphOp, SkillResolveOp, SkillTryOp
 from reyn.ops.web.fetch import WebFetchOp
 from reyn.ops.web.search import WebSearchOp
-from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, STEPS, OpSpec, Vocabulary
+from reyn.vocabulary import EFFECT_ORDER, PERMISSIONS, OpSpec, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +84,7 @@ class OpTable:
         self.problems = tuple(problems)
         """Why ops of installed packages could not be registered. They are reported, and missing where they are used."""
         specs = (*(op.spec for op in self._ops.values()), *RESERVED)
-        self.vocabulary = Vocabulary(specs, STEPS, PERMISSIONS)
+        self.vocabulary = Vocabulary(specs)
 
     def get(self, kind: str) -> Op | None:
         """Return the op of a kind, or `None` if it is not installed."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reyn.context.transcript import NormalizedMessage
     from reyn.journal import Body, Event
-    from reyn.kernel.core.conversations import Conversation
+    from reyn.kernel.core.conversations import Transcript
     from reyn.skills import Skill
 
 _RESULTS = (kinds.OpCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
@@ -295,9 +295,9 @@ class _Scanner:
         self._skills: dict[str, Skill | None] = {}
         self.tools: str | None = None
         self._phase = ""
-        self._conversations: dict[str, Conversation] = {}
-        self._before: dict[str, Conversation] = {}
-        self._trail: list[dict[str, Conversation]] = []
+        self._conversations: dict[str, Transcript] = {}
+        self._before: dict[str, Transcript] = {}
+        self._trail: list[dict[str, Transcript]] = []
         self._transcript: tuple[NormalizedMessage, ...] = ()
         self.answer: str | None = None
         self.asked: str | None = None

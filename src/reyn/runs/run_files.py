@@ -14,8 +14,8 @@ from reyn.errors import RunBlocked
 from reyn.journal import kinds
 from reyn.journal.family import descendants
 from reyn.kernel.core.run_state import fold
+from reyn.kernel.world.environments import decide_restore, roots_of
 from reyn.kernel.world.loading import load_head, load_state
-from reyn.kernel.world.op_performer import decide_restore, roots_of
 from reyn.permissions import Gate, Policy
 from reyn.runs.fork import workspace_files, write_files
 from reyn.runs.undo import (

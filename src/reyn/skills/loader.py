@@ -33,6 +33,7 @@ from reyn.skills.resolve import Library
 from reyn.skills.values import (
     ABORT,
     END,
+    STEP_TYPES,
     USER_MESSAGE,
     ArtifactType,
     ConversationSettings,
@@ -377,7 +378,7 @@ class _Loader:
             self.folder.report(part, codes.UNKNOWN_OP, f"unknown op `{kind}`", index, fix=fix)
             return
         if not spec.is_step:
-            is_own = kind in self.vocabulary.step_kinds
+            is_own = kind in STEP_TYPES
             fix = f"write `- {kind}: {{…}}`" if is_own else f"allow `{kind}` in a phase instead"
             self.folder.report(part, codes.BAD_STEP, f"`run_op` cannot execute `{kind}`", index, fix=fix)
         name = step.op.get(spec.skill_field) if spec.skill_field else None

@@ -55,17 +55,24 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_fi
 
 
 class RunSkill(Step, frozen=True, tag="run_skill"):
+    """Run another skill."""
+
     skill: str
     input: Any = None
 
 
 class RunOp(Step, frozen=True, tag="run_op"):
+    """Execute one op."""
+
     op: dict[str, Any]
     args_from: dict[str, str] = {}
 
 
 class AskUser(Step, frozen=True, tag="ask_user"):
-    """Ask a person. `show` is the path of a value that the person sees with the question."""
+    """Ask a person and bind the reply.
+
+    `show` is the path of a value that the person sees with the question.
+    """
 
     question: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
     suggestions: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=400)], ...], msgspec.Meta(max_length=20)] = ()
@@ -81,6 +88,8 @@ class AskUser(Step, frozen=True, tag="ask_user"):
 
 
 class Iterate(Step, frozen=True, tag="iterate"):
+    """Apply a step to every item of a list."""
+
     over: str
     apply: RunSkill | RunOp | PythonCall | AskUser
     concurrency: int = 1
@@ -88,15 +97,21 @@ class Iterate(Step, frozen=True, tag="iterate"):
 
 
 class Validate(Step, frozen=True, tag="validate"):
+    """Validate a value against a schema."""
+
     schema: Schema
     target: str = "data"
 
 
 class LintPlan(Step, frozen=True, tag="lint_plan"):
+    """Check the structure of a plan."""
+
     over: str = "data"
 
 
 class PythonCall(Step, frozen=True, tag="python"):
+    """Call a function of the skill's own module."""
+
     module: str
     function: str
     mode: Literal["safe", "unsafe"] = "safe"

@@ -1,15 +1,14 @@
-"""Specifications of ops, steps and permission keys, as data.
+"""Specifications of ops and permission keys, as data.
 
 A `Vocabulary` is a frozen value that the loader, lint, the frame, the contract and the docs read. Its op
 specifications come from the op table in `reyn.ops`; nothing here executes anything.
 """
 
-from reyn.vocabulary.specs import EFFECT_ORDER, PERMISSIONS, STEPS, Effect, OpForm, OpSpec, OpTarget, Vocabulary
+from reyn.vocabulary.specs import EFFECT_ORDER, PERMISSIONS, Effect, OpForm, OpSpec, OpTarget, Vocabulary
 
 __all__ = [
     "EFFECT_ORDER",
     "PERMISSIONS",
-    "STEPS",
     "Effect",
     "OpForm",
     "OpSpec",

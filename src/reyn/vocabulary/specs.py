@@ -1,4 +1,4 @@
-"""The specification of an op, a step and a permission key, and the tables of steps and permission keys."""
+"""The specification of an op and of a permission key, and the table of permission keys."""
 
 from __future__ import annotations
 
@@ -183,19 +183,6 @@ def _with_properties(schema: dict[str, Any], properties: dict[str, Any]) -> dict
     return schema | {"properties": schema["properties"] | properties}
 
 
-class StepSpec(msgspec.Struct, frozen=True):
-    """A kind of deterministic step, before the model or after the finish."""
-
-    kind: str
-    summary: str
-    required: tuple[str, ...]
-    optional: tuple[str, ...] = ()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return self.required + self.optional
-
-
 class PermissionKey(msgspec.Struct, frozen=True):
     """A capability that a skill may request and an operator may grant.
 
@@ -211,12 +198,26 @@ class PermissionKey(msgspec.Struct, frozen=True):
     binds_arguments: bool = False
 
 
+PERMISSIONS = (
+    PermissionKey("file.read", "Read files outside the default zone."),
+    PermissionKey("file.write", "Write files outside the default zone."),
+    PermissionKey("shell", "Run shell commands.", binds_arguments=True),
+    PermissionKey("exec", "Run programs in the sandbox.", binds_arguments=True),
+    PermissionKey("agent", "Ask other agents, which have rights of their own.", is_granted=True),
+    PermissionKey("memory", "Remember in files, beyond a conversation.", is_granted=True),
+    PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
+    PermissionKey("python", "Run the skill's own Python functions."),
+    PermissionKey("skill.write", "Write skills below `reyn/local/`.", is_asked=True),
+    PermissionKey("tool", "Use ops that a package or the calling program adds."),
+    PermissionKey("web", "Fetch from the web.", is_asked=True),
+)
+
+
 class Vocabulary(msgspec.Struct, frozen=True):
-    """Every op, step and permission key that one runtime, or one run, knows."""
+    """Every op and permission key that one runtime, or one run, knows."""
 
     ops: tuple[OpSpec, ...]
-    steps: tuple[StepSpec, ...]
-    permissions: tuple[PermissionKey, ...]
+    permissions: tuple[PermissionKey, ...] = PERMISSIONS
 
     def op(self, kind: str) -> OpSpec | None:
         """Return the specification of an op kind, or `None` if it is unknown."""
@@ -251,46 +252,5 @@ class Vocabulary(msgspec.Struct, frozen=True):
         return frozenset(spec.kind for spec in self.ops)
 
     @property
-    def step_kinds(self) -> frozenset[str]:
-        return frozenset(spec.kind for spec in self.steps)
-
-    @property
     def permission_keys(self) -> frozenset[str]:
         return frozenset(entry.key for entry in self.permissions)
-
-
-STEPS = (
-    StepSpec("run_skill", "Run another skill.", ("skill",), ("input", "into", "on_error")),
-    StepSpec("run_op", "Execute one op.", ("op",), ("args_from", "into", "on_error")),
-    StepSpec(
-        "iterate", "Apply a step to every item of a list.", ("over", "apply"), ("concurrency", "into", "on_error")
-    ),
-    StepSpec("validate", "Validate a value against a schema.", ("schema",), ("target", "into", "on_error")),
-    StepSpec("lint_plan", "Check the structure of a plan.", (), ("over", "into", "on_error")),
-    StepSpec(
-        "python",
-        "Call a function of the skill's own module.",
-        ("module", "function"),
-        ("mode", "output_schema", "into", "on_error"),
-    ),
-    StepSpec(
-        "ask_user",
-        "Ask a person and bind the reply.",
-        ("question",),
-        ("suggestions", "required", "schema", "show", "into", "on_error"),
-    ),
-)
-
-PERMISSIONS = (
-    PermissionKey("file.read", "Read files outside the default zone."),
-    PermissionKey("file.write", "Write files outside the default zone."),
-    PermissionKey("shell", "Run shell commands.", binds_arguments=True),
-    PermissionKey("exec", "Run programs in the sandbox.", binds_arguments=True),
-    PermissionKey("agent", "Ask other agents, which have rights of their own.", is_granted=True),
-    PermissionKey("memory", "Remember in files, beyond a conversation.", is_granted=True),
-    PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
-    PermissionKey("python", "Run the skill's own Python functions."),
-    PermissionKey("skill.write", "Write skills below `reyn/local/`.", is_asked=True),
-    PermissionKey("tool", "Use ops that a package or the calling program adds."),
-    PermissionKey("web", "Fetch from the web.", is_asked=True),
-)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 SUMMARY_HEADING = "# Summary of the conversation so far\n"
 
 
-class Conversation(msgspec.Struct, frozen=True):
+class Transcript(msgspec.Struct, frozen=True):
     """A transcript of a phase.
 
     Attributes:
@@ -60,10 +60,10 @@ class Conversation(msgspec.Struct, frozen=True):
     size: int = 0
     wants_compaction: bool = False
 
-    def mutated(self, mutations: Sequence[ContextMutation], tokens: int = 0, size: int = 0) -> Conversation:
+    def mutated(self, mutations: Sequence[ContextMutation], tokens: int = 0, size: int = 0) -> Transcript:
         """Return the conversation with mutations applied, which add to its tokens and bytes."""
         compiled = compile_context(ContextState(self.messages, self.selfref), mutations)
-        return Conversation(
+        return Transcript(
             self.visit,
             compiled.messages,
             compiled.data_from_selfref,
@@ -73,7 +73,7 @@ class Conversation(msgspec.Struct, frozen=True):
             self.wants_compaction,
         )
 
-    def without_history(self) -> Conversation:
+    def without_history(self) -> Transcript:
         """Return the conversation without the messages that came before it, and without their size."""
         tokens, size = sum(part.tokens for part in self.history), sum(part.size for part in self.history)
         return msgspec.structs.replace(self, history=(), tokens=self.tokens - tokens, size=self.size - size)
@@ -156,18 +156,18 @@ SEED = ""
 """The name under which a run keeps the history that its conversations start with."""
 
 
-def seed_of(started: kinds.RunStarted) -> dict[str, Conversation]:
+def seed_of(started: kinds.RunStarted) -> dict[str, Transcript]:
     """Return the transcripts of a run that has just started."""
     if not started.history:
         return {}
     tokens, size = sum(part.tokens for part in started.history), sum(part.size for part in started.history)
-    return {SEED: Conversation(tokens=tokens, history=started.history, size=size)}
+    return {SEED: Transcript(tokens=tokens, history=started.history, size=size)}
 
 
-def begun(conversations: Mapping[str, Conversation], phase: str, visit: int) -> Conversation:
+def begun(conversations: Mapping[str, Transcript], phase: str, visit: int) -> Transcript:
     """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
     found = conversations.get(phase) or (conversations.get(SEED) if visit == 0 else None)
-    return found if found is not None and found.visit == visit else Conversation(visit)
+    return found if found is not None and found.visit == visit else Transcript(visit)
 
 
 Change = (
@@ -180,13 +180,13 @@ Change = (
 )
 
 
-def changed(conversations: Mapping[str, Conversation], body: Change) -> dict[str, Conversation]:
+def changed(conversations: Mapping[str, Transcript], body: Change) -> dict[str, Transcript]:
     """Return the transcripts of a run after an event."""
     visit = (body.visit or 0) if isinstance(body, kinds.TranscriptExtended | kinds.ContextMutated) else 0
     return {**conversations, body.phase: _changed(begun(conversations, body.phase, visit), body)}
 
 
-def _changed(conversation: Conversation, body: Change) -> Conversation:
+def _changed(conversation: Transcript, body: Change) -> Transcript:
     match body:
         case kinds.TranscriptExtended(messages=messages, tokens=tokens, size=size):
             return conversation.mutated([recorded_mutation(message) for message in messages], tokens, size)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reyn.context.budget import FittedText
     from reyn.context.tokens import TokenCounter
     from reyn.journal import Blob, Body
-    from reyn.kernel.core.conversations import Conversation
+    from reyn.kernel.core.conversations import Transcript
     from reyn.models import Candidate, PromptSource, ToolDefinition
     from reyn.skills import Skill
 
@@ -86,7 +86,7 @@ class AnswerSpec(Protocol):
     def tool_definitions(self) -> tuple[ToolDefinition, ...]: ...
 
 
-class Reply(msgspec.Struct, frozen=True):
+class ModelReply(msgspec.Struct, frozen=True):
     """A model's answer: its text, the hash of the text, whether it was truncated, and the probability of its choice.
 
     In the form `tools`, the text is the JSON of content and tool calls (`reyn.models.protocol`).
@@ -99,7 +99,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class CallModel(Effect[Reply]):
+class CallModel(Effect[ModelReply]):
     """Ask the model. Messages consist of parts, which are joined when the call is made."""
 
     key: str
@@ -118,9 +118,9 @@ class CallModel(Effect[Reply]):
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused)
 
-    def result(self, outcome: Body, content: Content) -> Reply:
+    def result(self, outcome: Body, content: Content) -> ModelReply:
         assert isinstance(outcome, kinds.LlmResponded)
-        return Reply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
+        return ModelReply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
 
 
 @dataclass
@@ -152,7 +152,7 @@ class CallHooks(Effect[kinds.ContextMutated]):
     phase: str
     messages: NormalizedMessageList
     visit: int | None = None
-    conversation: Conversation | None = None
+    conversation: Transcript | None = None
     results: tuple[str, ...] = ()
 
     outcomes = (kinds.ContextMutated,)

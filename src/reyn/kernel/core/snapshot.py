@@ -17,7 +17,7 @@ from reyn.context.tokens import NEUTRAL
 from reyn.context.transcript import Memory
 from reyn.journal import digest, kinds
 from reyn.journal.lifecycle import Lifecycle
-from reyn.kernel.core.conversations import AgentThread, Conversation, Inbox, ReceivedMessage, begun
+from reyn.kernel.core.conversations import AgentThread, Inbox, ReceivedMessage, Transcript, begun
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,7 +42,7 @@ _FACTORS = (250, 8000)
 # -- visits -------------------------------------------------------------------------------------------
 
 
-class Visit(msgspec.Struct, frozen=True, gc=False):
+class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The visit in progress, or the start of the next one."""
 
     is_open: bool = False
@@ -63,16 +63,16 @@ class Visit(msgspec.Struct, frozen=True, gc=False):
     """The model and the uncalibrated tokens of the last prompt, if it was counted."""
     sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
-    conversations: dict[str, Conversation] = {}
+    conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
 
     # -- rules ----------------------------------------------------------------------------------------
 
-    def with_op(self, content: str) -> Visit:
+    def with_op(self, content: str) -> VisitState:
         """Add the arguments or the result of an op to the digest."""
         return replace(self, ops=digest(f"{self.ops}{content}".encode()))
 
-    def with_sub_run(self, completed: kinds.SubRunCompleted) -> Visit:
+    def with_sub_run(self, completed: kinds.SubRunCompleted) -> VisitState:
         """Add a sub-run that ended."""
         return replace(self, sub_runs=(*self.sub_runs, completed)[-MAX_SUB_RUNS:])
 
@@ -85,11 +85,11 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     """The latest artifacts when the visit started."""
     handoffs: dict[str, str]
     """The handoffs when the visit started."""
-    conversations: dict[str, Conversation] = {}
+    conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
 
 
-class Decision(msgspec.Struct, frozen=True, gc=False):
+class DecisionMade(msgspec.Struct, frozen=True, gc=False):
     """The decision of a visit. `artifact` is a hash; `ops` is the digest of the visit's ops and their results."""
 
     next_phase: str | None
@@ -108,7 +108,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
     total_steps: int = 0
     latest: dict[str, str] = {}
     """The hash of the latest artifact of each type; the run's input counts."""
-    decisions: dict[tuple[str, str], dict[Decision, int]] = {}
+    decisions: dict[tuple[str, str], dict[DecisionMade, int]] = {}
     """How often each of the last decisions was made, by phase and hash of its input."""
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
@@ -163,7 +163,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
         if is_answered:
             return replace(self, trail=trail)
         key = (completed.phase, completed.input.hash)
-        decision = Decision(next_phase, completed.artifact.hash, ops)
+        decision = DecisionMade(next_phase, completed.artifact.hash, ops)
         made = self.decisions.get(key, {})
         count = made.get(decision, 0) + 1
         outcomes = with_latest(made, decision, count, MAX_OUTCOMES)
@@ -294,7 +294,7 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     started: kinds.RunStarted | None = None
     wording: int = 0
     """The wording version of the events that follow."""
-    visit: Visit = Visit()
+    visit: VisitState = VisitState()
     history: History = History()
     ending: Ending | None = None
     output: Output = Output()
@@ -311,7 +311,7 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """The last model call and the tokens by which it exceeded what a budget allowed it, if it did."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
-    conversations: dict[str, Conversation] = {}  # noqa: RUF012 - msgspec copies it
+    conversations: dict[str, Transcript] = {}  # noqa: RUF012 - msgspec copies it
     """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
     title: str = ""
     """The title that a user gave the conversation."""
@@ -332,7 +332,7 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     def visits_of(self, phase: str) -> int:
         return self.history.visits.get(phase, 0)
 
-    def transcript(self, phase: str, visit: int = 0) -> Conversation:
+    def transcript(self, phase: str, visit: int = 0) -> Transcript:
         """Return the transcript of a conversation, or of a visit; an empty one if there is none yet."""
         return begun(self.conversations, phase, visit)
 

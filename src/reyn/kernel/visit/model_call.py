@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.journal import canonical, digest, kinds
-from reyn.kernel.core.effects import CallModel, Reply
+from reyn.kernel.core.effects import CallModel, ModelReply
 from reyn.kernel.core.limits import within_allowance
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ async def ask(
     input_hash: str,
     transcript: NormalizedMessageList | None = None,
     source: Callable[[], PromptSource] | None = None,
-) -> Reply:
+) -> ModelReply:
     """Record the intent of a call and await its answer, within a visit.
 
     Args:

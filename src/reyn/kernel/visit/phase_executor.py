@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.prompt_budget import Prompt
     from reyn.kernel.visit.turn import LlmPhaseResult
 
-    Check = Callable[["Progress", Accepted], Awaitable["Accepted | Rejected | SentBack"]]
+    Check = Callable[["VisitProgress", Accepted], Awaitable["Accepted | Rejected | SentBack"]]
 
 
 MAX_TRUNCATED_READS = 10
@@ -61,7 +61,7 @@ class SentBack(NamedTuple):
     message: str
 
 
-class Progress:
+class VisitProgress:
     """The progress of a visit: what it has used up, and the turn that it is in.
 
     Attributes:
@@ -138,7 +138,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     handoff = await hand_in(phase, entry, tape)
     overviews = await read_overviews(phase, entry, prepared, tape)
     context = TurnContext(phase, entry, prepared, handoff, log, tape, overviews)
-    progress = Progress(phase, entry, context, log, tape)
+    progress = VisitProgress(phase, entry, context, log, tape)
     try:
         await _take_turns(progress)
     except VisitFault as fault:
@@ -152,7 +152,7 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends))
 
 
-async def _take_turns(progress: Progress) -> None:
+async def _take_turns(progress: VisitProgress) -> None:
     """Take turns until a decision is committed, or the retries are used up."""
     while progress.retries <= progress.phase.max_retries:
         await _check_limits(progress)
@@ -171,7 +171,7 @@ async def _take_turns(progress: Progress) -> None:
     return _give_up(progress)
 
 
-async def _check_limits(progress: Progress) -> None:
+async def _check_limits(progress: VisitProgress) -> None:
     """Stop the run for every limit that is reached, and find out how many act turns are left."""
     phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
     if failure is not None and phase.stays_open:
@@ -203,7 +203,7 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
         await Pause()
 
 
-async def _ask_model(progress: Progress) -> LlmPhaseResult:
+async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     """Prepare the prompt of a turn, and call the model."""
     phase, context, tape = progress.phase, progress.context, progress.tape
     spec, compiled = progress.draft()
@@ -232,7 +232,7 @@ async def _ask_model(progress: Progress) -> LlmPhaseResult:
     return await execute_single_llm_phase(progress.spec, compiled, progress.call, context, phase.model, tape, prompt)
 
 
-async def _check_output(progress: Progress, verdict: Accepted) -> Accepted | Rejected:
+async def _check_output(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:
     """Reject a final output that fits its schema but not the check of the program that started the run."""
     if verdict.type != "finish" or verdict.artifact is None:
         return verdict
@@ -240,7 +240,7 @@ async def _check_output(progress: Progress, verdict: Accepted) -> Accepted | Rej
     return progress.spec.contract.reject_output(found.path, found.error) if found.error else verdict
 
 
-async def _review(progress: Progress, verdict: Accepted) -> Accepted | SentBack:
+async def _review(progress: VisitProgress, verdict: Accepted) -> Accepted | SentBack:
     """Wait until a person approves the decision, or sends it back."""
     reviewed = await review_decision(verdict, progress.call, progress.phase, progress.tape)
     if reviewed.decision == "expired":
@@ -249,7 +249,7 @@ async def _review(progress: Progress, verdict: Accepted) -> Accepted | SentBack:
     return SentBack(sent_back(reviewed)) if reviewed.decision == "reject" else verdict
 
 
-async def _reject(progress: Progress, answer: LlmPhaseResult, verdict: Rejected) -> None:
+async def _reject(progress: VisitProgress, answer: LlmPhaseResult, verdict: Rejected) -> None:
     """Record why an answer is rejected, and let the next turn correct it."""
     phase, tape = progress.phase, progress.tape
     error = tape.emit(
@@ -278,7 +278,7 @@ async def _more_visits(phase: CompiledPhase, rejections: str, tape: Tape) -> Com
     return phase.recompiled(tape.state)
 
 
-async def _act(progress: Progress, answer: LlmPhaseResult, verdict: Accepted | Acting) -> bool:
+async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepted | Acting) -> bool:
     """Execute the ops of an answer; return whether a decision can be committed."""
     phase, context, log, tape, spec = progress.phase, progress.context, progress.log, progress.tape, progress.spec
     context.pending, progress.rejection = (), None
@@ -304,7 +304,7 @@ def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
     return any(form is None or form.effect_of(op) != "pure" for form, op in zip(forms, ops, strict=True))
 
 
-def _give_up(progress: Progress) -> None:
+def _give_up(progress: VisitProgress) -> None:
     """End the visit without a decision. A conversation stays open, and completed ops stay, as after an abort."""
     reason, entry = progress.failure_reason(), progress.entry
     if not progress.phase.stays_open:
@@ -312,7 +312,7 @@ def _give_up(progress: Progress) -> None:
     progress.tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends=False, code=AnswersRejected.code))
 
 
-def _commit(progress: Progress, verdict: Accepted) -> None:
+def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     """Emit the decision, its artifact and the end of the visit."""
     entry, tape = progress.entry, progress.tape
     tape.emit(

@@ -199,7 +199,7 @@ async def fit_prompt(
         tight_spec, tight_compiled = draft(is_truncated=True)
         tight_messages = tuple(map(frame_message, tight_compiled.llm_messages))
         tight = PromptLayout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
-        fitting = _Fitting(whole, tight, budget.tokens, budget.factor)
+        fitting = _PromptFitting(whole, tight, budget.tokens, budget.factor)
         prompt = await budget.fit(fitting, Prompt(spec, messages), tight, tight_spec, f"{call}.tokens{attempts}")
         if prompt is not None:
             return prompt
@@ -342,7 +342,7 @@ def content_section(name: str, text: str, priority: int, full_name: str, log: Op
     return Section(name, text, priority, int(priority != OLD_RESULT), unit="text", marker=marker)
 
 
-class _Fitting:
+class _PromptFitting:
     """Counts a prompt and truncates it if it exceeds its budget. Holds texts only, so any thread may call it."""
 
     def __init__(self, whole: PromptLayout, tight: PromptLayout, tokens: int, factor: int) -> None:

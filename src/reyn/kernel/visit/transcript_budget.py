@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext
     from reyn.context.tokens import TokenCounter
     from reyn.context.transcript import NormalizedMessage
-    from reyn.kernel.core.conversations import Conversation
+    from reyn.kernel.core.conversations import Transcript
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
@@ -49,7 +49,7 @@ _MARKER_TOKENS = 40
 
 
 async def fit_transcript(
-    draft: Draft, transcript: Conversation, contents: Contents, phase: CompiledPhase, log: OpLog, call: str, tape: Tape
+    draft: Draft, transcript: Transcript, contents: Contents, phase: CompiledPhase, log: OpLog, call: str, tape: Tape
 ) -> Prompt | None:
     """Return the prompt of a turn within its budget; `None` if it needs none. Stops the run if that is impossible."""
     attempts = 0
@@ -69,7 +69,7 @@ async def fit_transcript(
         attempts += 1
         tight_spec, tight_compiled = draft(is_truncated=True)
         tight = TranscriptLayout.of(transcript, tight_compiled, log, contents.including(tight_spec.stable))
-        fitting = _Fitting(tight, budget.tokens, budget.factor)
+        fitting = _TranscriptFitting(tight, budget.tokens, budget.factor)
         prompt = await budget.fit(fitting, Prompt(spec, ()), tight, tight_spec, f"{call}.tokens{attempts}")
         if prompt is not None:
             return prompt
@@ -83,7 +83,7 @@ class _Size(NamedTuple):
     messages: int
 
     @classmethod
-    def of(cls, transcript: Conversation, compiled: CompiledTurnContext, contents: Contents) -> _Size:
+    def of(cls, transcript: Transcript, compiled: CompiledTurnContext, contents: Contents) -> _Size:
         """Add what is not part of the transcript to its recorded size: the system message, and a correction."""
         sent = compiled.llm_messages
         others = [sent.system, *sent.tail(sent.length - transcript.length)]
@@ -142,7 +142,7 @@ class TranscriptLayout(PromptLayout):
 
     @classmethod
     def of(
-        cls, transcript: Conversation, compiled: CompiledTurnContext, log: OpLog, contents: Contents
+        cls, transcript: Transcript, compiled: CompiledTurnContext, log: OpLog, contents: Contents
     ) -> TranscriptLayout:
         """Lay out what a turn would send. Messages of a caller's history are stored to be referred to."""
         sent = compiled.llm_messages
@@ -201,7 +201,7 @@ def _last_said(messages: Sequence[NormalizedMessage]) -> int:
     return next((number for number in range(len(messages) - 1, 0, -1) if messages[number].is_said), 1)
 
 
-class _Fitting:
+class _TranscriptFitting:
     """Counts a prompt and truncates it if it exceeds its budget. Holds texts only, so any thread may call it."""
 
     def __init__(self, layout: TranscriptLayout, tokens: int, factor: int) -> None:

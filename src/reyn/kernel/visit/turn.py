@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec
     from reyn.context.frame import Rollback
     from reyn.contract import Acting
-    from reyn.kernel.core.conversations import Conversation
-    from reyn.kernel.core.effects import Reply
+    from reyn.kernel.core.conversations import Transcript
+    from reyn.kernel.core.effects import ModelReply
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
@@ -81,7 +81,7 @@ class PreparedInput(NamedTuple):
 class LlmPhaseResult(NamedTuple):
     """The first half of a turn: the answer, and the verdict on it."""
 
-    reply: Reply
+    reply: ModelReply
     verdict: Accepted | Acting | Rejected
 
 
@@ -163,7 +163,7 @@ class TurnContext:
         return tuple(self._log.results) if self._first_results is None else self._first_results
 
     @property
-    def transcript(self) -> Conversation:
+    def transcript(self) -> Transcript:
         """The transcript, without pending mutations."""
         return self._tape.state.transcript(self._phase.name, self._visit)
 
@@ -390,7 +390,7 @@ def with_overviews(invocation: InvocationSpec, overviews: str | None) -> Invocat
     return replace(invocation, prompt_contract=replace(contract, system_prompt=(*parts, kinds.Part(blob=overviews))))
 
 
-def answer_message(spec: TurnSpec, reply: Reply) -> AssistantMessage:
+def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
     """Return the mutation that adds an answer to a transcript.
 
     Calls whose ids are missing or not unique cannot be linked to results; such an answer is added as text.

@@ -29,6 +29,7 @@ from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.core.snapshot import Models
 from reyn.kernel.visit.compiled_phase import credentials_of
 from reyn.kernel.visit.handoffs import summarize
+from reyn.kernel.world.environments import requests_above
 from reyn.kernel.world.loading import (
     Copies,
     Resumption,
@@ -41,7 +42,6 @@ from reyn.kernel.world.loading import (
     pin_run,
     start_event,
 )
-from reyn.kernel.world.op_performer import requests_above
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 

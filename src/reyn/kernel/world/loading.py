@@ -20,7 +20,7 @@ from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.core.snapshot import Models
 from reyn.kernel.core.tape import Tape
 from reyn.skills import pin
-from reyn.vocabulary import PERMISSIONS, STEPS, OpSpec, Vocabulary
+from reyn.vocabulary import OpSpec, Vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -188,7 +188,7 @@ def unpin_ops(content: bytes) -> Vocabulary:
         specs = msgspec.json.decode(content, type=tuple[OpSpec, ...])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise RunBlocked(f"the run's copy of its op specifications cannot be read: {error}") from error
-    return Vocabulary(specs, STEPS, PERMISSIONS)
+    return Vocabulary(specs)
 
 
 def check_ops(run_id: str, skill: Skill, ops: OpTable) -> None:

@@ -5,47 +5,34 @@
 
 from __future__ import annotations
 
-import os
-from functools import partial
-from operator import is_
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.context.words import one_line
-from reyn.errors import BlobMissing, RunBlocked
-from reyn.journal import Blob, canonical, digest, encode, kinds, ordered
+from reyn.journal import Blob, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
-from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
+from reyn.kernel.world.environments import Environments, decide_restore
+from reyn.kernel.world.overviews import find_overviews, overviews_read
 from reyn.ops import Call, Denied, Env, Plan
-from reyn.ops.budget import OpBudget, OpBudgetExceeded, OpBudgets
-from reyn.ops.execution import apply_changes, is_preparable, overview_of, perform_op, plan_op, prepare_op
-from reyn.ops.op import Attachments, HasOverview, no_credentials
+from reyn.ops.budget import OpBudgetExceeded
+from reyn.ops.execution import apply_changes, is_preparable, perform_op, plan_op, prepare_op
+from reyn.ops.op import Attachments
 from reyn.ops.preview import preview
-from reyn.permissions import Gate, Policy, recorded_requests
 from reyn.permissions.rules import BOUND_TO_ARGUMENTS
-from reyn.private_files import user_folder
-from reyn.secrets import handle_of
-from reyn.workspace import Roots
 from reyn.workspace.restore import Files, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from pathlib import Path
+    from collections.abc import Callable
 
-    from reyn.config import PythonSettings, RunSettings, SandboxSettings
     from reyn.config.values import Sizes
     from reyn.journal import Approval, Body
     from reyn.kernel.core.effects import PerformOp, PlanOp, ReadOverviews, Restore
-    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.ops import OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
-    from reyn.workspace import Location
     from reyn.workspace.observation import Observed
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
@@ -62,48 +49,6 @@ _MAX_UNRECORDED = 100
 _SECRETS = "default: no secret in an op"
 
 
-def roots_of(root: Path, state: Path, workspace: str) -> Roots:
-    """Return the folders of a run: project, state directory, workspace.
-
-    The user's configuration and secrets are excluded: they are inside the project if that is the home directory.
-    """
-    try:
-        hidden: tuple[Path, ...] = (user_folder(os.environ),)
-    except RuntimeError:  # there is no home directory
-        hidden = ()
-    return Roots(root, state, state / "workspace" / workspace, hidden)
-
-
-def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
-    """Return the permission requests of the skills of a sub-run's parents."""
-    if started.requests is None:
-        return []
-    try:
-        return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
-    except msgspec.MsgspecError as error:
-        raise RunBlocked(f"the run's copy of the requests above it cannot be read: {error}") from error
-
-
-def decide_restore(gates: Iterable[Gate], location: Location) -> tuple[str, str]:
-    """Return the rule that decides about restoring a file, and the reason if one of the gates denies it.
-
-    A rule that asks allows it: a person approved the change that is reverted, or runs the undo.
-    """
-    rule = ""
-    for gate in gates:
-        verdict = gate.write(location)
-        if isinstance(verdict, Denied):
-            return verdict.rule, verdict.reason
-        rule = verdict.rule
-    return rule, ""
-
-
-def _without_skill_grants(policy: Policy) -> Policy:
-    """Return the rules for an imported skill, without grants to a skill of its name."""
-    rules = tuple(rule for rule in policy.rules if not (rule.skills and rule.effect == "allow"))
-    return msgspec.structs.replace(policy, rules=rules)
-
-
 class OpPerformer:
     """Performs the ops of all runs of a runtime.
 
@@ -112,31 +57,18 @@ class OpPerformer:
 
     def __init__(
         self,
-        root: Path,
-        state: Path,
         ops: OpTable,
-        policy: Policy,
+        environments: Environments,
         approvals: Callable[[], list[Approval]],
         compile_skill: SkillCompiler,
         secrets: Callable[[], Scrubber],
-        sandbox: SandboxSettings,
-        python: PythonSettings,
-        resolve_secret: Callable[[str], str],
     ) -> None:
-        self._secrets = secrets
-        self._sandbox = sandbox
-        self._python = python
-        self._resolve_secret = resolve_secret
-        self._root = root
-        self._state = state
         self._ops = ops
-        self._policy = policy
+        self.environments = environments
         self._approvals = approvals
         self._compile_skill = compile_skill
-        self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
+        self._secrets = secrets
         self._offers: dict[tuple[str | None, str], _Offered] = {}
-        self._budgets: dict[str, tuple[int, OpBudget]] = {}
-        self._last_env: tuple[tuple[object, ...], Env] | None = None
 
     def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
         """Return whether an effect runs code from outside the package."""
@@ -157,7 +89,7 @@ class OpPerformer:
     async def prepare_and_plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
         """Compute what the plan needs off the event loop, then plan the op."""
         op: Any = self._ops.get(str(effect.args["kind"]))
-        await prepare_op(op, _call(effect, tape), self._env(tape))
+        await prepare_op(op, _call(effect, tape), self.environments.env(tape))
         return self.plan(effect, tape)
 
     def plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
@@ -215,26 +147,10 @@ class OpPerformer:
         if not isinstance(plan, Plan) or not plan.blobs:
             return plan
         try:
-            self._budget(tape).add_recorded(plan.blobs)
+            self.environments.budget(tape).add_recorded(plan.blobs)
         except OpBudgetExceeded as error:
             return Plan(plan.rule, result=call.failed(error))
         return plan
-
-    def _budget(self, tape: Tape) -> OpBudget:
-        """Return the budgets that the ops of the visit in progress have used."""
-        visit = tape.state.history.total_steps
-        found = self._budgets.get(tape.run_id)
-        if found is None or found[0] != visit:
-            sizes = self._settings(tape).sizes
-            most = OpBudgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes)
-            while len(self._budgets) >= _MAX_BUDGETS:
-                del self._budgets[next(iter(self._budgets))]
-            found = self._budgets[tape.run_id] = (visit, OpBudget(most))
-        return found[1]
-
-    def _settings(self, tape: Tape) -> RunSettings:
-        assert tape.state.started is not None
-        return self._compile_skill(tape.state.started, tape.content).settings
 
     def _standing_rule(self, call: Call, rule: str, args: Blob) -> str:
         """Return the rule that a person is asked about, as a standing approval stores it."""
@@ -261,7 +177,7 @@ class OpPerformer:
         if not offered.is_unchanged and (wrong := _rejected_now(op.spec, call)):
             return Plan(result=call.error(wrong))
         is_foreign = self._ops.is_foreign(kind)
-        return plan_op(op, call, self._env(tape), permissions=offered.permissions, is_foreign=is_foreign)
+        return plan_op(op, call, self.environments.env(tape), permissions=offered.permissions, is_foreign=is_foreign)
 
     def _offered(self, now: OpSpec, tape: Tape) -> _Offered:
         """Compare an op with its specification when the run started."""
@@ -277,46 +193,14 @@ class OpPerformer:
 
     def read_overviews(self, effect: ReadOverviews, tape: Tape) -> OutcomeEvent:
         """Return what ops can act on, as the prompt of a conversation shows it."""
-        found, failed = self._overviews(effect.op_kinds, effect.query, self._env(tape))
-        sections = [section for section in map(render_overview, found.values()) if section]
-        targets = {kind: overview.targets for kind, overview in found.items() if overview.targets is not None}
-        text = Blob.of("".join(sections).encode(errors="replace")) if sections else None
-        listed = Blob.of(ordered(targets)) if targets else None
-        read = kinds.OverviewsRead(
-            effect.key,
-            text.hash if text is not None else None,
-            tuple(failed),
-            listed.hash if listed is not None else None,
-            tuple(name for overview in found.values() for name in overview.best),
-        )
-        return read, tuple(blob for blob in (text, listed) if blob is not None)
+        env = self.environments.env(tape)
+        found = find_overviews(effect.op_kinds, effect.query, env, self._ops, self._secrets())
+        return overviews_read(effect.key, *found)
 
     def overviews(self, skill: Skill, sizes: Sizes, query: str = "") -> dict[str, Overview]:
         """Return what the ops of a skill's entry phase can act on, by op kind, as a new run would see it."""
-        phase = skill.phases[skill.entry]
-        roots = roots_of(self._root, self._state, "none")
-        gate = Gate(roots, self._policy, (recorded_requests(skill.permissions),), skill.name)
-        env = Env(roots, gate, _no_content, {}, sizes.file_bytes, skills=phase.allowed_skills)
-        return self._overviews(phase.allowed_ops, query, env)[0]
-
-    def _overviews(self, op_kinds: Iterable[str], query: str, env: Env) -> tuple[dict[str, Overview], list[str]]:
-        """Return what ops can act on, by op kind, and the reasons why some could not tell."""
-        found: dict[str, Overview] = {}
-        failed: list[str] = []
-        for kind in op_kinds:
-            op: object = self._ops.get(kind)
-            if not isinstance(op, HasOverview):
-                continue
-            overview = overview_of(op, query, env, is_foreign=self._ops.is_foreign(kind))
-            if isinstance(overview, str):
-                failed.append(f"{kind}: {overview}")
-                continue
-            text = render_overview(overview).encode(errors="replace") + ordered(overview.targets or ())
-            if self._secrets().find(text):
-                failed.append(f"{kind}: it holds a secret")
-            else:
-                found[kind] = overview
-        return found, failed
+        phase, env = skill.phases[skill.entry], self.environments.before_start(skill, sizes)
+        return find_overviews(phase.allowed_ops, query, env, self._ops, self._secrets())[0]
 
     # -- performing -----------------------------------------------------------------------------------
 
@@ -346,7 +230,7 @@ class OpPerformer:
         if op is None:
             return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
         is_foreign = self._ops.is_foreign(call.kind)
-        env = msgspec.structs.replace(self._env(tape), attachments=Attachments())
+        env = msgspec.structs.replace(self.environments.env(tape), attachments=Attachments())
         needed = self._offered(op.spec, tape).permissions
         result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
         content = Blob.of(canonical(result))
@@ -385,7 +269,7 @@ class OpPerformer:
         """Apply the planned changes. Record each change that is in its file, even if the result is an error."""
         assert known is not None
         changes = effect.started.changes
-        applied = apply_changes(call, changes, self._env(tape), approved=approved)
+        applied = apply_changes(call, changes, self.environments.env(tape), approved=approved)
         if applied.problem is not None:
             return _completed(effect, call, applied.problem, applied=applied.changes)
         if applied.note:
@@ -405,73 +289,10 @@ class OpPerformer:
 
     def restore(self, effect: Restore, tape: Tape) -> OutcomeEvent:
         """Restore the files of a failed visit, if the run may write them now."""
-        env = self._env(tape)
+        env = self.environments.env(tape)
         files = Files(env.roots, env.content, env.file_bytes, lambda location: decide_restore([env.gate], location))
         done = restore(effect.changes, f"{tape.run_id}/{effect.key}", files)
         return kinds.WorkspaceRestored(effect.key, done.restored, done.left, done.verdicts), ()
-
-    def _env(self, tape: Tape) -> Env:
-        """Return the environment of an op. It stays the same in a visit until more content is truncated."""
-        state = tape.state
-        assert state.started is not None
-        budget = self._budget(tape)
-        parts = (tape, state.started, state.truncated, budget, state.phase)
-        last = self._last_env
-        if last is not None and all(map(is_, last[0], parts)):
-            return last[1]
-        compiled = self._compile_skill(state.started, tape.content)
-        gate = self.gate_of(state, tape.content)
-        env = Env(
-            gate.roots,
-            gate,
-            tape.content,
-            MappingProxyType(state.truncated),
-            compiled.settings.sizes.file_bytes,
-            budget,
-            compiled.skill.modules,
-            self._sandbox,
-            partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
-            self._python,
-            skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
-        )
-        self._last_env = parts, env
-        return env
-
-    def _credential(self, allowed: tuple[str, ...], name: str) -> str:
-        """Return the value of a secret, if the run may use it."""
-        if name not in allowed and ALL_CREDENTIALS not in allowed:
-            return no_credentials(name)
-        return self._resolve_secret(handle_of(name))
-
-    def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
-        """Return the gate of a run: what its skill and the skills above it request, within today's rules."""
-        started = state.started
-        assert started is not None
-        key = (state.workspace, started.skill_hash, started.requests, started.imported)
-        gate = self._gates.get(key)
-        if gate is None:
-            skill = self._compile_skill(started, content).skill
-            requests = (skill.permissions, *requests_above(started, content))
-            gate = self._gates[key] = Gate(
-                roots_of(self._root, self._state, state.workspace),
-                _without_skill_grants(self._policy) if started.imported else self._policy,
-                tuple(map(recorded_requests, requests)),
-                skill.name,
-            )
-        return gate
-
-
-def _no_content(name: str) -> bytes:
-    raise BlobMissing(f"`{name}`: no run has recorded content yet")
-
-
-_MAX_OVERVIEW_LINES = 200
-
-
-def render_overview(overview: Overview) -> str:
-    """Return a section of a prompt. No line of it can pass for a heading."""
-    lines = [f"- {one_line(line)}\n" for line in overview.lines[:_MAX_OVERVIEW_LINES]]
-    return f"\n# {one_line(overview.heading)}\n{''.join(lines)}" if lines else ""
 
 
 class _Offered(NamedTuple):

@@ -1,0 +1,183 @@
+"""The environments of ops: the folders, the permission gate, the secrets and the budgets of a run."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from operator import is_
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn.errors import BlobMissing, RunBlocked
+from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
+from reyn.ops import Denied, Env
+from reyn.ops.budget import OpBudget, OpBudgets
+from reyn.ops.op import no_credentials
+from reyn.permissions import Gate, Policy, recorded_requests
+from reyn.private_files import user_folder
+from reyn.secrets import handle_of
+from reyn.workspace import Roots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from reyn.config import PythonSettings, RunSettings, SandboxSettings
+    from reyn.config.values import Sizes
+    from reyn.journal import kinds
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.skills import Skill
+    from reyn.workspace import Location
+
+    SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
+
+_MAX_BUDGETS = 1_000
+"""Number of runs whose budgets are counted. The counts of older runs are dropped."""
+
+
+def roots_of(root: Path, state: Path, workspace: str) -> Roots:
+    """Return the folders of a run: project, state directory, workspace.
+
+    The user's configuration and secrets are excluded: they are inside the project if that is the home directory.
+    """
+    try:
+        hidden: tuple[Path, ...] = (user_folder(os.environ),)
+    except RuntimeError:  # there is no home directory
+        hidden = ()
+    return Roots(root, state, state / "workspace" / workspace, hidden)
+
+
+def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
+    """Return the permission requests of the skills of a sub-run's parents."""
+    if started.requests is None:
+        return []
+    try:
+        return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
+    except msgspec.MsgspecError as error:
+        raise RunBlocked(f"the run's copy of the requests above it cannot be read: {error}") from error
+
+
+def decide_restore(gates: Iterable[Gate], location: Location) -> tuple[str, str]:
+    """Return the rule that decides about restoring a file, and the reason if one of the gates denies it.
+
+    A rule that asks allows it: a person approved the change that is reverted, or runs the undo.
+    """
+    rule = ""
+    for gate in gates:
+        verdict = gate.write(location)
+        if isinstance(verdict, Denied):
+            return verdict.rule, verdict.reason
+        rule = verdict.rule
+    return rule, ""
+
+
+def _without_skill_grants(policy: Policy) -> Policy:
+    """Return the rules for an imported skill, without grants to a skill of its name."""
+    rules = tuple(rule for rule in policy.rules if not (rule.skills and rule.effect == "allow"))
+    return msgspec.structs.replace(policy, rules=rules)
+
+
+class Environments:
+    """Builds the environments of the ops of all runs of a runtime."""
+
+    def __init__(
+        self,
+        root: Path,
+        state: Path,
+        policy: Policy,
+        compile_skill: SkillCompiler,
+        sandbox: SandboxSettings,
+        python: PythonSettings,
+        resolve_secret: Callable[[str], str],
+    ) -> None:
+        self._root = root
+        self._state = state
+        self._policy = policy
+        self._compile_skill = compile_skill
+        self._sandbox = sandbox
+        self._python = python
+        self._resolve_secret = resolve_secret
+        self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
+        self._budgets: dict[str, tuple[int, OpBudget]] = {}
+        self._last_env: tuple[tuple[object, ...], Env] | None = None
+
+    def env(self, tape: Tape) -> Env:
+        """Return the environment of an op. It stays the same in a visit until more content is truncated."""
+        state = tape.state
+        assert state.started is not None
+        budget = self.budget(tape)
+        parts = (tape, state.started, state.truncated, budget, state.phase)
+        last = self._last_env
+        if last is not None and all(map(is_, last[0], parts)):
+            return last[1]
+        compiled = self._compile_skill(state.started, tape.content)
+        gate = self.gate_of(state, tape.content)
+        env = Env(
+            gate.roots,
+            gate,
+            tape.content,
+            MappingProxyType(state.truncated),
+            compiled.settings.sizes.file_bytes,
+            budget,
+            compiled.skill.modules,
+            self._sandbox,
+            partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
+            self._python,
+            skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
+        )
+        self._last_env = parts, env
+        return env
+
+    def _credential(self, allowed: tuple[str, ...], name: str) -> str:
+        """Return the value of a secret, if the run may use it."""
+        if name not in allowed and ALL_CREDENTIALS not in allowed:
+            return no_credentials(name)
+        return self._resolve_secret(handle_of(name))
+
+    def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
+        """Return the gate of a run: what its skill and the skills above it request, within today's rules."""
+        started = state.started
+        assert started is not None
+        key = (state.workspace, started.skill_hash, started.requests, started.imported)
+        gate = self._gates.get(key)
+        if gate is None:
+            skill = self._compile_skill(started, content).skill
+            requests = (skill.permissions, *requests_above(started, content))
+            gate = self._gates[key] = Gate(
+                roots_of(self._root, self._state, state.workspace),
+                _without_skill_grants(self._policy) if started.imported else self._policy,
+                tuple(map(recorded_requests, requests)),
+                skill.name,
+            )
+        return gate
+
+    def budget(self, tape: Tape) -> OpBudget:
+        """Return the budgets that the ops of the visit in progress have used."""
+        visit = tape.state.history.total_steps
+        found = self._budgets.get(tape.run_id)
+        if found is None or found[0] != visit:
+            sizes = self._settings(tape).sizes
+            most = OpBudgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes)
+            while len(self._budgets) >= _MAX_BUDGETS:
+                del self._budgets[next(iter(self._budgets))]
+            found = self._budgets[tape.run_id] = (visit, OpBudget(most))
+        return found[1]
+
+    def _settings(self, tape: Tape) -> RunSettings:
+        assert tape.state.started is not None
+        return self._compile_skill(tape.state.started, tape.content).settings
+
+    def before_start(self, skill: Skill, sizes: Sizes) -> Env:
+        """Return the environment in which a new run of a skill would look at the project."""
+        roots = roots_of(self._root, self._state, "none")
+        gate = Gate(roots, self._policy, (recorded_requests(skill.permissions),), skill.name)
+        skills = skill.phases[skill.entry].allowed_skills
+        return Env(roots, gate, _no_content, {}, sizes.file_bytes, skills=skills)
+
+
+def _no_content(name: str) -> bytes:
+    raise BlobMissing(f"`{name}`: no run has recorded content yet")
