@@ -4,10 +4,9 @@ Both run on the kernel, so that every call is journaled, resumable and replayabl
 come back typed.
 """
 
-from reyn.functions.abort import AbortSignal
 from reyn.functions.ambient import use_runtime
 from reyn.functions.chat import LLMChat, llm_chat
-from reyn.functions.chat_calls import ChatReply, ChatStream
+from reyn.functions.chat_calls import AbortSignal, ChatReply, ChatStream
 from reyn.functions.function import AsyncLLMFunction, CallResult, LLMFunction, llm_function
 from reyn.functions.images import load_image
 from reyn.functions.interface import ChatChunk, OpenAICompatible

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, overload
 
 from reyn.context import NormalizedMessageList
 from reyn.errors import CallImpossible
-from reyn.functions.abort import AbortSignal
-from reyn.functions.chat_calls import ChatDecoration, ChatDefinition, ChatOptions, ChatStream
+from reyn.functions.chat_calls import AbortSignal, ChatDecoration, ChatDefinition, ChatOptions, ChatStream
 from reyn.functions.definition import DEFAULT_ACT_TURNS, Decorated
 from reyn.kernel.world.run_scope import current_scope
 from reyn.skills.values import ConversationSettings
@@ -161,21 +160,7 @@ def llm_chat(
 ) -> Callable[[Callable[P, Any]], LLMChat[P]]: ...
 
 
-def llm_chat(
-    function: Callable[..., Any] | None = None,
-    /,
-    *,
-    llm_interface: Model | str | None = None,
-    toolkit: Sequence[Op] = (),
-    runtime: OSRuntime | None = None,
-    template_params: Mapping[str, Any] | Sequence[str] | None = None,
-    memory: bool = True,
-    max_tokens: int = ConversationSettings().max_tokens,
-    max_act_turns: int = DEFAULT_ACT_TURNS,
-    max_retries: int | None = None,
-    hooks: Sequence[Hook] = (),
-    include_must_principles: bool = False,
-) -> Any:
+def llm_chat(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Turn a Python function into a conversation with a model. The body of the function is never executed.
 
     The docstring is the system prompt; a system message in the history replaces it. The first parameter of the function
@@ -200,18 +185,7 @@ def llm_chat(
     Raises:
         FunctionInvalid: The function cannot be a conversation.
     """
-    decoration = ChatDecoration(
-        llm_interface,
-        toolkit,
-        runtime,
-        template_params,
-        max_act_turns,
-        max_retries,
-        hooks,
-        include_must_principles,
-        memory,
-        max_tokens,
-    )
+    decoration = ChatDecoration(**options)
 
     def decorate(decorated: Callable[P, Any]) -> LLMChat[P]:
         return LLMChat(ChatDefinition(decorated, decoration))

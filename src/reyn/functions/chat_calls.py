@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
+import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,28 +28,26 @@ from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NormalizedMessage, check_message, normalize
 from reyn.errors import CallImpossible, ChatStopped, FunctionInvalid
-from reyn.functions.abort import AbortSignal
 from reyn.functions.definition import (
+    MAX_SKILLS,
     CallOptions,
     Decoration,
     Definition,
     check_count,
     check_flag,
     enclosing,
-    permission_requests,
 )
 from reyn.functions.images import check_image
 from reyn.kernel.world.run_scope import current_scope
 from reyn.models import Message
-from reyn.runtime import OSRuntime
 from reyn.skills import USER_MESSAGE, Skill
-from reyn.skills.values import END, MIN_TOKENS, ArtifactType, ConversationSettings, Phase
+from reyn.skills.values import MIN_TOKENS, ArtifactType, ConversationSettings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
     from reyn.kernel.core.snapshot import RunState
-    from reyn.runtime import RunResult
+    from reyn.runtime import OSRuntime, RunResult
 
 _QUESTION = "A person answers the question first, for example with `OSRuntime.answer`; then call `resume`."
 _LEFT = "the caller left the stream"
@@ -58,7 +58,52 @@ REPLY = ArtifactType(
 )
 MEMORY_OPS = ("remember", "forget", "compact")
 _HISTORY_NAMES = ("history", "chat_history")
-_MAX_SKILLS = 64
+
+
+class AbortSignal:
+    """Aborts the turns that were started with it, those in progress and later ones. It cannot be taken back."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._reason: str | None = None
+        self._subscribers: list[Callable[[str], object]] = []
+
+    def __repr__(self) -> str:
+        return f"<AbortSignal {'aborted' if self.is_aborted else 'not aborted'}>"
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether `abort` was called."""
+        return self._reason is not None
+
+    @property
+    def reason(self) -> str:
+        """The reason of the abort; empty without one."""
+        return self._reason or ""
+
+    def abort(self, reason: str = "") -> None:
+        """Abort. Only the first call has an effect."""
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._reason = reason
+            subscribers = list(self._subscribers)
+        for subscriber in subscribers:
+            subscriber(reason)
+
+    def subscribe(self, subscriber: Callable[[str], object]) -> Callable[[], None]:
+        """Call a function with the reason at the abort, or now if it has happened; return a function to unsubscribe."""
+        with self._lock:
+            reason = self._reason
+            self._subscribers.append(subscriber)
+        if reason is not None:
+            subscriber(reason)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                self._subscribers.remove(subscriber)
+
+        return unsubscribe
 
 
 @dataclass(frozen=True)
@@ -82,11 +127,12 @@ class ChatDefinition(Definition):
 
     decorator = "llm_chat"
     noun = "chat"
+    is_async = True
 
     def __init__(self, function: Callable[..., Any], decoration: ChatDecoration) -> None:
         super().__init__(function, decoration)
         self._memory, self._max_tokens = decoration.memory, decoration.max_tokens
-        self._skills: dict[tuple[str, bool], Skill] = {}
+        self._skill_of = lru_cache(MAX_SKILLS)(self._build_skill)
         self.rendered = RenderedMessages()
         self._signature = inspect.signature(function)
         names = list(self._signature.parameters)
@@ -98,9 +144,6 @@ class ChatDefinition(Definition):
         self.message_name = messages[0]
         check_count(decoration.max_tokens, "max_tokens", MIN_TOKENS, self.what)
         check_flag(decoration.memory, "memory", self.what)
-        if decoration.runtime is not None and not isinstance(decoration.runtime, OSRuntime):
-            message = f"{self.what}: `runtime` is a {type(decoration.runtime).__name__}"
-            raise FunctionInvalid(message, hint="Pass an `OSRuntime`.")
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Message, NormalizedMessageList]:
         """Return message and history of a call.
@@ -133,37 +176,17 @@ class ChatDefinition(Definition):
         A system message in the history takes the place of the docstring.
         """
         instructions = self.instructions(dict(options.template_params), system)
-        has_key = options.key is not None
-        skill = self._skills.get((instructions, has_key))
-        if skill is None:
-            skill = self._build_skill(instructions, has_key=has_key)
-            while len(self._skills) >= _MAX_SKILLS:
-                self._skills.pop(next(iter(self._skills)))
-            self._skills[instructions, has_key] = skill
-        return skill
+        return self._skill_of(instructions, has_key=options.key is not None)
 
     def _build_skill(self, instructions: str, *, has_key: bool) -> Skill:
-        decoration, name = self.decoration, self.skill_name
-        memory = MEMORY_OPS if has_key and self._memory else ()
-        allowed = (*(op.spec.kind for op in decoration.toolkit), *memory)
-        phase = Phase(
-            name,
-            (USER_MESSAGE,),
+        return self.one_phase_skill(
+            USER_MESSAGE,
             instructions,
-            can_finish=not has_key,
-            allowed_ops=allowed,
-            max_act_turns=decoration.max_act_turns if allowed else 0,
-            conversation=ConversationSettings(self._max_tokens),
-        )
-        return Skill(
-            name,
-            name,
-            {name: phase},
-            {name: (name,) if has_key else (END,)},
             REPLY,
-            description=" ".join(instructions.partition("\n\n")[0].split())[:200],
-            permissions=permission_requests(decoration.toolkit),
-            function=self.place,
+            " ".join(instructions.partition("\n\n")[0].split())[:200],
+            more_ops=MEMORY_OPS if has_key and self._memory else (),
+            conversation=ConversationSettings(self._max_tokens),
+            is_endless=has_key,
         )
 
     def run_id(self, key: str) -> str:

@@ -24,8 +24,10 @@ from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.world.hooks import check_hooks
 from reyn.models import Model
 from reyn.ops import Op
-from reyn.runtime import SyncRuntime
+from reyn.runtime import OSRuntime, SyncRuntime
+from reyn.skills import Skill
 from reyn.skills.names import is_reserved_phase_name, is_valid_name
+from reyn.skills.values import END, ArtifactType, ConversationSettings, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,9 +35,10 @@ if TYPE_CHECKING:
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta
-    from reyn.runtime import OSRuntime
 
 DEFAULT_ACT_TURNS = 10
+MAX_SKILLS = 64
+"""How many skills of one function are cached, one for each text of its instructions."""
 _MAX_VIEWS = 8
 
 
@@ -99,6 +102,7 @@ class Definition:
 
     decorator: ClassVar[str]
     noun: ClassVar[str]
+    is_async: bool
     settings: ClassVar[dict[str, Any]] = {}
     """Settings of the runtime that its calls need."""
 
@@ -117,6 +121,11 @@ class Definition:
         self._text = inspect.getdoc(function) or ""
         if not self._text.strip():
             raise FunctionInvalid(f"{self.what} has no docstring", hint="Write the instructions for the model in it.")
+        wanted, other = (OSRuntime, SyncRuntime) if self.is_async else (SyncRuntime, OSRuntime)
+        if decoration.runtime is not None and not isinstance(decoration.runtime, wanted):
+            name = (other if isinstance(decoration.runtime, other) else type(decoration.runtime)).__name__
+            hint = "Async functions and chats use an `OSRuntime`, plain functions a `SyncRuntime`."
+            raise FunctionInvalid(f"{self.what}: `runtime` is a {name}", hint=hint)
         check_count(decoration.max_act_turns, "max_act_turns", 0, self.what)
         check_count(decoration.max_retries, "max_retries", 0, self.what)
         check_model(decoration.llm_interface, self.what)
@@ -177,6 +186,45 @@ class Definition:
         assert isinstance(prompt, str)
         return prompt
 
+    def one_phase_skill(
+        self,
+        arguments: ArtifactType,
+        instructions: str,
+        output: ArtifactType,
+        description: str,
+        *,
+        more_ops: tuple[str, ...] = (),
+        conversation: ConversationSettings | None = None,
+        is_endless: bool = False,
+        **fields: Any,
+    ) -> Skill:
+        """Return a skill with one phase, which may use the tools. Each run stores its own copy of the skill.
+
+        Args:
+            arguments: The input.
+            instructions: The instructions of the phase.
+            output: The output.
+            description: The description of the skill.
+            more_ops: Kinds of ops that the phase may use besides the tools.
+            conversation: The settings of a phase that is a conversation.
+            is_endless: Whether the phase follows itself, instead of the end.
+            **fields: Further fields of the skill.
+        """
+        name, decoration = self.skill_name, self.decoration
+        ops = (*(op.spec.kind for op in decoration.toolkit), *more_ops)
+        phase = Phase(
+            name,
+            (arguments,),
+            instructions,
+            can_finish=not is_endless,
+            allowed_ops=ops,
+            max_act_turns=decoration.max_act_turns if ops else 0,
+            conversation=conversation,
+        )
+        permissions = _permission_requests(decoration.toolkit)
+        fields |= {"description": description, "permissions": permissions, "function": self.place}
+        return Skill(name, name, {name: phase}, {name: (name if is_endless else END,)}, output, **fields)
+
     @cached_property
     def place(self) -> str:
         """The function as `module:name`, under which another program would import it."""
@@ -193,7 +241,7 @@ class Definition:
         # The program passes these tools on purpose. A rule of the operator that denies them, or asks, still wins.
         grants = {
             permission: [{"allow": kind, "skill": self.skill_name} for kind in kinds]
-            for permission, kinds in permission_requests(decoration.toolkit).items()
+            for permission, kinds in _permission_requests(decoration.toolkit).items()
         }
         settings = dict(self.settings)
         if decoration.max_retries is not None:
@@ -237,7 +285,7 @@ def enclosing(scope: RunScope | None, runtime: OSRuntime, run_id: str | None) ->
     return scope if scope is not None and run_id is None and scope.owner.journal is runtime.journal else None
 
 
-def permission_requests(toolkit: Sequence[Op]) -> dict[str, list[str]]:
+def _permission_requests(toolkit: Sequence[Op]) -> dict[str, list[str]]:
     """Return the permissions that tools need, with the kinds of the tools."""
     requests: dict[str, list[str]] = {}
     for op in toolkit:

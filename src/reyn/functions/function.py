@@ -19,19 +19,18 @@ from reyn.errors import CallImpossible, CallStopped, FunctionInvalid, ReturnInva
 from reyn.functions import ambient
 from reyn.functions.definition import (
     DEFAULT_ACT_TURNS,
+    MAX_SKILLS,
     CallOptions,
     Decorated,
     Decoration,
     Definition,
     enclosing,
-    permission_requests,
 )
 from reyn.functions.signatures import ReturnValue, Signature
 from reyn.functions.types import ConversionError
 from reyn.kernel.world.run_scope import current_scope
 from reyn.runtime import OSRuntime, SyncRuntime
-from reyn.skills import Skill
-from reyn.skills.values import END, ArtifactType, Phase
+from reyn.skills.values import ArtifactType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -44,14 +43,13 @@ if TYPE_CHECKING:
     from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import RunResult
+    from reyn.skills import Skill
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _logger = logging.getLogger("reyn.functions")
-_MAX_SKILLS = 64
 _ARGUMENTS = "arguments"
-_RESULT = "result"
 
 
 @dataclass(frozen=True)
@@ -79,15 +77,10 @@ class FunctionDefinition(Definition):
     settings: ClassVar[dict[str, Any]] = {"strict": True}
 
     def __init__(self, function: Callable[..., Any], decoration: Decoration, local_names: Mapping[str, Any]) -> None:
+        self.is_async = inspect.iscoroutinefunction(function)
         super().__init__(function, decoration)
-        is_async, runtime = inspect.iscoroutinefunction(function), decoration.runtime
-        wanted, other = (OSRuntime, SyncRuntime) if is_async else (SyncRuntime, OSRuntime)
-        if runtime is not None and not isinstance(runtime, wanted):
-            name = (other if isinstance(runtime, other) else type(runtime)).__name__
-            hint = f"Pass a `{wanted.__name__}` to {'an async' if is_async else 'a plain'} function."
-            raise FunctionInvalid(f"{self.what}: `runtime` is a {name}", hint=hint)
         self._local_names = dict(local_names)
-        self._skill_of = lru_cache(_MAX_SKILLS)(self._build_skill)
+        self._skill_of = lru_cache(MAX_SKILLS)(self._build_skill)
         with suppress(NameError):  # an annotation names something that the module defines later
             _ = self._types
 
@@ -117,32 +110,17 @@ class FunctionDefinition(Definition):
         return self._read()[1]
 
     def skill(self, template_params: Mapping[str, Any]) -> Skill:
-        """Return the skill for the values of the template parameters: one phase, from the arguments to the result.
-
-        The skill is a value: each run stores its own copy, so it can be read and replayed without the module.
-        """
+        """Return the skill for the values of the template parameters: one phase, from the arguments to the result."""
         return self._skill_of(self.instructions(template_params))
 
     def _build_skill(self, instructions: str) -> Skill:
-        name, toolkit, returns = self.skill_name, self.decoration.toolkit, self.returns
-        phase = Phase(
-            name,
-            (ArtifactType(_ARGUMENTS, self.signature.schema()),),
+        signature, returns = self._read()
+        return self.one_phase_skill(
+            ArtifactType(_ARGUMENTS, signature.schema()),
             instructions,
-            can_finish=True,
-            allowed_ops=tuple(op.spec.kind for op in toolkit),
-            max_act_turns=self.decoration.max_act_turns if toolkit else 0,
-        )
-        return Skill(
-            name,
-            name,
-            {name: phase},
-            {name: (END,)},
-            ArtifactType(_RESULT, returns.schema),
-            description=self.signature.summary,
+            ArtifactType("result", returns.schema),
+            signature.summary,
             final_output_description="Return the result.",
-            permissions=permission_requests(toolkit),
-            function=self.place,
             checks_output=returns.type.needs_check,
         )
 
@@ -386,7 +364,7 @@ def llm_function(function: Callable[..., Any] | None = None, /, **options: Any) 
 
     def decorate(function: Callable[..., Any]) -> Any:
         definition = FunctionDefinition(function, decoration, names)
-        return (AsyncLLMFunction if inspect.iscoroutinefunction(function) else LLMFunction)(definition)
+        return AsyncLLMFunction(definition) if definition.is_async else LLMFunction(definition)
 
     return decorate if function is None else decorate(function)
 
