@@ -7,10 +7,11 @@ journal cannot exceed it together. Spending outlives its run: deleting a run doe
 
 from __future__ import annotations
 
+from operator import add
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from reyn.errors import BudgetExceeded, EventInvalid
 from reyn.journal.kinds import BudgetReserved, BudgetSettled, Draw, Usage
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal.registry import Body
-
-UNKNOWN_CURRENCY = ""
 
 
 class Balance(msgspec.Struct, frozen=True):
@@ -32,12 +31,7 @@ class Balance(msgspec.Struct, frozen=True):
     reserved_cost: int = 0
 
     def __add__(self, other: Balance) -> Balance:
-        return Balance(
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.reserved_tokens + other.reserved_tokens,
-            self.reserved_cost + other.reserved_cost,
-        )
+        return Balance(*map(add, astuple(self), astuple(other)))
 
 
 class SpendRow(msgspec.Struct, frozen=True, array_like=True):
@@ -160,14 +154,14 @@ def _row(run_id: str, skill: str, reserved: BudgetReserved, settled: BudgetSettl
         reserved.day,
         run_id,
         reserved.model,
-        reserved.price.currency if reserved.price is not None else UNKNOWN_CURRENCY,
+        reserved.currency,
         skill,
         1,
         usage.input_tokens,
         usage.output_tokens,
         usage.cached_tokens,
         settled.cost or 0,
-        int(settled.basis in ("no_usage", "unknown")),
+        int(settled.is_assumed),
     )
 
 
