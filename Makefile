@@ -70,6 +70,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/docs_pages.py --check
+	$(BIN)/python tools/sync_stubs.py --check
 	$(BIN)/zensical build --clean --strict
 
 ## cover: branch coverage: 93 % of the package, 95 % of the language and its linter
@@ -98,6 +99,7 @@ fuzz: setup
 ## docs: build the site into site/
 docs: setup
 	$(BIN)/python tools/docs_pages.py
+	$(BIN)/python tools/sync_stubs.py
 	$(BIN)/zensical build --clean
 
 ## lock: pin the development environment anew

@@ -63,7 +63,7 @@ async def visits(count: int) -> Results:
             assert result.ok, result
             memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             started = time.process_time()
-            report = await rt.replay("measured")
+            report = await rt.runs.replay("measured")
             replay_seconds = time.process_time() - started
             assert report.visits == count
         marks = [*model.marks, model.marks[0] + cpu]

@@ -82,7 +82,7 @@ async def measure_mcp(root: Path, count: int) -> dict[str, float]:
         "permissions": {"mcp": "allow"},
     }
     async with OSRuntime.open(root, **settings) as runtime:
-        runtime.accept_mcp_tools(await runtime.mcp_tools("bench"))
+        runtime.project.accept_mcp_tools(await runtime.project.mcp_tools("bench"))
     _write_skill(root, "call", "allowed_ops: ['mcp:bench/echo']\n", "permissions: {mcp: [bench]}\n")
     rounds, cpu = max(3, count // 40), {1: 0.0, 41: 0.0}
     for calls in cpu:

@@ -96,13 +96,13 @@ class Bench:
 
     def _key(self, rt: SyncRuntime, item: Item) -> str:
         """Identify an item, the model, and the first prompt, which changes with the skill and the wording."""
-        frame = rt.first_frame(item.task, item.input)
+        frame = rt.project.first_frame(item.task, item.input)
         contract = json.dumps([item.task, item.input, item.expect.choice, str(item.expect), self._settings])
         return digest(json.dumps([self._model, contract, frame.messages]).encode())[:16]
 
     def _run(self, rt: SyncRuntime, item: Item) -> RunScore:
         if self._model == SCRIPTED:
-            model: Model = ScriptedModel(right_answers(rt.load(item.task), item))
+            model: Model = ScriptedModel(right_answers(rt.project.load(item.task), item))
             with SyncRuntime.open(self._root, model=model, **self._settings) as scripted:
                 return run_score(scripted, item)
         return run_score(rt, item)
@@ -113,11 +113,11 @@ def run_score(rt: SyncRuntime, item: Item) -> RunScore:
     cpu, wall = time.process_time(), time.monotonic()
     result = rt.run(item.task, item.input)
     cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-    events = list(rt.events(result.run_id))
-    choice, data = _first_decision(events, rt.content)
-    reads = _files_read(events, rt.content)
+    events = list(rt.runs.events(result.run_id))
+    choice, data = _first_decision(events, rt.runs.content)
+    reads = _files_read(events, rt.runs.content)
     answers = [event for event in events if event.kind == "llm_responded"]
-    texts = [rt.content(event.data["text"]).decode() for event in answers]
+    texts = [rt.runs.content(event.data["text"]).decode() for event in answers]
     usage = [event.data.get("usage") or {} for event in answers]
     is_right = choice == item.expect.choice and item.expect.reads in (None, reads)
     valid, calls = first_answers(events)

@@ -180,7 +180,7 @@ def _turn(rt: SyncRuntime, item: Item) -> Score:
             has_replied = chat.say(item.message).status == "replied"
         run_id = chat.run_id
     cpu = time.process_time() - cpu
-    events = [event for event in rt.events(run_id) if event.run_id == run_id]
+    events = [event for event in rt.runs.events(run_id) if event.run_id == run_id]
     runs = [event.data for event in events if event.kind == "sub_run_started"]
     skill = runs[0]["skill"] if runs else None
     usage = [event.data.get("usage") or {} for event in events if event.kind == "llm_responded"]
@@ -189,7 +189,7 @@ def _turn(rt: SyncRuntime, item: Item) -> Score:
         skill == item.skill,
         not runs[0].get("problem") if runs else None,
         has_replied,
-        rt.find(run_id).status in _OPEN,
+        rt.runs.find(run_id).status in _OPEN,
         sum(event.kind == "validation_error" for event in events),
         sum(entry.get("input_tokens", 0) for entry in usage),
         sum(entry.get("output_tokens", 0) for entry in usage),

@@ -95,9 +95,9 @@ def measure(root: Path, condition: str, skills: list[str], limit: int) -> dict[s
             for number, value in enumerate(inputs()[skill][:limit]):
                 name, started = f"{condition}-{stamp(condition)}-{skill}-{number:02}", time.monotonic()
                 result = rt.run(skill, value, run_id=name)
-                events = list(rt.events(name))
+                events = list(rt.runs.events(name))
                 scores.setdefault(skill, []).append(
-                    count(events, result.status, is_correct(skill, number, events, rt.content))
+                    count(events, result.status, is_correct(skill, number, events, rt.runs.content))
                 )
                 seconds = time.monotonic() - started
                 if seconds > 0.5:

@@ -46,5 +46,5 @@ class SyncChatRuntime(SyncRuntime):
         """Open a conversation with an agent: `with rt.chat() as chat: reply = chat.say("hello")`."""
         from reyn.chat import SyncConversation, open_conversation
 
-        opened = open_conversation(self.runtime, agent, run_id=run_id, by=by, model=model)
-        return SyncConversation(opened, self.wait)
+        opened = open_conversation(self.async_form, agent, run_id=run_id, by=by, model=model)
+        return SyncConversation(opened, self.runner)

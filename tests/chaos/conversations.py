@@ -89,21 +89,21 @@ class KilledConversation(Scenario):
     def _talk(self, chat: Conversation, runtime: OSRuntime) -> None:
         """Say each message, unless it was said before. After a kill while saying one, look whether it is there."""
         noted = {(entry.what, entry.text) for entry in self.ledger.read()}
-        recorded = self._said(runtime) if runtime.is_recorded(RUN) else []
+        recorded = self._said(runtime) if runtime.runs.is_recorded(RUN) else []
         for text in MESSAGES:
             if ("said", text) in noted or text in recorded:
                 continue
             self.ledger.write(Entry("saying", RUN, "", text))
-            is_durable = runtime.is_recorded(RUN)
+            is_durable = runtime.runs.is_recorded(RUN)
             chat.post(text)
             if is_durable:
                 self.ledger.write(Entry("said", RUN, "", text))
 
     def _said(self, runtime: OSRuntime) -> list[str]:
         """Return the messages of the user that are recorded or in the inbox."""
-        state = runtime.state(RUN)
-        queued = [runtime.content(one.text).decode() for one in state.inbox.queued if not one.run]
-        drained = runtime.journal.drain(RUN, state.messages_taken)
+        state = runtime.runs.state(RUN)
+        queued = [runtime.runs.content(one.text).decode() for one in state.inbox.queued if not one.run]
+        drained = runtime.project.journal.drain(RUN, state.messages_taken)
         posted = [one.payload.text for one in drained if isinstance(one.payload, Say)]
         return [*(one.text for one in self._messages(runtime) if one.role == "user"), *queued, *posted]
 
@@ -123,10 +123,10 @@ class KilledConversation(Scenario):
 
     @staticmethod
     def _messages(runtime: OSRuntime) -> list[RecordedMessage]:
-        return read_messages(runtime.events(RUN), runtime.content)
+        return read_messages(runtime.runs.events(RUN), runtime.runs.content)
 
     def _is_done(self, runtime: OSRuntime) -> bool:
-        if not runtime.is_recorded(RUN) or runtime.find(RUN).status != "waiting":
+        if not runtime.runs.is_recorded(RUN) or runtime.runs.find(RUN).status != "waiting":
             return False
         roles = Counter(message.role for message in self._messages(runtime))
         everything = len(MESSAGES) + len(SKILLS)
@@ -144,7 +144,7 @@ class KilledConversation(Scenario):
                 *self._message_violations(self._messages(runtime), entries),
                 *_ledger_violations(
                     [entry for entry in entries if entry.what not in ("saying", "said")],
-                    {row.run_id: Claims.of(runtime.events(row.run_id)) for row in runtime.runs()},
+                    {row.run_id: Claims.of(runtime.runs.events(row.run_id)) for row in runtime.runs.all()},
                     kills,
                 ),
                 *budget_violations(runtime, entries),
@@ -154,13 +154,13 @@ class KilledConversation(Scenario):
         except ReynError as error:
             return [f"the record is damaged: {error.code}: {error.message}"]
         finally:
-            runtime.journal.close()
+            runtime.project.journal.close()
 
     async def _record_violations(self, runtime: OSRuntime) -> list[str]:
-        rows = runtime.runs()
+        rows = runtime.runs.all()
         for row in rows:
-            runtime.verify(row.run_id)
-            await runtime.replay(row.run_id)
+            runtime.runs.verify(row.run_id)
+            await runtime.runs.replay(row.run_id)
         skills = Counter(row.skill for row in rows)
         wrong = [f"the run of `{skill}` took place {count} times" for skill, count in skills.items() if count > 1]
         wrong += [f"the run of `{skill}` was lost" for skill in SKILLS if not skills[skill]]

@@ -102,5 +102,5 @@ def skills(root: Path, *names: str, **keys: str) -> None:
 
 def recorded_replies(rt: OSRuntime | SyncRuntime, run_id: str) -> list[str]:
     """Return the replies to the questions of a run."""
-    bodies = (decode(event) for event in rt.events(run_id))
-    return [json.loads(rt.content(body.value)) for body in bodies if isinstance(body, kinds.WaitAnswered)]
+    bodies = (decode(event) for event in rt.runs.events(run_id))
+    return [json.loads(rt.runs.content(body.value)) for body in bodies if isinstance(body, kinds.WaitAnswered)]

@@ -33,7 +33,7 @@ ASKS = {
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.journal).links(name)
+    return ChainManager(rt.project.journal).links(name)
 
 
 def test_a_fork_continues_with_a_copy_of_the_conversation_and_leaves_the_origin_alone(tmp_path: Path):
@@ -45,18 +45,18 @@ def test_a_fork_continues_with_a_copy_of_the_conversation_and_leaves_the_origin_
             async with rt.chat("editor", run_id="c") as chat:
                 await chat.say("a poster")
                 await chat.say("a flyer")
-            before = rt.find(links(rt, "c")[0].conversation)
-            fork = (await rt.fork("c", at=fork_point(rt.events("c"), 2))).run_id
+            before = rt.runs.find(links(rt, "c")[0].conversation)
+            fork = (await rt.fork("c", at=fork_point(rt.runs.events("c"), 2))).run_id
             async with rt.chat(run_id=fork) as chat:
                 await chat.say("a card")
-            assert rt.find(before.run_id) == before
+            assert rt.runs.find(before.run_id) == before
             first, second = links(rt, fork)
             assert (first.conversation, second.conversation != before.run_id) == (before.run_id, True)
-            said = [one.text for one in rt.transcript(second.conversation) if one.role == "user"]
+            said = [one.text for one in rt.runs.transcript(second.conversation) if one.role == "user"]
             assert said == ["Which colour?", "And for a card?"]  # what was said before the fork, and nothing after it
-            for row in rt.runs():
-                await rt.replay(row.run_id)
-                rt.verify(row.run_id)
+            for row in rt.runs.all():
+                await rt.runs.replay(row.run_id)
+                rt.runs.verify(row.run_id)
 
     run(talk())
 
@@ -70,14 +70,14 @@ def test_an_archive_contains_the_conversations_with_other_agents(tmp_path: Path)
             async with rt.chat("editor", run_id="c") as chat:
                 await chat.say("a poster")
                 await chat.say("a flyer")
-            archive = list(rt.export("c"))
+            archive = list(rt.runs.export("c"))
             child = links(rt, "c")[0].conversation
         async with OSRuntime.open(tmp_path / "b", model=Agent()) as rt:
-            rt.import_(archive)
-            assert {row.run_id for row in rt.runs()} == {"c", child}
-            for row in rt.runs():
-                await rt.replay(row.run_id)
-                rt.verify(row.run_id)
+            rt.runs.import_(archive)
+            assert {row.run_id for row in rt.runs.all()} == {"c", child}
+            for row in rt.runs.all():
+                await rt.runs.replay(row.run_id)
+                rt.runs.verify(row.run_id)
 
     run(talk())
 
@@ -90,15 +90,15 @@ def test_a_fork_of_an_imported_conversation_tells_the_agents_of_this_project_not
         async with OSRuntime.open(tmp_path / "a", model=Agent(**ASKS)) as rt:
             async with rt.chat("editor", run_id="c") as chat:
                 await chat.say("a poster")
-            archive = list(rt.export("c"))
+            archive = list(rt.runs.export("c"))
         async with OSRuntime.open(tmp_path / "b", model=Agent(**ASKS)) as rt:
-            rt.import_(archive)
+            rt.runs.import_(archive)
             fork = (await rt.fork("c")).run_id
             async with rt.chat(run_id=fork) as chat:
                 await chat.say("a card")
             conversation = links(rt, fork)[-1].conversation
-            assert [one.text for one in rt.transcript(conversation) if one.role == "user"] == ["And for a card?"]
-            started = rt.state(conversation).started
+            assert [one.text for one in rt.runs.transcript(conversation) if one.role == "user"] == ["And for a card?"]
+            started = rt.runs.state(conversation).started
             assert started.imported  # no grant to an agent by its name holds
 
     run(talk())
@@ -114,7 +114,7 @@ def test_a_conversation_that_the_agent_did_not_open_is_not_imported(tmp_path: Pa
         async with OSRuntime.open(tmp_path / "a", model=Agent(**ASKS)) as rt:
             async with rt.chat("editor", run_id="c") as chat:
                 await chat.say("a poster")
-            archive = Archive(b"".join(rt.export("c")))
+            archive = Archive(b"".join(rt.runs.export("c")))
         opening = archive.run_events("c.1.1.1")[0]["data"]
         if forged in ("run", "call"):
             opening["ask"][forged] = "1.1.2"
@@ -126,7 +126,7 @@ def test_a_conversation_that_the_agent_did_not_open_is_not_imported(tmp_path: Pa
             opening["model"] = "another"
         async with OSRuntime.open(tmp_path / "b", model=Agent()) as rt:
             with pytest.raises(ArchiveInvalid):
-                rt.import_(archive.lines())
+                rt.runs.import_(archive.lines())
 
     run(talk())
 
@@ -179,7 +179,7 @@ def test_an_instruction_to_ask_another_agent_is_held_by_the_gate(tmp_path: Path,
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             answer = (await chat.say("begin")).text
             assert "does not include `admin`" in answer
-            assert not any(row.skill == "agent:admin" for row in rt.runs())
+            assert not any(row.skill == "agent:admin" for row in rt.runs.all())
 
     run(talk())
 
@@ -236,17 +236,21 @@ class Talk:
         async with runtime as rt, rt.chat("editor", run_id="c") as chat:
             await reach(lambda: not chat.is_busy)
             await chat.ready()
-            said = {one.text for one in read_messages(rt.events("c"), rt.content)} if rt.is_recorded("c") else set()
-            said |= {one.payload.text for one in rt.journal.drain("c", 0) if hasattr(one.payload, "text")}
+            said = (
+                {one.text for one in read_messages(rt.runs.events("c"), rt.runs.content)}
+                if rt.runs.is_recorded("c")
+                else set()
+            )
+            said |= {one.payload.text for one in rt.project.journal.drain("c", 0) if hasattr(one.payload, "text")}
             for text in MESSAGES:
                 if text not in said:
                     chat.post(text)
             await reach(lambda: self._is_done(rt))
 
     def _is_done(self, rt: OSRuntime) -> bool:
-        if not rt.is_recorded("c") or rt.find("c").status != "waiting":
+        if not rt.runs.is_recorded("c") or rt.runs.find("c").status != "waiting":
             return False
-        replies = [one for one in read_messages(rt.events("c"), rt.content) if one.role == "agent"]
+        replies = [one for one in read_messages(rt.runs.events("c"), rt.runs.content) if one.role == "agent"]
         return len(replies) == len(MESSAGES)
 
     def violations(self, kills: int) -> list[str]:
@@ -255,15 +259,15 @@ class Talk:
         async def check() -> list[str]:
             async with OSRuntime.open(self.root, model=Agent()) as rt:
                 wrong = []
-                for row in rt.runs():
-                    rt.verify(row.run_id)
-                    await rt.replay(row.run_id)
+                for row in rt.runs.all():
+                    rt.runs.verify(row.run_id)
+                    await rt.runs.replay(row.run_id)
                 found = links(rt, "c")
                 if [(one.state, one.number) for one in found] != [("completed", 1), ("completed", 2)]:
                     wrong.append(f"links: {found}")
-                if len(rt.runs()) != 2:
-                    wrong.append(f"runs: {[row.run_id for row in rt.runs()]}")
-                messages = read_messages(rt.events(found[0].conversation), rt.content)
+                if len(rt.runs.all()) != 2:
+                    wrong.append(f"runs: {[row.run_id for row in rt.runs.all()]}")
+                messages = read_messages(rt.runs.events(found[0].conversation), rt.runs.content)
                 texts = Counter(one.text for one in messages if one.role == "user")
                 if texts != {"Which colour?": 1, "And for a flyer?": 1}:
                     wrong.append(f"said: {texts}")

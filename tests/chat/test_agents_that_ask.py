@@ -38,15 +38,15 @@ def test_the_reply_of_another_agent_is_the_result_of_the_op(tmp_path: Path):
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             answer = await chat.say("make a poster")
             assert '"reply":"Blue."' in answer.text
-            [link] = ChainManager(rt.journal).links(chat.run_id)
+            [link] = ChainManager(rt.project.journal).links(chat.run_id)
             assert (link.agent, link.number, link.state, link.depth) == ("designer", 1, "completed", 1)
-            row = rt.find(link.conversation)
+            row = rt.runs.find(link.conversation)
             assert (row.skill, row.status, row.parent) == ("agent:designer", "waiting", chat.run_id)
-            said = [(one.role, one.text) for one in read_messages(rt.events(row.run_id), rt.content)]
+            said = [(one.role, one.text) for one in read_messages(rt.runs.events(row.run_id), rt.runs.content)]
             assert said == [("user", "Which colour?"), ("agent", "Blue.")]
             for name in (chat.run_id, row.run_id):
-                assert rt.verify(name).events
-                await rt.replay(name)
+                assert rt.runs.verify(name).events
+                await rt.runs.replay(name)
 
     run(talk())
     assert "You are the designer." in model.systems[1]
@@ -62,16 +62,16 @@ def test_the_next_message_continues_the_conversation_with_the_agent(tmp_path: Pa
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("make a poster")
             await chat.say("make a flyer")
-            first, second = ChainManager(rt.journal).links(chat.run_id)
+            first, second = ChainManager(rt.project.journal).links(chat.run_id)
             assert first.conversation == second.conversation
             assert (first.number, second.number) == (1, 2)
-            messages = read_messages(rt.events(first.conversation), rt.content)
+            messages = read_messages(rt.runs.events(first.conversation), rt.runs.content)
             assert [one.text for one in messages if one.role == "user"] == ["Which colour?", "And for a flyer?"]
             queued = [body for body in bodies(rt, first.conversation) if isinstance(body, kinds.MessageQueued)]
             assert [(one.by, one.ask.agent, one.ask.run) for one in queued] == [("agent:editor", "editor", chat.run_id)]
-            for row in rt.runs():
-                await rt.replay(row.run_id)
-                rt.verify(row.run_id)
+            for row in rt.runs.all():
+                await rt.runs.replay(row.run_id)
+                rt.runs.verify(row.run_id)
 
     run(talk())
 
@@ -83,7 +83,7 @@ def test_another_process_continues_the_conversation_with_the_agent(tmp_path: Pat
     async def say(text: str) -> list[str]:
         async with OSRuntime.open(tmp_path, model=Agent(**rules)) as rt, rt.chat("editor", run_id="c") as chat:
             await chat.say(text)
-            return [link.conversation for link in ChainManager(rt.journal).links("c")]
+            return [link.conversation for link in ChainManager(rt.project.journal).links("c")]
 
     run(say("make a poster"))
     assert len(set(run(say("make a flyer")))) == 1
@@ -96,11 +96,13 @@ def test_a_cycle_of_agents_ends_at_the_depth_with_a_result(tmp_path: Path):
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             answer = await chat.say("ping")
-            depths = [link.depth for row in rt.runs() for link in ChainManager(rt.journal).links(row.run_id)]
+            depths = [
+                link.depth for row in rt.runs.all() for link in ChainManager(rt.project.journal).links(row.run_id)
+            ]
             assert sorted(depths) == [1, 1, 2, 3]  # the last one was not sent, so that it has no depth of its own
             assert "RYN437" in answer.text
             assert "`agents.max_depth`" in answer.text
-            assert [ask.agent for ask in ChainManager(rt.journal).origin(deepest(rt))] == [
+            assert [ask.agent for ask in ChainManager(rt.project.journal).origin(deepest(rt))] == [
                 "editor",
                 "designer",
                 "editor",
@@ -118,7 +120,7 @@ def test_the_depth_is_configured(tmp_path: Path, depth: int):
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("ping")
-            assert len(rt.runs()) == depth + 1
+            assert len(rt.runs.all()) == depth + 1
 
     run(talk())
 
@@ -151,7 +153,7 @@ def test_the_operator_decides_which_agents_may_be_asked(tmp_path: Path):
             assert "the operator denies `agent` for `builder`" in (await chat.say("one")).text
             waiting = asyncio.ensure_future(chat.say("two"))
             await reach(lambda: len(chat.questions))
-            assert len(rt.runs()) == 1
+            assert len(rt.runs.all()) == 1
             chat.answer(chat.questions.first, "approve")
             assert '"state":"completed"' in (await waiting).text
 
@@ -179,10 +181,10 @@ def test_two_messages_of_one_turn_reach_the_agents_one_after_the_other(tmp_path:
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("both")
-            first, second, third = ChainManager(rt.journal).links(chat.run_id)
+            first, second, third = ChainManager(rt.project.journal).links(chat.run_id)
             assert [one.state for one in (first, second, third)] == ["completed"] * 3
             assert (first.conversation, second.agent) == (third.conversation, "builder")
-            await rt.replay(chat.run_id)
+            await rt.runs.replay(chat.run_id)
 
     run(talk())
 
@@ -190,15 +192,15 @@ def test_two_messages_of_one_turn_reach_the_agents_one_after_the_other(tmp_path:
 def test_a_name_that_no_agent_has_is_a_finding(tmp_path: Path):
     agents(tmp_path, editor='agents: [desinger, "*"]', designer="")
     with SyncRuntime.open(tmp_path) as rt:
-        [finding] = lint_agent(rt.agents, "editor", [], rt.ops.vocabulary)
+        [finding] = lint_agent(rt.project.agents, "editor", [], rt.project.ops.vocabulary)
     assert (finding.code, finding.severity) == ("RYN105", "warning")
     assert "no other agent matches `desinger`" in finding.message
     assert "designer" in finding.fix
 
 
 def bodies(rt: OSRuntime, name: str):
-    return [decode(event) for event in rt.events(name)]
+    return [decode(event) for event in rt.runs.events(name)]
 
 
 def deepest(rt: OSRuntime) -> str:
-    return max((row.run_id for row in rt.runs()), key=len)
+    return max((row.run_id for row in rt.runs.all()), key=len)

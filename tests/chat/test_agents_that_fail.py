@@ -23,7 +23,7 @@ def failing(request):
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.journal).links(name)
+    return ChainManager(rt.project.journal).links(name)
 
 
 def test_a_failed_conversation_is_reported_and_the_next_message_opens_another(tmp_path: Path):
@@ -39,9 +39,9 @@ def test_a_failed_conversation_is_reported_and_the_next_message_opens_another(tm
             assert '"state":"completed"' in (await chat.say("again")).text
             first, second = links(rt, chat.run_id)
             assert first.conversation != second.conversation
-            assert rt.find(first.conversation).status == "failed"
-            for row in rt.runs():
-                await rt.replay(row.run_id)
+            assert rt.runs.find(first.conversation).status == "failed"
+            for row in rt.runs.all():
+                await rt.runs.replay(row.run_id)
 
     run(talk())
 
@@ -68,15 +68,15 @@ def test_the_tokens_of_an_agent_count_towards_the_limits_of_the_one_that_asks(tm
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("make a poster")  # two calls of the editor, one of the designer
-            assert rt.state(chat.run_id).models.usage.total == 30
+            assert rt.runs.state(chat.run_id).models.usage.total == 30
             [link] = links(rt, chat.run_id)
-            assert rt.state(link.conversation).models.usage.total == 10
+            assert rt.runs.state(link.conversation).models.usage.total == 10
             answer = asyncio.ensure_future(chat.say("make a poster"))
             await reach(lambda: chat._stopped is not None or answer.done())
             # The editor's next call reaches 40, so that nothing is left for the designer.
             [_, second] = links(rt, chat.run_id)
-            assert (second.state, rt.find(chat.run_id).status) == ("failed", "limited")
-            assert rt.state(link.conversation).models.usage.total == 10
+            assert (second.state, rt.runs.find(chat.run_id).status) == ("failed", "limited")
+            assert rt.runs.state(link.conversation).models.usage.total == 10
             answer.exception()
 
     run(talk())
@@ -121,7 +121,7 @@ def test_a_question_of_the_other_agent_reaches_the_user(tmp_path: Path):
             assert chat.questions.first.question.message == "Which colour?"
             chat.answer(chat.questions.first, "blue")
             assert '"state":"completed"' in (await waiting).text
-            assert rt.find(chat.run_id).status == "waiting"
+            assert rt.runs.find(chat.run_id).status == "waiting"
 
     run(talk())
 
@@ -144,8 +144,8 @@ def test_a_question_that_nobody_can_answer_is_reported_and_the_conversation_stay
             async with rt.chat(run_id="c") as chat:
                 assert '"state":"completed"' in (await chat.say("simple")).text
             assert {one.conversation for one in links(rt, "c")} == {link.conversation}
-            for row in rt.runs():
-                await rt.replay(row.run_id)
+            for row in rt.runs.all():
+                await rt.runs.replay(row.run_id)
 
     run(talk())
 
@@ -180,8 +180,8 @@ def test_a_reply_that_takes_too_long_is_not_awaited(tmp_path: Path):
             assert "no reply within 60 seconds (`agents.reply_seconds`)" in answer
             assert '"state":"completed"' in (await chat.say("again")).text
             assert len({link.conversation for link in links(rt, chat.run_id)}) == 1
-            for row in rt.runs():
-                await rt.replay(row.run_id)
+            for row in rt.runs.all():
+                await rt.runs.replay(row.run_id)
 
     run(talk())
 
@@ -200,7 +200,7 @@ def test_the_time_of_a_chain_is_that_of_its_first_message(tmp_path: Path):
     async def talk():
         async with OSRuntime.open(tmp_path, model=model, clock=clock) as rt, rt.chat("editor") as chat:
             assert '"status":"timeout"' in (await chat.say("make a poster")).text
-            assert [row.status for row in rt.runs()] == ["waiting"] * 3
+            assert [row.status for row in rt.runs.all()] == ["waiting"] * 3
 
     run(talk())
 
@@ -225,7 +225,7 @@ def test_aborting_the_reply_aborts_the_other_agents_turn_and_keeps_both_conversa
             [link] = links(rt, chat.run_id)
             assert link.state == "canceled"
             assert '"state":"completed"' in (await chat.say("again")).text
-            assert rt.find(link.conversation).status == "waiting"
+            assert rt.runs.find(link.conversation).status == "waiting"
 
     run(talk())
 
@@ -238,7 +238,7 @@ def test_a_conversation_that_is_open_in_another_process_is_reported(tmp_path: Pa
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("make a poster")
             [link] = links(rt, chat.run_id)
-            with rt.journal.claim(link.conversation):
+            with rt.project.journal.claim(link.conversation):
                 assert "is open in another process" in (await chat.say("again")).text
             assert '"state":"completed"' in (await chat.say("again")).text
 
@@ -278,7 +278,7 @@ def test_what_the_other_agent_starts_in_the_background_is_executed_and_reported_
             await chat.runs.settle()
             await chat.say("news")
             [link, _] = links(rt, chat.run_id)
-            bodies = [decode(event) for event in rt.events(link.conversation)]
+            bodies = [decode(event) for event in rt.runs.events(link.conversation)]
             assert [body.status for body in bodies if isinstance(body, kinds.MessageQueued) and body.run] == [
                 "finished"
             ]
@@ -304,7 +304,7 @@ def test_the_other_agent_has_rights_of_its_own(tmp_path: Path):
             await chat.say("please")
             assert (tmp_path / "notes/a.txt").read_text() == "kept"
             [link] = links(rt, chat.run_id)
-            rt.undo(link.conversation)
+            rt.runs.undo(link.conversation)
             assert not (tmp_path / "notes/a.txt").exists()
 
     run(talk())

@@ -41,7 +41,7 @@ def talk(root: Path, reply: object) -> tuple[list[str], list[str], list[str]]:
             question = chat.questions.first
             chat.answer(question, reply)
             replies = [(await building).text, (await chat.say("try_it")).text]
-            assert (await rt.replay(chat.run_id)).status == "waiting"
+            assert (await rt.runs.replay(chat.run_id)).status == "waiting"
             return replies, model.systems, [question.question.message]
 
     return asyncio.run(conversation())

@@ -50,12 +50,12 @@ def test_every_pinned_fact_of_fifty_survives_several_compactions(tmp_path: Path)
             await chat.say("What do you know?")
             prompt = model.systems[-1]
             assert [fact for fact in FACTS if fact not in prompt] == []
-            said = [one.text for one in rt.transcript("c")]
+            said = [one.text for one in rt.runs.transcript("c")]
             assert not any(FACTS[0] in text for text in said)  # only the memory has it
             size = controller.size()
             assert size.tokens <= size.max_tokens == 3000
             assert 0 < size.pinned <= size.max_pinned == 1500
-            await rt.replay("c")
+            await rt.runs.replay("c")
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id="c") as chat:
             await chat.say("And now?")
             assert all(fact in model.systems[-1] for fact in FACTS)
@@ -71,19 +71,19 @@ def test_facts_that_do_not_fit_are_refused_and_those_that_are_pinned_stay(tmp_pa
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("keeper", run_id="c") as chat:
             answers = [(await chat.say(f"Note: {fact}")).text for fact in FACTS[:20]]
-            kept = [one.text for one in rt.memory("c")]
+            kept = [one.text for one in rt.runs.memory("c")]
             assert 5 < len(kept) < 20
             refused = answers[len(kept)]
             assert '"status":"error"' in refused
             assert "at most 200 fit beside its messages; forget something first" in refused
             with pytest.raises(MutationInvalid, match="at most 200 fit"):
                 CompactionController(rt, "c").pin("One more fact that is too long to fit beside all the others.")
-            rt.forget("c", rt.memory("c")[0].id)
-            await reach(lambda: len(rt.memory("c")) < len(kept))
+            rt.forget("c", rt.runs.memory("c")[0].id)
+            await reach(lambda: len(rt.runs.memory("c")) < len(kept))
             CompactionController(rt, "c").pin("The code of locker 99 is 1234.")
-            await reach(lambda: len(rt.memory("c")) == len(kept))
-            assert [one.text for one in rt.memory("c")] == [*kept[1:], "The code of locker 99 is 1234."]
-            await rt.replay("c")
+            await reach(lambda: len(rt.runs.memory("c")) == len(kept))
+            assert [one.text for one in rt.runs.memory("c")] == [*kept[1:], "The code of locker 99 is 1234."]
+            await rt.runs.replay("c")
 
     run(talk())
 
@@ -100,7 +100,7 @@ def test_a_user_asks_for_a_compaction(tmp_path: Path):
             await chat.say("third")
             [compacted] = controller.compactions()
             assert compacted.dropped > 0
-            assert "third" in [one.text.strip() for one in rt.transcript("c")]
+            assert "third" in [one.text.strip() for one in rt.runs.transcript("c")]
 
     run(talk())
 

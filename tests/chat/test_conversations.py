@@ -45,11 +45,11 @@ def test_a_conversation_is_a_run_of_its_agents_skill(tmp_path: Path):
             async with rt.chat() as chat:
                 assert (await chat.say("hello")).text == "You said: hello"
                 assert (await chat.say("and now?")).text == "You said: and now?"
-            row = rt.find(chat.run_id)
+            row = rt.runs.find(chat.run_id)
             assert (row.skill, row.status) == ("agent:default", "waiting")
-            assert (await rt.replay(row.run_id)).status == "waiting"
-            assert rt.verify(row.run_id).events > 10
-            said = [message.text for message in rt.transcript(row.run_id) if message.role == "user"]
+            assert (await rt.runs.replay(row.run_id)).status == "waiting"
+            assert rt.runs.verify(row.run_id).events > 10
+            said = [message.text for message in rt.runs.transcript(row.run_id) if message.role == "user"]
             assert said == ["hello", "and now?"]
 
     run(talk())
@@ -65,7 +65,7 @@ def test_a_conversation_continues_in_another_process(tmp_path: Path):
         model = Agent()
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id=name) as chat:
             assert (await chat.say("two")).text == "You said: two"
-            assert len([m for m in rt.transcript(name) if m.role == "user"]) == 2
+            assert len([m for m in rt.runs.transcript(name) if m.role == "user"]) == 2
 
     run(second(run(first())))
 
@@ -106,7 +106,7 @@ def test_a_skill_runs_as_a_sub_run_and_its_question_reaches_the_user(tmp_path: P
             chat.answer(question, "blue")
             assert '"success":true' in (await waiting).text
             assert not len(chat.questions)
-            assert rt.find(f"{chat.run_id}.1.1.1").status == "finished"
+            assert rt.runs.find(f"{chat.run_id}.1.1.1").status == "finished"
 
     run(talk())
 
@@ -131,10 +131,10 @@ def test_a_background_run_goes_on_while_the_user_talks(tmp_path: Path):
             assert told.text == "Your report is ready."
             [started] = [item for item in seen if isinstance(item, SkillStarted)]
             assert started.background
-            row = rt.find(child)
+            row = rt.runs.find(child)
             assert (row.status, row.parent) == ("finished", "")
-            assert (await rt.replay(chat.run_id)).status == "waiting"
-            assert rt.state(chat.run_id).inbox.background[child].status == "finished"
+            assert (await rt.runs.replay(chat.run_id)).status == "waiting"
+            assert rt.runs.state(chat.run_id).inbox.background[child].status == "finished"
 
     run(talk())
 
@@ -147,7 +147,7 @@ def test_a_background_run_that_was_interrupted_continues_and_is_reported_once(tm
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
             model.work.clear()
             await chat.say("write a report")
-            await reach(lambda: rt.journal.find(f"{chat.run_id}.1.1.1") is not None)
+            await reach(lambda: rt.project.journal.find(f"{chat.run_id}.1.1.1") is not None)
             return chat.run_id
 
     async def second(name: str):
@@ -156,7 +156,7 @@ def test_a_background_run_that_was_interrupted_continues_and_is_reported_once(tm
             await chat.runs.settle()
             await chat.say("hello")
             assert len([one for one in model.seen if "has finished" in one]) == 1
-            return rt.state(name).inbox.background
+            return rt.runs.state(name).inbox.background
 
     name = run(first())
     assert [report.status for report in run(second(name)).values()] == ["finished"]
@@ -182,7 +182,7 @@ def test_a_message_that_arrives_while_the_agent_is_busy_is_answered_next(tmp_pat
             hold.set()
             assert (await first).text == "First."
             assert (await second).text == "You said: and this"
-            assert (await rt.replay(chat.run_id)).status == "waiting"
+            assert (await rt.runs.replay(chat.run_id)).status == "waiting"
 
     run(talk())
 
@@ -214,7 +214,7 @@ def test_the_conversation_ends_when_the_model_says_so_and_its_skill_allows_it(tm
                 await reach(lambda: chat._stopped is not None)
                 with pytest.raises(RunNotResumable, match="is finished"):
                     await chat.say("still there?")
-            assert rt.find(chat.run_id).status == "finished"
+            assert rt.runs.find(chat.run_id).status == "finished"
 
     run(talk())
 
@@ -235,7 +235,7 @@ def test_a_model_error_keeps_the_message_and_the_next_one_continues(tmp_path: Pa
             with pytest.raises(ChatStopped, match="no connection"):
                 await chat.say("flaky question")
             assert (await chat.say("hello")).text == "You said: hello"
-            said = [message.text for message in rt.transcript(chat.run_id) if message.role == "user"]
+            said = [message.text for message in rt.runs.transcript(chat.run_id) if message.role == "user"]
             assert said == ["flaky question", "hello"]
 
     run(talk())
@@ -247,7 +247,7 @@ def test_a_blank_message_is_refused(tmp_path: Path, text: str):
         async with OSRuntime.open(tmp_path, model=Agent()) as rt, rt.chat() as chat:
             with pytest.raises(InputInvalid, match="blank"):
                 await chat.say(text)
-            assert not rt.is_recorded(chat.run_id)
+            assert not rt.runs.is_recorded(chat.run_id)
 
     run(talk())
 
@@ -330,7 +330,7 @@ def test_a_token_budget_stops_the_conversation_and_can_be_raised(tmp_path: Path)
             await chat.say("two")
             with pytest.raises(ChatStopped, match="tokens"):
                 await chat.say("three")
-            assert rt.find(chat.run_id).status == "limited"
+            assert rt.runs.find(chat.run_id).status == "limited"
 
     run(talk())
 
@@ -373,11 +373,11 @@ def test_a_user_who_quotes_the_report_of_a_run_is_a_user(tmp_path: Path):
             chat.rename("Reports")
             await chat.say(report)
             assert [one.role for one in read(rt, chat.run_id) if one.text == report] == ["run", "user"]
-            assert rt.state(chat.run_id).title == "Reports"
-            await rt.replay(chat.run_id)
+            assert rt.runs.state(chat.run_id).title == "Reports"
+            await rt.runs.replay(chat.run_id)
 
     def read(rt: OSRuntime, run_id: str):
-        return read_messages(rt.events(run_id), rt.content)
+        return read_messages(rt.runs.events(run_id), rt.runs.content)
 
     run(talk())
 
@@ -396,8 +396,11 @@ def test_an_abort_before_the_turn_has_begun_stops_it_when_it_begins(tmp_path: Pa
             assert (await reply).status == "aborted"
             assert not chat.is_busy
             assert (await chat.say("three")).text == "You said: three"
-            assert [one.role for one in read_messages(rt.events(chat.run_id), rt.content)] == ["user", "agent"] * 3
-            await rt.replay(chat.run_id)
+            assert [one.role for one in read_messages(rt.runs.events(chat.run_id), rt.runs.content)] == [
+                "user",
+                "agent",
+            ] * 3
+            await rt.runs.replay(chat.run_id)
 
     run(talk())
 
@@ -515,13 +518,13 @@ def test_a_question_of_the_user_is_answered_by_the_agent_while_a_skill_waits(tmp
             handler = InterventionHandler(chat, lambda said: chat.post(said, answer))
             assert handler.handle(text) == "message"
             assert (await answer).text == f"You said: {text.strip()}"
-            assert rt.find(open_question.run).status == "waiting"
+            assert rt.runs.find(open_question.run).status == "waiting"
             assert handler.handle("blue") == "reply"
             await chat.runs.settle()
-            await reach(lambda: rt.state(chat.run_id).inbox.background[open_question.run] is not None)
-            await rt.replay(chat.run_id)
-            await rt.replay(open_question.run)
-            rt.verify(chat.run_id)
+            await reach(lambda: rt.runs.state(chat.run_id).inbox.background[open_question.run] is not None)
+            await rt.runs.replay(chat.run_id)
+            await rt.runs.replay(open_question.run)
+            rt.runs.verify(chat.run_id)
             assert recorded_replies(rt, open_question.run) == ["blue"]
             assert await redirected(chat) == [
                 Redirected(open_question.run, open_question.question, "it is a question", is_delayed=False)
@@ -543,7 +546,7 @@ def test_a_question_to_an_agent_that_waits_for_a_skill_is_answered_after_it(tmp_
             assert handler.reply("Is it blue?") == ""
             assert (await answer).text == "You said: Which ones are there?"
             assert recorded_replies(rt, run_id) == ["Is it blue?"]
-            await rt.replay(chat.run_id)
+            await rt.runs.replay(chat.run_id)
             assert [(item.is_open, item.is_delayed) for item in await redirected(chat)] == [(True, True)]
 
     run(talk())
@@ -590,7 +593,7 @@ def test_a_question_of_the_agent_itself_takes_a_question_as_the_reply(tmp_path: 
             await asked(chat, "hello")
             assert InterventionHandler(chat).handle("Which ones are there?") == "reply"
             await reach(lambda: not chat.is_busy)
-            assert "Which ones are there?" in rt.transcript(chat.run_id)[-1].text
+            assert "Which ones are there?" in rt.runs.transcript(chat.run_id)[-1].text
 
     run(talk())
 
@@ -615,7 +618,7 @@ def test_a_conversation_that_is_a_part_of_a_skill_takes_a_question_as_a_message(
             assert chat.questions.first.question.is_message
             assert InterventionHandler(chat).handle("why?") == "reply"
             await chat.runs.settle()
-            assert [row.status for row in rt.runs() if row.skill in ("talking", "above")] == ["finished"] * 2
+            assert [row.status for row in rt.runs.all() if row.skill in ("talking", "above")] == ["finished"] * 2
 
     run(talk())
 

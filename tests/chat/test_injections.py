@@ -91,7 +91,7 @@ def test_an_instruction_in_data_is_held_by_the_gate(tmp_path: Path, source: str,
         async with OSRuntime.open(root, model=model) as rt, rt.chat("designer", run_id="c") as chat:
             assert (await chat.say("go")).text == "Done."
             await chat.runs.settle()
-            assert not any(row.skill not in ("agent:designer", "poster") for row in rt.runs())
+            assert not any(row.skill not in ("agent:designer", "poster") for row in rt.runs.all())
 
     run(talk())
     assert not any(SECRET in text or "root:" in text for text in model.seen)

@@ -68,12 +68,14 @@ class Talk:
             await reach(lambda: self._is_done(rt))
 
     def _said(self, rt: OSRuntime) -> set[str]:
-        if not rt.is_recorded("c"):
+        if not rt.runs.is_recorded("c"):
             return set()
-        texts = {rt.content(body.text).decode() for body in _bodies(rt) if isinstance(body, kinds.MessageQueued)}
-        texts |= {message.text for message in read_messages(rt.events("c"), rt.content) if message.role == "user"}
+        texts = {rt.runs.content(body.text).decode() for body in _bodies(rt) if isinstance(body, kinds.MessageQueued)}
+        texts |= {
+            message.text for message in read_messages(rt.runs.events("c"), rt.runs.content) if message.role == "user"
+        }
         return texts | {
-            one.payload.text for one in rt.journal.drain("c", self._taken(rt)) if isinstance(one.payload, Say)
+            one.payload.text for one in rt.project.journal.drain("c", self._taken(rt)) if isinstance(one.payload, Say)
         }
 
     def _taken(self, rt: OSRuntime) -> int:
@@ -81,9 +83,9 @@ class Talk:
         return max((one for one in ids if isinstance(one, int)), default=0)
 
     def _is_done(self, rt: OSRuntime) -> bool:
-        if not rt.is_recorded("c") or rt.find("c").status != "waiting":
+        if not rt.runs.is_recorded("c") or rt.runs.find("c").status != "waiting":
             return False
-        messages = read_messages(rt.events("c"), rt.content)
+        messages = read_messages(rt.runs.events("c"), rt.runs.content)
         roles = Counter(message.role for message in messages)
         return (roles["user"], roles["run"], roles["agent"]) == (len(MESSAGES), 1, len(MESSAGES) + 1)
 
@@ -93,14 +95,14 @@ class Talk:
         async def check() -> list[str]:
             async with OSRuntime.open(self.root, model=Agent()) as rt:
                 wrong = []
-                for row in rt.runs():
-                    rt.verify(row.run_id)
-                    await rt.replay(row.run_id)
+                for row in rt.runs.all():
+                    rt.runs.verify(row.run_id)
+                    await rt.runs.replay(row.run_id)
                     if row.status != ("waiting" if row.run_id == "c" else "finished"):
                         wrong.append(f"{row.run_id} is {row.status}")
-                if Counter(row.skill for row in rt.runs()) != {"agent:default": 1, "report": 1, "poster": 1}:
-                    wrong.append(f"runs: {[row.run_id for row in rt.runs()]}")
-                messages = read_messages(rt.events("c"), rt.content)
+                if Counter(row.skill for row in rt.runs.all()) != {"agent:default": 1, "report": 1, "poster": 1}:
+                    wrong.append(f"runs: {[row.run_id for row in rt.runs.all()]}")
+                messages = read_messages(rt.runs.events("c"), rt.runs.content)
                 said = [message.text for message in messages if message.role == "user"]
                 if said != list(MESSAGES):
                     wrong.append(f"said: {said}")
@@ -116,7 +118,7 @@ class Talk:
 
 
 def _bodies(rt: OSRuntime):
-    return (decode(event) for event in rt.events("c"))
+    return (decode(event) for event in rt.runs.events("c"))
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def talk(root: Path, model: Agent, *messages: str, name: str = "default", **sett
         async with OSRuntime.open(root, model=model, **settings) as rt:
             async with rt.chat(name, run_id="c") as chat:
                 said = [(await chat.say(message)).text for message in messages]
-            assert (await rt.replay("c")).status == "waiting"
+            assert (await rt.runs.replay("c")).status == "waiting"
             return said
 
     return asyncio.run(session())
@@ -87,7 +87,7 @@ def test_a_memory_is_forgotten_by_its_name_and_restored_by_undo(tmp_path: Path):
     async def undo():
         async with OSRuntime.open(tmp_path, model=model) as rt:
             rt.cancel("c")
-            return rt.undo("c")
+            return rt.runs.undo("c")
 
     report = asyncio.run(undo())
     assert not report.left

@@ -69,7 +69,7 @@ def test_a_skill_that_is_not_offered_is_rejected_with_the_names_of_those_that_ar
     for call in (run_skill("posters"), start_skill("unknown")):
         with SyncRuntime.open(tmp_path, model=Asked(make=call)) as rt, rt.chat("designer") as chat:
             assert "is not offered here; use 'poster'" in chat.say("make it").text
-            assert not any(event.kind == "sub_run_started" for event in rt.events(chat.run_id))
+            assert not any(event.kind == "sub_run_started" for event in rt.runs.events(chat.run_id))
 
 
 def test_ops_without_a_target_are_not_offered(tmp_path: Path):
@@ -95,9 +95,9 @@ def test_a_skill_that_was_made_in_this_turn_can_be_run_in_it(tmp_path: Path):
 
     with SyncRuntime.open(tmp_path, model=Builder()) as rt, rt.chat() as chat:
         assert chat.say("build it and run it").text == "Built and run."
-        started = [event.data["skill"] for event in rt.events(chat.run_id) if event.kind == "sub_run_started"]
+        started = [event.data["skill"] for event in rt.runs.events(chat.run_id) if event.kind == "sub_run_started"]
         assert started == ["builder", "fresh"]
-        assert rt.replay(chat.run_id).status == "waiting"
+        assert rt.runs.replay(chat.run_id).status == "waiting"
 
 
 # -- turns without a usable answer --------------------------------------------------------------------
@@ -142,9 +142,9 @@ def test_a_turn_without_a_usable_answer_ends_with_a_notice_and_the_conversation_
         assert "no answer" in failed.text
         assert "rejected" in failed.text
         assert chat.say("hello again").text == "You said: hello again"
-        assert rt.find("c").status == "waiting"
-        assert rt.replay("c").status == "waiting"
-        rt.verify("c")
+        assert rt.runs.find("c").status == "waiting"
+        assert rt.runs.replay("c").status == "waiting"
+        rt.runs.verify("c")
 
 
 def test_the_last_attempt_offers_no_ops(tmp_path: Path):
@@ -159,7 +159,7 @@ def test_the_last_attempt_offers_no_ops(tmp_path: Path):
     asked = Stubborn()
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         assert chat.say("do it").text == "I cannot do that."
-        assert rt.replay(chat.run_id).status == "waiting"
+        assert rt.runs.replay(chat.run_id).status == "waiting"
     assert "run_skill" not in json.dumps(asked.requests[-1].contract)
 
 
@@ -175,8 +175,8 @@ def test_a_model_that_repeats_a_failing_op_has_to_reply(tmp_path: Path):
     asked = Repeating()
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         assert chat.say("read it").text == "There is no such file."
-        assert rt.find(chat.run_id).status == "waiting"
-        assert rt.replay(chat.run_id).status == "waiting"
+        assert rt.runs.find(chat.run_id).status == "waiting"
+        assert rt.runs.replay(chat.run_id).status == "waiting"
     assert len(asked.requests) == 4
 
 
@@ -185,7 +185,7 @@ def test_the_notice_is_part_of_the_recorded_messages(tmp_path: Path):
 
     with SyncRuntime.open(tmp_path, model=Useless("no JSON")) as rt, rt.chat(run_id="c") as chat:
         said = chat.say("be useless").text
-        messages = read_messages(rt.events("c"), rt.content)
+        messages = read_messages(rt.runs.events("c"), rt.runs.content)
     assert [message.text for message in messages] == ["be useless", said]
 
 
@@ -200,7 +200,7 @@ def test_a_model_that_chooses_first_chooses_between_a_reply_and_each_skill(tmp_p
     asked = Short(hello=SHORT_REPLY)
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat("designer") as chat:
         chat.say("hello")
-        assert rt.replay(chat.run_id).status == "waiting"
+        assert rt.runs.replay(chat.run_id).status == "waiting"
     prompt = choice_prompt(asked.requests[0])
     assert [op.label for op in prompt.ops] == ["run_skill:converse", "poster"]
     assert [op.offered.name for op in prompt.ops] == ["converse", "poster"]
@@ -227,7 +227,7 @@ def test_a_model_that_chooses_first_replies_after_an_op(tmp_path: Path):
     asked = Acting()
     with SyncRuntime.open(tmp_path, model=asked) as rt, rt.chat() as chat:
         assert chat.say("make a poster").text == "Hi"
-        assert rt.replay(chat.run_id).status == "waiting"
+        assert rt.runs.replay(chat.run_id).status == "waiting"
     first, second = (choice_prompt(request) for request in asked.requests)
     assert first.ops
     assert (second.ops, second.examples) == ((), ())

@@ -38,7 +38,7 @@ def test_the_same_reply_to_different_messages_is_progress(tmp_path: Path):
         async with OSRuntime.open(tmp_path, model=Same(reply("Fine."))) as rt, rt.chat() as chat:
             for number in range(8):
                 assert (await chat.say(f"message {number}")).text == "Fine."
-            assert (await rt.replay(chat.run_id)).status == "waiting"
+            assert (await rt.runs.replay(chat.run_id)).status == "waiting"
 
     run(talk())
 
@@ -58,7 +58,7 @@ def test_a_model_that_only_runs_skills_gets_no_further_and_the_conversation_stay
             answer = await chat.say("make a poster")
             assert answer.status == "unanswered"
             assert "no ops are offered" in answer.text
-            assert (await rt.replay(chat.run_id)).status == "waiting"
+            assert (await rt.runs.replay(chat.run_id)).status == "waiting"
 
     run(talk())
 
@@ -68,7 +68,7 @@ def test_a_conversation_cannot_run_another(tmp_path: Path, call):
     async def talk():
         async with OSRuntime.open(tmp_path, model=Agent(make=call("chat", text="hi"))) as rt, rt.chat() as chat:
             assert "'chat' is not offered here" in (await chat.say("make it")).text
-            assert len(rt.runs()) == 1
+            assert len(rt.runs.all()) == 1
 
     run(talk())
 
@@ -99,7 +99,7 @@ def test_a_conversation_that_another_process_executes_is_not_opened(tmp_path: Pa
                 with pytest.raises(RunBusy, match="open in another process"):
                     await other.chat(run_id=chat.run_id).__aenter__()
                 other.say(chat.run_id, "from elsewhere")
-            await reach(lambda: "from elsewhere" in [message.text for message in rt.transcript(chat.run_id)])
+            await reach(lambda: "from elsewhere" in [message.text for message in rt.runs.transcript(chat.run_id)])
             assert (await chat.say("two")).text == "You said: two"
 
     run(talk())
@@ -143,7 +143,7 @@ def test_the_question_of_a_background_run_can_be_answered_elsewhere_and_is_repor
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id=conversation) as chat:
             await chat.runs.settle()
             await chat.say("hello")
-            assert (await rt.replay(conversation)).status == "waiting"
+            assert (await rt.runs.replay(conversation)).status == "waiting"
         return len([text for text in model.seen if "has finished" in text])
 
     conversation, asking, question = run(ask())
@@ -172,7 +172,7 @@ def test_a_background_run_that_failed_is_reported_and_continued_after_a_retry(tm
         async with OSRuntime.open(tmp_path, model=worker) as rt:
             worker.work.clear()
             retried = asyncio.ensure_future(rt.resume("c.1.1.1", retry=True))
-            await reach(lambda: rt.find("c.1.1.1").status == "running")
+            await reach(lambda: rt.runs.find("c.1.1.1").status == "running")
             retried.cancel()
             await asyncio.gather(retried, return_exceptions=True)
         model = Agent(finished=reply("Ready."))
@@ -193,18 +193,18 @@ def test_a_background_run_stays_until_its_conversation_has_taken_the_report(tmp_
             async with rt.chat(run_id="c") as chat:
                 model.work.clear()
                 await chat.say("write a report")
-                await reach(lambda: rt.journal.find("c.1.1.1") is not None)
+                await reach(lambda: rt.project.journal.find("c.1.1.1") is not None)
             model.work.set()
             await rt.resume("c.1.1.1")
-            assert rt.prune(older_than=timedelta(0)).needed == ("c.1.1.1",)
+            assert rt.runs.prune(older_than=timedelta(0)).needed == ("c.1.1.1",)
             async with rt.chat(run_id="c") as chat:
                 await chat.runs.settle()
                 await chat.say("hello")
-            assert rt.prune(older_than=timedelta(0)).runs == ("c.1.1.1",)
+            assert rt.runs.prune(older_than=timedelta(0)).runs == ("c.1.1.1",)
             async with rt.chat(run_id="c") as chat:
                 await chat.say("hello")
                 assert chat.runs.in_progress == []
-            assert [row.run_id for row in rt.runs()] == ["c"]
+            assert [row.run_id for row in rt.runs.all()] == ["c"]
 
     run(talk())
 
@@ -220,10 +220,10 @@ def test_a_background_run_outlives_its_conversation(tmp_path: Path):
                 await chat.say("write a report")
                 question = await chat.questions.wait()
                 await chat.say("leave")
-            assert rt.prune(older_than=timedelta(0)).runs == ("c",)
+            assert rt.runs.prune(older_than=timedelta(0)).runs == ("c",)
             posted = rt.answer(question.run, question.question.id, "blue")
             assert (await rt.resume_answered(posted)).status == "finished"
-            assert (await rt.replay(question.run)).status == "finished"
+            assert (await rt.runs.replay(question.run)).status == "finished"
 
     run(talk())
 
@@ -239,13 +239,13 @@ def test_a_conversation_and_its_background_run_are_exported_each_alone(tmp_path:
                 await chat.say("write a report")
                 await chat.runs.settle()
                 await chat.say("hello")
-            archive = list(rt.export(exported))
+            archive = list(rt.runs.export(exported))
         (tmp_path / "two").mkdir()
         async with OSRuntime.open(tmp_path / "two", model=Agent()) as rt:
-            rt.import_(archive)
-            assert [row.run_id for row in rt.runs()] == [exported]
-            rt.verify(exported)
-            await rt.replay(exported)
+            rt.runs.import_(archive)
+            assert [row.run_id for row in rt.runs.all()] == [exported]
+            rt.runs.verify(exported)
+            await rt.runs.replay(exported)
 
     run(talk())
 
@@ -270,7 +270,7 @@ def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path):
     async def talk():
         people = Slow()
         async with OSRuntime.open(tmp_path, model=Agent(), people=people) as rt:
-            skill = rt.agent_skill("default")
+            skill = rt.project.agent_skill("default")
             task = asyncio.ensure_future(rt.run(skill, {"text": "one"}, run_id="c"))
             await reach(lambda: people.asked)
             rt.say("c", "two")
@@ -296,7 +296,7 @@ def test_a_chat_that_was_killed_with_two_running_skills_is_continued_and_reports
             model.work.clear()
             await chat.say("write a report")
             await chat.say("draw a poster")
-            await reach(lambda: [row.status for row in rt.runs()].count("running") == 2)
+            await reach(lambda: [row.status for row in rt.runs.all()].count("running") == 2)
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def continued() -> None:
@@ -313,10 +313,10 @@ def test_a_chat_that_was_killed_with_two_running_skills_is_continued_and_reports
             async with rt.chat(run_id="c") as chat:
                 await chat.runs.settle()
                 await chat.say("hello")
-                messages = read_messages(rt.events("c"), rt.content)
+                messages = read_messages(rt.runs.events("c"), rt.runs.content)
             assert [one.text for one in messages if one.role == "user"] == ["write a report", "draw a poster", "hello"]
             assert len([one for one in messages if one.role == "run"]) == 2
-            await rt.replay("c")
+            await rt.runs.replay("c")
 
     assert in_child(lambda: run(killed())) == -signal.SIGKILL
     run(continued())
@@ -331,7 +331,7 @@ def test_a_conversation_that_was_left_takes_no_message_until_it_is_opened_again(
                 await chat.say("two")
             async with rt.chat(run_id="c") as again:
                 await again.say("three")
-            messages = read_messages(rt.events("c"), rt.content)
+            messages = read_messages(rt.runs.events("c"), rt.runs.content)
             assert [one.text for one in messages if one.role == "user"] == ["one", "three"]
 
     run(talk())

@@ -495,7 +495,7 @@ def test_resume_all_continues_what_was_interrupted(here: Path, reyn):
             stream = rt.stream("pair", {"text": "in"}, run_id=name)
             next(stream)
             stream.close()
-        rows = {row.run_id: row.status for row in rt.runs()}
+        rows = {row.run_id: row.status for row in rt.runs.all()}
     output = reyn("resume", "--all")
     assert output.code in (0, 1)
     for name, status in rows.items():
@@ -624,5 +624,5 @@ def test_a_question_at_a_terminal_is_answered_while_a_skill_in_the_background_wa
     roles = [row["role"] for row in reyn("chats", "show", "c", "--json").json]
     assert roles == ["user", "agent", "user", "agent", "run", "agent"]
     with SyncRuntime.open(here) as rt:
-        [background] = [row.run_id for row in rt.runs() if row.skill == "poster"]
+        [background] = [row.run_id for row in rt.runs.all() if row.skill == "poster"]
         assert recorded_replies(rt, background) == ["blue?"]

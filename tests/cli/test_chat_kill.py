@@ -144,13 +144,13 @@ def test_two_skills_of_a_killed_chat_end_once_and_are_reported_once(here: Path):
         "write.txt": "| end",
     }
     with SyncRuntime.open(here) as rt:
-        messages = read_messages(rt.events("c"), rt.content)
+        messages = read_messages(rt.runs.events("c"), rt.runs.content)
         assert sorted(one.role for one in messages) == ["agent"] * 3 + ["run"] * 2 + ["user"]
         for run in ("c.1.1.1", "c.1.1.2"):
             assert sum(f"`{run}` of the skill" in one.text for one in messages if one.role == "run") == 1
-        statuses = {row.run_id: row.status for row in rt.runs()}
+        statuses = {row.run_id: row.status for row in rt.runs.all()}
         assert statuses == {"c": "waiting", "c.1.1.1": "finished", "c.1.1.2": "finished"}
         assert recorded_replies(rt, "c.1.1.1") == ["blue"]
         for run in statuses:
-            rt.verify(run)
-            rt.replay(run)
+            rt.runs.verify(run)
+            rt.runs.replay(run)

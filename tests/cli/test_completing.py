@@ -25,7 +25,7 @@ def complete(here: Path):
 
     def call(text: str, agent: str = "poet") -> list[str]:
         with SyncRuntime.open(here) as runtime:
-            completer = ChatCompleter(runtime.runtime, COMMANDS, agent)
+            completer = ChatCompleter(runtime.async_form, COMMANDS, agent)
             return [found.text for found in completer.get_completions(Document(text), CompleteEvent())]
 
     return call

@@ -50,7 +50,7 @@ def test_only_the_sdk_of_the_model_is_imported(
 
     monkeypatch.setattr(catalog, "remote_class", lambda adapter: [found.append(adapter), Remote][1])
     with SyncRuntime.open(here) as runtime:
-        runtime.preload_model(model)
+        runtime.project.preload_model(model)
     assert found == adapters
 
 

@@ -187,7 +187,7 @@ def test_the_limit_leaves_out_groups_but_not_the_total(spent: Path, reyn):
 @pytest.mark.parametrize("columns", [0, 20, 45, 200])
 def test_a_plot_fits_the_terminal_if_its_bars_can_be_short_enough(spent: Path, columns: int):
     with SyncRuntime.open(spent) as rt:
-        report = rt.usage("run")
+        report = rt.runs.usage("run")
     lines = to_text(report, columns).splitlines()[1:-1]
     assert all("█" in line for line in lines if "unknown" not in line and "0.00 USD" not in line)
     if columns >= 45:

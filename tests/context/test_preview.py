@@ -44,8 +44,8 @@ def open_runtime(root: Path, **settings: Any) -> SyncRuntime:
 def recorded_frame(rt: SyncRuntime, input: Any) -> list[tuple[str, str]]:
     """The messages of the first frame of a run, without the answer."""
     result = rt.run("s", input)
-    seq = next(event.seq for event in rt.events(result.run_id) if event.kind == "frame_built")
-    return rt.prompt_at(result.run_id, seq)[:-1]
+    seq = next(event.seq for event in rt.runs.events(result.run_id) if event.kind == "frame_built")
+    return rt.runs.prompt_at(result.run_id, seq)[:-1]
 
 
 CASES: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {
@@ -83,15 +83,15 @@ CASES: dict[str, tuple[dict[str, Any], Any, dict[str, Any]]] = {
 def test_first_frame_is_the_frame_that_a_run_records(tmp_path: Path, case: str):
     keys, data, settings = CASES[case]
     with open_runtime(project(tmp_path, **keys), **settings) as rt:
-        frame = rt.first_frame("s", data)
+        frame = rt.project.first_frame("s", data)
         assert list(frame.messages) == recorded_frame(rt, data)
         assert frame.warnings == ()
 
 
 def test_first_frame_records_nothing(tmp_path: Path):
     with open_runtime(project(tmp_path)) as rt:
-        rt.first_frame("s", {"text": "in"})
-        assert rt.runs() == []
+        rt.project.first_frame("s", {"text": "in"})
+        assert rt.runs.all() == []
     assert not (tmp_path / ".reyn").exists()
 
 
@@ -99,7 +99,7 @@ def test_first_frame_records_nothing(tmp_path: Path):
 def test_frame_json_has_the_documented_keys_and_agrees_with_the_text(tmp_path: Path, case: str):
     keys, data, settings = CASES[case]
     with open_runtime(project(tmp_path, **keys), **settings) as rt:
-        frame = rt.first_frame("s", data)
+        frame = rt.project.first_frame("s", data)
     value, (_, system), *_, (_, user) = frame.as_json(), *frame.messages
     has_turns = "remaining_act_turns" in value
     assert list(value) == [*KEYS, *(["remaining_act_turns"] if has_turns else [])]
@@ -112,19 +112,19 @@ def test_frame_json_has_the_documented_keys_and_agrees_with_the_text(tmp_path: P
 
 def test_frame_json_holds_a_large_input_whole(tmp_path: Path):
     with open_runtime(project(tmp_path), sizes={"input_bytes": 200}) as rt:
-        frame = rt.first_frame("s", LONG)
+        frame = rt.project.first_frame("s", LONG)
     assert frame.as_json()["input_artifact"] == {"type": "note", "data": LONG}
     assert "workspace:.full/1.input" in frame.messages[1][1]
 
 
 def test_frame_json_holds_the_enriched_input(tmp_path: Path):
     with open_runtime(project(tmp_path, phase_keys={"write": VALIDATE})) as rt:
-        assert rt.first_frame("s", {"text": "in"}).input_artifact["data"] == {"text": "in", "findings": []}
+        assert rt.project.first_frame("s", {"text": "in"}).input_artifact["data"] == {"text": "in", "findings": []}
 
 
 def test_a_preprocessor_with_side_effects_is_not_executed_and_warned_about(tmp_path: Path):
     with open_runtime(project(tmp_path, phase_keys={"write": READ})) as rt:
-        frame = rt.first_frame("s", {"text": "in"})
+        frame = rt.project.first_frame("s", {"text": "in"})
     assert frame.input_artifact == {"type": "note", "data": {"text": "in"}}
     assert frame.warnings == ("the preprocessor of phase `write` was not executed: a step has side effects",)
 
@@ -132,7 +132,7 @@ def test_a_preprocessor_with_side_effects_is_not_executed_and_warned_about(tmp_p
 def test_a_preprocessor_that_fails_on_the_input_is_warned_about(tmp_path: Path):
     keys = {"write": "preprocessor:\n  - validate: {schema: {required: [text]}, target: data}\n"}
     with open_runtime(project(tmp_path, phase_keys=keys)) as rt:
-        [warning] = rt.first_frame("s").warnings
+        [warning] = rt.project.first_frame("s").warnings
     assert warning.startswith("the preprocessor of phase `write` was not executed: ")
     assert "data" in warning
 
@@ -146,14 +146,14 @@ def test_first_frame_of_another_phase(tmp_path: Path):
         inputs={"check": "other"},
     )
     with open_runtime(tmp_path) as rt:
-        frame = rt.first_frame("s", {"zeta": "z"}, phase="check")
+        frame = rt.project.first_frame("s", {"zeta": "z"}, phase="check")
         assert frame.stable.current_phase == "check"
         assert frame.input_artifact == {"type": "other", "data": {"zeta": "z"}}
         assert frame.execution.path == ("check",)
         with pytest.raises(InputInvalid):
-            rt.first_frame("s", {"type": "note", "data": {"text": "in"}}, phase="check")
+            rt.project.first_frame("s", {"type": "note", "data": {"text": "in"}}, phase="check")
         with pytest.raises(InputInvalid, match="skill `s`: there is no phase `chek`") as error:
-            rt.first_frame("s", {"zeta": "z"}, phase="chek")
+            rt.project.first_frame("s", {"zeta": "z"}, phase="chek")
         assert error.value.hint == "Its phases are: write, check."
 
 
@@ -161,7 +161,7 @@ def test_a_node_that_runs_a_skill_has_no_frame(tmp_path: Path):
     project(tmp_path)
     write_skill(tmp_path, "outer", {"@s": ["last"], "last": ["end"]})
     with open_runtime(tmp_path) as rt, pytest.raises(InputInvalid, match="node `@s` runs another skill"):
-        rt.first_frame("outer", {"text": "in"})
+        rt.project.first_frame("outer", {"text": "in"})
 
 
 # -- frames of runs -----------------------------------------------------------------------------------------
@@ -171,10 +171,10 @@ def test_a_node_that_runs_a_skill_has_no_frame(tmp_path: Path):
 def test_the_frame_of_a_run_is_the_frame_of_the_preview(tmp_path: Path, case: str):
     keys, data, settings = CASES[case]
     with open_runtime(project(tmp_path, **keys), **settings) as rt:
-        preview = rt.first_frame("s", data)
+        preview = rt.project.first_frame("s", data)
         run = rt.run("s", data).run_id
-        seq = next(event.seq for event in rt.events(run) if event.kind == "frame_built")
-        assert rt.context_frame(run, seq) == preview
+        seq = next(event.seq for event in rt.runs.events(run) if event.kind == "frame_built")
+        assert rt.runs.context_frame(run, seq) == preview
 
 
 def test_the_frame_after_an_act_turn_has_the_results(tmp_path: Path):
@@ -183,7 +183,7 @@ def test_the_frame_after_an_act_turn_has_the_results(tmp_path: Path):
     model = ScriptedModel([act(file("read", "a.md")), finish()])
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), sizes={"result_bytes": 200}) as rt:
         run = rt.run("s", {"text": "in"}).run_id
-        first, second = (rt.context_frame(run, seq).as_json() for seq in frames_of(rt, run))
+        first, second = (rt.runs.context_frame(run, seq).as_json() for seq in frames_of(rt, run))
     assert "control_ir_results" not in first
     [result] = second["control_ir_results"]
     assert (result["status"], result["content"]) == ("ok", "x" * 500)
@@ -195,7 +195,7 @@ def test_the_frame_after_a_rollback_has_the_rejected_artifact(tmp_path: Path):
     model = ScriptedModel([go("b", "one"), "nonsense", go("b", "two"), finish()])
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), max_phase_retries=0) as rt:
         run = rt.run("s", {"text": "in"}).run_id
-        frame = rt.context_frame(run, frames_of(rt, run)[2]).as_json()
+        frame = rt.runs.context_frame(run, frames_of(rt, run)[2]).as_json()
     assert frame["rollback"]["rejected_artifact"]["data"] == {"text": "one"}
     assert frame["rollback"]["reason"].startswith("phase `b`: ")
     assert frame["execution"] == {
@@ -207,4 +207,4 @@ def test_the_frame_after_a_rollback_has_the_rejected_artifact(tmp_path: Path):
 
 
 def frames_of(rt: SyncRuntime, run: str) -> list[int]:
-    return [event.seq for event in rt.events(run) if event.kind == "frame_built"]
+    return [event.seq for event in rt.runs.events(run) if event.kind == "frame_built"]

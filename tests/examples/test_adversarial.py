@@ -62,11 +62,11 @@ def test_no_file_changed_but_the_users_own_and_those_in_output(attacked: tuple[P
 def test_each_attempt_is_in_the_journal(attacked: tuple[Path, str, list[str]], attack: dict[str, Any]):
     root = attacked[0] / "project"
     with SyncRuntime.open(root, trust=False) as rt:
-        events = list(rt.events("attack"))
-        answers = [rt.content(event.data["text"]).decode() for event in events if event.kind == "llm_responded"]
+        events = list(rt.runs.events("attack"))
+        answers = [rt.runs.content(event.data["text"]).decode() for event in events if event.kind == "llm_responded"]
         recorded = attack["outcomes"]([{"kind": event.kind, "data": event.data} for event in events])
-        rt.verify("attack")
-        assert rt.replay("attack").status == "finished"
+        rt.runs.verify("attack")
+        assert rt.runs.replay("attack").status == "finished"
     assert len(answers) == len(attack["ATTEMPTS"])
     for attempt, answer, outcomes in zip(attack["ATTEMPTS"], answers, recorded, strict=True):
         expected = attempt.answer if isinstance(attempt.answer, str) else json.dumps(attempt.answer)
@@ -97,8 +97,10 @@ def test_no_secret_was_recorded(attacked: tuple[Path, str, list[str]], attack: d
 
 def test_no_line_of_a_prompt_was_forged(attacked: tuple[Path, str, list[str]], attack: dict[str, Any]):
     with SyncRuntime.open(attacked[0] / "project", trust=False) as rt:
-        frames = [event.seq for event in rt.events("attack") if event.kind == "frame_built"]
-        texts = [text for seq in frames for role, text in rt.prompt_at("attack", seq) if role in ("system", "user")]
+        frames = [event.seq for event in rt.runs.events("attack") if event.kind == "frame_built"]
+        texts = [
+            text for seq in frames for role, text in rt.runs.prompt_at("attack", seq) if role in ("system", "user")
+        ]
     assert any("FORGED" in text for text in texts)
     assert not [line for text in texts for line in text.splitlines() if line.startswith(attack["FORGED"])]
 

@@ -64,9 +64,9 @@ def kill_in_a_tool(project: Path, *arguments: str) -> None:
 
 def conversation(project: Path) -> list[tuple[str, str]]:
     with SyncRuntime.open(project, trust=True) as rt:
-        [run] = [row.run_id for row in rt.runs()]
-        assert rt.replay(run).events == rt.verify(run).events
-        return [(message.role, message.text) for message in rt.transcript(run)]
+        [run] = [row.run_id for row in rt.runs.all()]
+        assert rt.runs.replay(run).events == rt.runs.verify(run).events
+        return [(message.role, message.text) for message in rt.runs.transcript(run)]
 
 
 def test_two_turns_use_the_tools_and_the_memory(project: Path):
@@ -74,8 +74,8 @@ def test_two_turns_use_the_tools_and_the_memory(project: Path):
     assert say(project, SECOND).endswith("That is enough for four.\n")
     assert json.loads((project / "shopping.json").read_text()) == {"noodles": 2}
     with SyncRuntime.open(project, trust=True) as rt:
-        [run] = [row.run_id for row in rt.runs()]
-        assert [one.text for one in rt.memory(run)] == ["The user cooks for four."]
+        [run] = [row.run_id for row in rt.runs.all()]
+        assert [one.text for one in rt.runs.memory(run)] == ["The user cooks for four."]
     roles = [role for role, _ in conversation(project)]
     assert roles == ["user", "assistant", "tool", "tool", "assistant", "user", "assistant", "tool", "assistant"]
 

@@ -27,13 +27,13 @@ def test_each_phase_sees_what_its_manifest_selects_of_the_phases_before_it(proje
         result = rt.run("change", "Publish the winter opening hours.", run_id="c")
         assert result.ok
         assert result.path == ("discovery", "implementation", "validation")
-        built = [event.seq for event in rt.events("c") if event.kind == "frame_built"]
-        prompts = ["\n".join(text for _, text in rt.prompt_at("c", seq)) for seq in built]
+        built = [event.seq for event in rt.runs.events("c") if event.kind == "frame_built"]
+        prompts = ["\n".join(text for _, text in rt.runs.prompt_at("c", seq)) for seq in built]
         assert "# Handoff" not in prompts[0]
         assert "The hours on holidays are not confirmed." in prompts[1]
         assert "Artifacts: output/hours.md" in prompts[-1]
         assert "Use the 24-hour clock." not in prompts[-1]
-        assert rt.replay("c").status == "finished"
+        assert rt.runs.replay("c").status == "finished"
 
 
 def test_the_guide_shows_the_files_of_the_example():

@@ -69,18 +69,18 @@ class StoredProject:
         results: dict[str, Any] = {}
         try:
             runtime = OSRuntime.open(self.root, model=ScriptedModel(ANSWERS))
-            assert runtime.journal
+            assert runtime.project.journal
         except ReynError as error:
             return {"open": error.code}
         async with runtime as rt:
             results["runs"] = await _result(rt.runs)
             for run in RUNS:
-                results[f"verify {run}"] = await _result(lambda run=run: rt.verify(run))
-                results[f"replay {run}"] = await _result(lambda run=run: rt.replay(run))
-                results[f"result {run}"] = await _result(lambda run=run: rt.result(run))
-                results[f"events {run}"] = await _result(lambda run=run: [event.raw for event in rt.events(run)])
+                results[f"verify {run}"] = await _result(lambda run=run: rt.runs.verify(run))
+                results[f"replay {run}"] = await _result(lambda run=run: rt.runs.replay(run))
+                results[f"result {run}"] = await _result(lambda run=run: rt.runs.result(run))
+                results[f"events {run}"] = await _result(lambda run=run: [event.raw for event in rt.runs.events(run)])
             results["resume"] = await _result(lambda: rt.resume("waits"))
-            results["resumed"] = await _result(lambda: rt.verify("waits").run_id)
+            results["resumed"] = await _result(lambda: rt.runs.verify("waits").run_id)
         return results
 
     def regions(self) -> dict[str, list[int]]:
@@ -193,7 +193,7 @@ def test_verify_names_the_first_bad_event(stored: StoredProject):
             seq,
         )
         with pytest.raises(ChainBroken, match=rf"\bevent {seq}\b"):
-            OSRuntime.open(stored.root).verify("one")
+            OSRuntime.open(stored.root).runs.verify("one")
     result = reyn(stored.root, "verify", "one")
     assert result.is_error(ChainBroken.code)
     assert f"event {last} " in result.err
@@ -204,7 +204,7 @@ def test_verify_names_the_first_bad_event(stored: StoredProject):
 def test_a_modified_event_is_detected_in_every_column(stored: StoredProject, column: str):
     stored.change(f"UPDATE events SET {column} = 7 WHERE seq = 5 AND run = 1")
     with pytest.raises(ReynError, match=r"\bevent 5\b"):
-        OSRuntime.open(stored.root).verify("one")
+        OSRuntime.open(stored.root).runs.verify("one")
 
 
 def test_a_missing_event_is_detected(stored: StoredProject):
@@ -212,7 +212,7 @@ def test_a_missing_event_is_detected(stored: StoredProject):
     for seq in (1, 2, last - 1, last):
         stored.change("DELETE FROM events WHERE seq = ? AND run = 1", seq)
         with pytest.raises(ChainBroken, match=rf"\bevent {seq}\b"):
-            OSRuntime.open(stored.root).verify("one")
+            OSRuntime.open(stored.root).runs.verify("one")
 
 
 def test_modified_or_missing_content_is_detected(stored: StoredProject):
@@ -238,13 +238,13 @@ def test_modified_or_missing_content_is_detected(stored: StoredProject):
 def test_a_row_that_contradicts_its_events_is_detected(stored: StoredProject, change: str):
     stored.change(f"UPDATE runs SET {change} WHERE run_id = 'waits'")
     with pytest.raises(ChainBroken, match="in the list of runs does not match"):
-        OSRuntime.open(stored.root).verify("waits")
+        OSRuntime.open(stored.root).runs.verify("waits")
 
 
 def test_a_renamed_run_is_detected(stored: StoredProject):
     stored.change("UPDATE runs SET run_id = 'another' WHERE run_id = 'one'")
     with pytest.raises(ChainBroken, match="opens a run `one`"):
-        OSRuntime.open(stored.root).verify("another")
+        OSRuntime.open(stored.root).runs.verify("another")
 
 
 @pytest.mark.parametrize("damage", ["kind = 'mumble'", "payload = x'ff'", "payload = 'no JSON'", "payload = NULL"])

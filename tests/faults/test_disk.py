@@ -79,9 +79,9 @@ class GrowingDisk:
 
     def check(self) -> list[str]:
         with SyncRuntime.open(self.root) as runtime:
-            runtime.verify("r")
-            assert runtime.replay("r").status == "finished"
-            claims = Claims.of(runtime.events("r"))
+            runtime.runs.verify("r")
+            assert runtime.runs.replay("r").status == "finished"
+            claims = Claims.of(runtime.runs.events("r"))
         entries = [entry for entry in self.ledger.read() if entry.run == "r"]
         return violations(entries, claims, kills=len(self.failures))
 
@@ -122,15 +122,15 @@ def test_a_disk_that_fills_up_during_a_model_call_loses_no_recorded_event(root: 
     with SyncRuntime.open(root, model=Filling(answers)) as rt, pytest.raises(StoreUnavailable):
         rt.run("pair", INPUT, run_id="r")
     with SyncRuntime.open(root) as rt:
-        kinds = [event.kind for event in rt.events("r")]
+        kinds = [event.kind for event in rt.runs.events("r")]
         assert kinds.count("llm_responded") == 1
-        assert rt.verify("r").events == len(kinds)
+        assert rt.runs.verify("r").events == len(kinds)
         with pytest.raises(StoreUnavailable):  # still no space
             rt.resume("r", model="scripted:answers.jsonl")
     fillers[0].unlink()
     with SyncRuntime.open(root, model=ScriptedModel(answers)) as rt:
         assert rt.resume("r").ok
-        assert rt.replay("r").status == "finished"
+        assert rt.runs.replay("r").status == "finished"
 
 
 # -- the disk that files are written to -------------------------------------------------------------------
@@ -141,10 +141,10 @@ def run_ops(root: Path, answers: list) -> list[dict]:
     with SyncRuntime.open(root, model=ScriptedModel(answers)) as rt:
         result = rt.run("pair", INPUT, run_id="r")
         assert result.ok, result
-        done = [event.data["result"] for event in rt.events("r") if event.kind == "file_completed"]
-        rt.verify("r")
-        assert rt.replay("r").status == "finished"
-        return [json.loads(rt.content(name)) for name in done]
+        done = [event.data["result"] for event in rt.runs.events("r") if event.kind == "file_completed"]
+        rt.runs.verify("r")
+        assert rt.runs.replay("r").status == "finished"
+        return [json.loads(rt.runs.content(name)) for name in done]
 
 
 TOO_LARGE = "y" * 300_000
@@ -219,5 +219,5 @@ def test_a_file_that_cannot_be_restored_on_a_full_disk_is_named(root: Path, disk
         )
         (root / "output/out/filler").unlink()
         assert temporaries(root) == []
-        assert rt.undo("r").restored == ("output/out/a.txt",)
+        assert rt.runs.undo("r").restored == ("output/out/a.txt",)
     assert original.read_text() == LONG

@@ -75,9 +75,9 @@ def test_a_run_that_cannot_write_stops_with_a_code_and_can_be_resumed(
             assert "error RYN408" in errors
             assert "locked" in errors
     with SyncRuntime.open(failed_run, model=ScriptedModel(ANSWERS)) as rt:
-        assert [row.run_id for row in rt.runs()] == ["r"]
+        assert [row.run_id for row in rt.runs.all()] == ["r"]
         assert rt.resume("r", retry=True).ok
-        assert rt.replay("r").status == "finished"
+        assert rt.runs.replay("r").status == "finished"
 
 
 @pytest.mark.usefixtures("impatient")
@@ -95,7 +95,7 @@ def test_events_recorded_before_the_lock_are_durable(root: Path):
         rt.run("pair", {"text": "in"}, run_id="r")
     holding[0].__exit__(None, None, None)
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
-        assert [event.kind for event in rt.events("r")].count("llm_responded") == 1
+        assert [event.kind for event in rt.runs.events("r")].count("llm_responded") == 1
         assert rt.resume("r").ok
 
 

@@ -65,8 +65,8 @@ class Killed:
 
     def _events(self) -> list[bytes]:
         runtime = OSRuntime.open(self.root)
-        found = [event.raw for event in runtime.events("r")]
-        runtime.journal.close()
+        found = [event.raw for event in runtime.runs.events("r")]
+        runtime.project.journal.close()
         return found
 
     def left(self) -> list[bytes]:
@@ -78,10 +78,10 @@ class Killed:
     def resume(self) -> None:
         async def work() -> None:
             async with OSRuntime.open(self.root, model=ScriptedModel(ANSWERS)) as runtime:
-                runtime.verify("r")
+                runtime.runs.verify("r")
                 assert (await runtime.resume("r")).ok
-                assert (await runtime.replay("r")).status == "finished"
-                runtime.verify("r")
+                assert (await runtime.runs.replay("r")).status == "finished"
+                runtime.runs.verify("r")
 
         asyncio.run(work())
 

@@ -75,13 +75,13 @@ def _ports(answers: tuple[Any, ...]) -> dict[str, Any]:
 
 
 def kinds(rt: Any, run_id: str) -> list[str]:
-    return [event.kind for event in rt.events(run_id)]
+    return [event.kind for event in rt.runs.events(run_id)]
 
 
 def results(rt: Any, run_id: str, kind: str) -> list[dict[str, Any]]:
     """The results of the calls of a tool."""
-    events = [event for event in rt.events(run_id) if event.kind == f"{kind}_completed"]
-    return [json.loads(rt.content(event.data["result"])) for event in events]
+    events = [event for event in rt.runs.events(run_id) if event.kind == f"{kind}_completed"]
+    return [json.loads(rt.runs.content(event.data["result"])) for event in events]
 
 
 def reyn(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -92,9 +92,9 @@ class World:
         self.agent = agent
 
     async def check(self) -> None:
-        for row in self.rt.runs():
-            report = await self.rt.replay(row.run_id)
-            assert report.events == self.rt.verify(row.run_id).events
+        for row in self.rt.runs.all():
+            report = await self.rt.runs.replay(row.run_id)
+            assert report.events == self.rt.runs.verify(row.run_id).events
 
 
 async def items(stream: Any) -> list[Any]:
@@ -206,9 +206,9 @@ def test_an_exported_run_has_its_history(tmp_path: Path):
     async def scenario() -> None:
         world = World(tmp_path, "Fine.", "Fine.")
         reply = await world.agent("two", [Message("user", "one"), Message("assistant", "hello")])
-        archive = b"".join(world.rt.export(reply.run_id))
+        archive = b"".join(world.rt.runs.export(reply.run_id))
         assert b"hello" in archive
-        frame = world.rt.prompt_at(reply.run_id)
+        frame = world.rt.runs.prompt_at(reply.run_id)
         assert [role for role, _ in frame] == ["system", "user", "assistant", "user", "tools", "answer"]
         world.model.requests.clear()
         again = await world.agent._definition.view(world.rt).rerun(reply.run_id)
@@ -234,7 +234,7 @@ def test_a_model_without_native_tools_chats_by_the_contract(tmp_path: Path):
         *_, text, reply = await items(agent("1 + 2?"))
         assert (text, reply.text) == (ReplyDelta("It is 3."), "It is 3.")
         assert reply.history[-1].text == "It is 3."
-        await rt.replay(reply.run_id)
+        await rt.runs.replay(reply.run_id)
 
     asyncio.run(scenario())
 
@@ -281,7 +281,7 @@ def test_a_conversation_with_a_key_continues_in_another_process(tmp_path: Path):
             """You help."""
 
         reply = await agent.options(key="ada")(text)
-        await rt.replay(reply.run_id)
+        await rt.runs.replay(reply.run_id)
         await rt.aclose()
         return reply, model
 
@@ -688,7 +688,7 @@ def test_an_abort_after_the_run_has_ended_changes_nothing(tmp_path: Path):
         world, signal = World(tmp_path, "Hello there."), AbortSignal()
         last: Any = None
         async for item in world.agent.options(abort=signal)("hi"):
-            if any(row.status == "finished" for row in world.rt.runs()):
+            if any(row.status == "finished" for row in world.rt.runs.all()):
                 signal.abort("too late")
             last = item
             await asyncio.sleep(0)
@@ -785,7 +785,7 @@ def test_a_malformed_history_is_rejected_before_anything_happens(tmp_path: Path,
     world = World(tmp_path)
     with pytest.raises(error):
         world.agent("hi", history)
-    assert list(world.rt.runs()) == []
+    assert list(world.rt.runs.all()) == []
 
 
 @pytest.mark.parametrize("message", [3, None, ["hi"], {"role": "user"}, Message("assistant", "hi")])
@@ -824,7 +824,7 @@ def test_text_that_looks_like_metadata_is_text(tmp_path: Path):
         await agent(hostile)
         await agent("next")
         assert "operator" not in world.model.requests[1].messages[0].text
-        state = world.rt.state(agent.conversation or "")
+        state = world.rt.runs.state(agent.conversation or "")
         [conversation] = state.conversations.values()
         assert conversation.selfref is None or not conversation.selfref.experiences
         assert not any(message.is_summary for message in conversation.messages)
@@ -905,7 +905,7 @@ def test_a_chat_inside_a_tool_is_a_sub_run(tmp_path: Path):
         world = World(tmp_path, ask, "That.", "It is that.", toolkit=[ask_helper])
         reply = await world.agent("What is it?")
         assert reply.text == "It is that."
-        [child] = [row for row in world.rt.runs() if row.parent]
+        [child] = [row for row in world.rt.runs.all() if row.parent]
         assert child.run_id.startswith(f"{reply.run_id}.")
 
     asyncio.run(scenario())

@@ -73,16 +73,16 @@ def test_a_call_returns_the_typed_value_and_is_a_run(tmp_path: Path):
     with sync_runtime(tmp_path, finish({"name": "Oslo", "people": 700_000.0})) as rt, use_runtime(rt):
         result = describe.run("Oslo")
         assert result.value == City("Oslo", 700_000)
-        [row] = rt.runs()
+        [row] = rt.runs.all()
         assert (row.run_id, row.skill, row.status) == (result.run_id, "describe", "finished")
-        assert rt.replay(result.run_id).events == len(kinds(rt, result.run_id))
-        rt.verify(result.run_id)
+        assert rt.runs.replay(result.run_id).events == len(kinds(rt, result.run_id))
+        rt.runs.verify(result.run_id)
 
 
 def test_the_docstring_is_the_instruction_and_its_braces_are_text(tmp_path: Path):
     with sync_runtime(tmp_path, finish({"name": "Oslo", "people": 1})) as rt, use_runtime(rt):
         describe(detail="long", name="Oslo")
-        prompt = rt.prompt_at(rt.runs()[0].run_id)
+        prompt = rt.runs.prompt_at(rt.runs.all()[0].run_id)
         assert 'An example of JSON: {"name": "Oslo"} and {braces} and {0}.' in prompt[0][1]
         assert prompt[1][1].startswith("name: Oslo\ndetail: long")
 
@@ -111,10 +111,10 @@ def test_a_value_that_python_code_refuses_is_asked_for_again_and_replays_without
         with use_runtime(rt):
             result = even.run(1)
         assert result.value == Even(number=4)
-        [error] = [event.data for event in rt.events(result.run_id) if event.kind == "validation_error"]
+        [error] = [event.data for event in rt.runs.events(result.run_id) if event.kind == "validation_error"]
         assert (error["class"], error["path"]) == ("value", "$.artifact.data.number")
-        assert "the number must be even" in rt.prompt_at(result.run_id)[-2][1]
-        assert rt.replay(result.run_id).events == len(kinds(rt, result.run_id))
+        assert "the number must be even" in rt.runs.prompt_at(result.run_id)[-2][1]
+        assert rt.runs.replay(result.run_id).events == len(kinds(rt, result.run_id))
 
 
 def test_values_that_python_code_always_refuses_fail_the_call(tmp_path: Path):
@@ -180,7 +180,7 @@ def test_a_call_without_a_value_names_the_run_and_its_status(tmp_path: Path, sta
     with sync_runtime(tmp_path, answer) as rt, use_runtime(rt):
         with pytest.raises(CallStopped) as caught:
             length("x")
-        [row] = rt.runs()
+        [row] = rt.runs.all()
         assert (caught.value.run_id, caught.value.status) == (row.run_id, status)
         assert caught.value.as_json()["run_id"] == row.run_id
 
@@ -214,7 +214,7 @@ def test_arguments_that_do_not_fit_start_no_run(tmp_path: Path):
             length.options()({"a": float("nan")})
         with pytest.raises(InputInvalid):
             length("\ud800")
-        assert rt.runs() == []
+        assert rt.runs.all() == []
 
 
 def test_an_argument_of_ten_megabytes_is_recorded_once_and_truncated_in_the_prompt(tmp_path: Path):
@@ -222,7 +222,7 @@ def test_an_argument_of_ten_megabytes_is_recorded_once_and_truncated_in_the_prom
     with sync_runtime(tmp_path, value(3)) as rt, use_runtime(rt):
         result = length.run(text)
         assert "content_truncated" in kinds(rt, result.run_id)
-        assert len(rt.prompt_at(result.run_id)[1][1]) < 100_000
+        assert len(rt.runs.prompt_at(result.run_id)[1][1]) < 100_000
 
 
 def test_the_arguments_may_be_called_type_and_data(tmp_path: Path):
@@ -245,7 +245,7 @@ def write(text: str) -> str:
 def test_template_parameters_are_filled_and_other_braces_are_text(tmp_path: Path):
     with sync_runtime(tmp_path, value("ok")) as rt, use_runtime(rt):
         write.options(template_params={"tone": "dry {topic}"})("x")
-        system = rt.prompt_at(rt.runs()[0].run_id)[0][1]
+        system = rt.runs.prompt_at(rt.runs.all()[0].run_id)[0][1]
     assert 'Write about cities in a dry {topic} tone. Literal: {"tone": "x"}, {other}, {dry {topic}}.' in system
 
 
@@ -391,8 +391,8 @@ def test_the_advice_of_tools_and_the_rule_about_calls_follow_the_docstring(tmp_p
         )
         assert "Call a tool through the tool call interface." in told
         assert "- helper" not in told
-        [row] = rt.runs()
-        assert rt.replay(row.run_id).events == len(kinds(rt, row.run_id))
+        [row] = rt.runs.all()
+        assert rt.runs.replay(row.run_id).events == len(kinds(rt, row.run_id))
 
 
 def test_two_tools_of_one_name_are_refused():
@@ -451,8 +451,8 @@ def test_a_runtime_of_the_wrong_kind_is_refused(tmp_path: Path):
         with pytest.raises(FunctionInvalid, match="`runtime` is a SyncRuntime"):
             llm_function(runtime=rt)(sum_of.__wrapped__)
         with pytest.raises(FunctionInvalid, match="`runtime` is a OSRuntime"):
-            llm_function(runtime=rt.runtime)(length.__wrapped__)
-        with use_runtime(rt.runtime), pytest.raises(CallImpossible, match="must be a `SyncRuntime`"):
+            llm_function(runtime=rt.async_form)(length.__wrapped__)
+        with use_runtime(rt.async_form), pytest.raises(CallImpossible, match="must be a `SyncRuntime`"):
             length("x")
 
 
@@ -466,7 +466,7 @@ def test_without_a_runtime_the_project_around_the_current_folder_is_used(tmp_pat
         assert length("x") == 6
         assert asyncio.run(sum_of([1])) == 6
         with SyncRuntime.open(tmp_path) as rt:
-            assert sorted(row.skill for row in rt.runs()) == ["length", "sum_of"]
+            assert sorted(row.skill for row in rt.runs.all()) == ["length", "sum_of"]
     finally:
         ambient.close()
 
@@ -492,7 +492,7 @@ def test_the_runtime_of_an_event_loop_is_closed_with_the_loop(tmp_path: Path, mo
     original = OSRuntime.aclose
 
     async def aclose(self):
-        closed.append(self.root)
+        closed.append(self.project.root)
         await original(self)
 
     monkeypatch.setattr(OSRuntime, "aclose", aclose)
@@ -554,8 +554,8 @@ def test_a_run_of_a_function_can_be_forked_exported_and_imported(tmp_path: Path)
         run = length.run("x").run_id
         fork = rt.fork(run, at=1)
         assert fork.ok
-        lines = list(rt.export(run))
+        lines = list(rt.runs.export(run))
     with sync_runtime(tmp_path / "..", value(2)) as other:
-        other.import_(lines)
-        assert other.replay(run).events
+        other.runs.import_(lines)
+        assert other.runs.replay(run).events
         assert other.rerun(run, run_id="again").artifact["data"] == {"value": 2}

@@ -49,8 +49,8 @@ class Talk:
 
     async def check(self) -> None:
         """Replay every run on a runtime without hooks."""
-        for row in self.rt.runs():
-            assert (await self.rt.replay(row.run_id)).events == self.rt.verify(row.run_id).events
+        for row in self.rt.runs.all():
+            assert (await self.rt.runs.replay(row.run_id)).events == self.rt.runs.verify(row.run_id).events
 
     def seen(self, call: int = -1) -> list[str]:
         return [text for _, text in self.model.seen(call)]
@@ -71,7 +71,7 @@ def test_mutations_of_a_hook_are_part_of_the_conversation_and_are_replayed_witho
         second = await talk.agent("again")
         assert talk.seen() == ["hi", "It is day 1.", "Hello.", "again", "It is day 2."]
         assert [message.text for message in second.history] == [*talk.seen(), "Bye."]
-        assert [one.text for one in talk.rt.memory(first.run_id)] == ["day 1", "day 2"]
+        assert [one.text for one in talk.rt.runs.memory(first.run_id)] == ["day 1", "day 2"]
         assert "day 2" in talk.model.requests[-1].messages[0].text
         assert called == [("1.1", 1), ("2.1", 4)]
         await talk.check()
@@ -138,9 +138,9 @@ def test_hooks_patch_a_turn_of_a_function(tmp_path: Path):
         assert "Note for 1.1." in model.prompt(0)
         assert "Note for 1.2." in model.prompt(1)
         assert "Note for 1.1." not in model.prompt(1)  # each turn has a fresh frame
-        [row] = rt.runs()
+        [row] = rt.runs.all()
         assert kinds(rt, row.run_id).count("context_mutated") == 2
-        assert rt.replay(row.run_id).events == len(kinds(rt, row.run_id))
+        assert rt.runs.replay(row.run_id).events == len(kinds(rt, row.run_id))
 
 
 def test_hooks_of_a_runtime_are_called_for_its_skills_and_their_sub_runs(tmp_path: Path):
@@ -154,7 +154,7 @@ def test_hooks_of_a_runtime_are_called_for_its_skills_and_their_sub_runs(tmp_pat
     ) as rt:
         assert rt.run("s", {"text": "in"}, run_id="k").ok
         assert seen == [("s", "a")]
-        assert rt.replay("k").events == len(kinds(rt, "k"))
+        assert rt.runs.replay("k").events == len(kinds(rt, "k"))
 
 
 def test_a_run_that_is_resumed_without_its_hooks_says_so(tmp_path: Path):
@@ -166,7 +166,7 @@ def test_a_run_that_is_resumed_without_its_hooks_says_so(tmp_path: Path):
         result = rt.resume("k", retry=True)
         assert result.ok
         assert [warning for warning in result.warnings if "hooks" in warning]
-        assert rt.replay("k").events == len(kinds(rt, "k"))
+        assert rt.runs.replay("k").events == len(kinds(rt, "k"))
 
 
 def raises(turn: HookTurn) -> None:
@@ -199,8 +199,8 @@ def test_a_hook_that_fails_stops_the_run_and_is_called_again_by_a_retry(tmp_path
             await talk.agent("hi")
         assert "current`" in str(found.value)
         assert words in str(found.value)
-        row = talk.rt.runs()[0]
-        [failed] = [event.data for event in talk.rt.events(row.run_id) if event.kind == "run_failed"]
+        row = talk.rt.runs.all()[0]
+        [failed] = [event.data for event in talk.rt.runs.events(row.run_id) if event.kind == "run_failed"]
         assert failed["code"] == HookFailed.code
         assert not talk.model.requests
         hooks[0] = lambda _: None
@@ -268,7 +268,7 @@ def test_a_conversation_with_a_key_can_be_copied_and_both_go_on(tmp_path: Path):
         reply = await talk.agent("bye")
         assert talk.seen() == ["hi", "Hello.", "bye"]
         assert [message.text for message in reply.history] == ["hi", "Hello.", "bye", "Two."]
-        assert [one.text for one in talk.rt.memory(copy.conversation)] == ["The user is polite."]
+        assert [one.text for one in talk.rt.runs.memory(copy.conversation)] == ["The user is polite."]
         for key, error in (("copy", RunIdTaken), ("k", CallImpossible), (5, CallImpossible)):
             with pytest.raises(error):
                 await talk.agent.fork(key)

@@ -191,9 +191,9 @@ def test_a_run_uses_it_with_native_tools_and_records_retries_but_no_key(server: 
         result = rt.run("s", {"text": "in"}, run_id="k")
         assert result.status == "finished"
         assert KEY not in repr(result.artifact)
-        assert [event.kind for event in rt.events("k")].count("model_retried") == 1
-        assert all(KEY.encode() not in line for line in rt.export("k"))
-        rt.replay("k")
+        assert [event.kind for event in rt.runs.events("k")].count("model_retried") == 1
+        assert all(KEY.encode() not in line for line in rt.runs.export("k"))
+        rt.runs.replay("k")
 
 
 def test_its_name_does_not_open_another_server():

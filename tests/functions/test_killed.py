@@ -88,11 +88,11 @@ def test_a_call_that_is_killed_in_a_tool_continues_with_the_same_call(kiosk: Pat
     assert again.stdout == "Receipt(item='bread', price=5)\n", again.stderr
     with SyncRuntime.open(kiosk) as rt:
         assert results(rt, "k", "price_of")[0]["result"] == 5
-        [child] = [row for row in rt.runs() if row.parent == "k"]
+        [child] = [row for row in rt.runs.all() if row.parent == "k"]
         assert kinds(rt, child.run_id).count("llm_responded") == 1  # the second attempt found the answer
         for run in ("k", child.run_id):
-            assert rt.replay(run).events == len(kinds(rt, run))
-            rt.verify(run)
+            assert rt.runs.replay(run).events == len(kinds(rt, run))
+            rt.runs.verify(run)
     assert (kiosk / "calls.txt").read_text() == "bread\nbread\n"
 
 

@@ -64,7 +64,7 @@ def test_a_tool_is_offered_natively_and_its_call_is_an_op(tmp_path: Path):
         assert answered.images == (Image("image/png", PNG),)
         assert json.loads(answered.text)["result"] == "a photo of Oslo"
         assert results(rt, result.run_id, "photo")[0]["status"] == "ok"
-        assert rt.replay(result.run_id).events == len(kinds(rt, result.run_id))
+        assert rt.runs.replay(result.run_id).events == len(kinds(rt, result.run_id))
 
 
 def test_a_function_that_returns_text_takes_the_content_of_the_answer(tmp_path: Path):

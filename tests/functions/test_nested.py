@@ -59,14 +59,14 @@ def test_a_function_that_a_tool_calls_is_a_sub_run(tmp_path: Path, armed):
     with sync_runtime(tmp_path) as rt:
         result = outer(rt, armed)
         assert results(rt, "k", armed.name)[0]["result"] == "shortshortshort"
-        children = [row for row in rt.runs() if row.parent == "k"]
+        children = [row for row in rt.runs.all() if row.parent == "k"]
         assert len(children) == 3
         assert {row.skill for row in children} <= {"shorten", "shorten_async"}
         assert all(row.run_id.startswith("k.1.1.1.") for row in children)
         assert result.usage.total == (2 + 3) * 11
-        for row in rt.runs():
-            assert rt.replay(row.run_id).events == len(kinds(rt, row.run_id))
-            rt.verify(row.run_id)
+        for row in rt.runs.all():
+            assert rt.runs.replay(row.run_id).events == len(kinds(rt, row.run_id))
+            rt.runs.verify(row.run_id)
         assert kinds(rt, "k").count("nested_run_ended") == 3
 
 
@@ -76,7 +76,7 @@ def test_a_sub_run_gets_what_the_limits_of_its_parent_leave(tmp_path: Path):
             outer(rt, digest)
         [found] = results(rt, "k", "digest")
         assert "is limited" in found["error"]
-        assert {row.status for row in rt.runs()} == {"limited"}
+        assert {row.status for row in rt.runs.all()} == {"limited"}
 
 
 def test_a_sub_run_that_stops_is_an_error_of_the_tool(tmp_path: Path):
@@ -179,8 +179,8 @@ def test_a_tool_that_is_performed_again_finds_the_sub_runs_that_it_started(tmp_p
 def test_sub_runs_are_nested_in_the_list_of_runs(tmp_path: Path):
     with sync_runtime(tmp_path) as rt:
         outer(rt, digest)
-        rows = rt.runs()
-        assert all(rt.root_run(row).run_id == "k" for row in rows)
+        rows = rt.runs.all()
+        assert all(rt.runs.root_run(row).run_id == "k" for row in rows)
 
 
 def test_a_function_of_another_project_is_a_run_of_its_own(tmp_path: Path):
@@ -198,7 +198,7 @@ def test_a_function_of_another_project_is_a_run_of_its_own(tmp_path: Path):
 
         outer(rt, reach)
         assert results(rt, "k", "reach")[0]["result"] == "far"
-        assert [row.parent for row in other.runs()] == [""]
+        assert [row.parent for row in other.runs.all()] == [""]
 
 
 def test_a_sub_run_may_do_no_more_than_the_runs_above_it(tmp_path: Path):
@@ -223,7 +223,7 @@ def test_a_sub_run_may_do_no_more_than_the_runs_above_it(tmp_path: Path):
     write_skill(tmp_path, "outer", {"only": ["end"]}, ops={"only": "free"})
     with sync_runtime(tmp_path, act("free", text="x"), skill_finish(), ops=[free]) as rt:
         assert rt.run("outer", {"text": "in"}, run_id="k").ok
-        [child] = [row for row in rt.runs() if row.parent == "k"]
+        [child] = [row for row in rt.runs.all() if row.parent == "k"]
         assert "permission_denied" in kinds(rt, child.run_id)
         assert "guarded_started" not in kinds(rt, child.run_id)
     with sync_runtime(tmp_path) as rt, use_runtime(rt):  # on its own, the function may use its tool

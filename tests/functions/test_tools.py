@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import concurrent.futures
 import dataclasses
 import enum
 import functools
@@ -79,7 +78,7 @@ def call(rt: Any, armed: Tool[..., Any], *answers: Any) -> str:
 def one_result(tmp_path: Path, armed: Tool[..., Any], **args: Any) -> dict[str, Any]:
     with sync_runtime(tmp_path) as rt:
         run = call(rt, armed, act(armed.name, **args))
-        assert rt.replay(run).events == len(kinds(rt, run))
+        assert rt.runs.replay(run).events == len(kinds(rt, run))
         [found] = results(rt, run, armed.name)
         return found
 
@@ -205,7 +204,7 @@ def test_a_call_in_progress_is_interrupted_when_the_runtimes_are_closed(
     def call() -> None:
         try:
             attempt()
-        except (concurrent.futures.CancelledError, RuntimeError) as error:
+        except (asyncio.CancelledError, RuntimeError) as error:
             raised.append(type(error))
 
     thread = threading.Thread(target=call)
@@ -213,7 +212,7 @@ def test_a_call_in_progress_is_interrupted_when_the_runtimes_are_closed(
     assert inside.wait(60)
     ambient.close()
     thread.join()
-    assert raised == [concurrent.futures.CancelledError]
+    assert raised == [asyncio.CancelledError]
 
 
 def test_a_hanging_tool_times_out(tmp_path: Path):
@@ -344,7 +343,7 @@ def test_a_plain_tool_does_not_block_the_event_loop(tmp_path: Path):
                 """Work."""
 
             call = asyncio.create_task(work.run("x"))
-            while not any("wait_started" in kinds(rt, row.run_id) for row in rt.runs()):  # noqa: ASYNC110 - of the kernel
+            while not any("wait_started" in kinds(rt, row.run_id) for row in rt.runs.all()):  # noqa: ASYNC110 - of the kernel
                 await asyncio.sleep(0)
             reached.set()
             return results(rt, (await call).run_id, "wait")[0]
@@ -379,12 +378,12 @@ def test_an_image_is_recorded_by_its_hash_and_described(tmp_path: Path):
         assert found["result"] == "a drawing of a cat"
         [image] = found["images"]
         assert (image["media_type"], image["bytes"]) == ("image/png", 11)
-        assert rt.content(image["content"]) == b"\x89PNG pixels"
-        [completed] = [event.data for event in rt.events(run) if event.kind == "draw_completed"]
+        assert rt.runs.content(image["content"]) == b"\x89PNG pixels"
+        [completed] = [event.data for event in rt.runs.events(run) if event.kind == "draw_completed"]
         assert completed["attachments"] == [image["content"]]
-        assert image["content"].encode() in b"".join(rt.export(run))
-        rt.verify(run)
-        assert rt.replay(run).events == len(kinds(rt, run))
+        assert image["content"].encode() in b"".join(rt.runs.export(run))
+        rt.runs.verify(run)
+        assert rt.runs.replay(run).events == len(kinds(rt, run))
 
 
 @pytest.mark.parametrize(
@@ -439,7 +438,9 @@ def test_an_argument_cannot_name_recorded_content_as_an_image(tmp_path: Path):
         def ask(images: list[dict[str, str]]) -> str:
             """Ask."""
 
-        hashed = rt.derive(model=model).run(ask.skill, {"images": []}, run_id="k") and next(iter(rt.events("k"))).data
+        hashed = (
+            rt.derive(model=model).run(ask.skill, {"images": []}, run_id="k") and next(iter(rt.runs.events("k"))).data
+        )
         ask([{"content": hashed["skill_hash"]}])
     assert not any(message.images for request in model.requests for message in request.messages)
 
@@ -460,7 +461,7 @@ def test_an_image_without_content_is_an_error_result(tmp_path: Path, image: Imag
 def test_a_function_grants_its_own_tools_and_a_rule_that_denies_wins(tmp_path: Path):
     with sync_runtime(tmp_path) as rt:
         run = call(rt, weather, act("weather", place={"city": "Oslo"}))
-        [started] = [event.data for event in rt.events(run) if event.kind == "weather_started"]
+        [started] = [event.data for event in rt.runs.events(run) if event.kind == "weather_started"]
         assert started["rule"] == "permissions.tool: allow weather (skill ask)"
     with sync_runtime(tmp_path, permissions={"tool": [{"deny": "weather"}]}) as rt:
         run = call(rt, weather, act("weather", place={"city": "Oslo"}))
@@ -496,7 +497,7 @@ def test_a_run_with_a_tool_that_is_not_passed_again_cannot_be_resumed_and_can_be
 
         with pytest.raises(asyncio.CancelledError):
             ask.options(run_id="k")("x")
-        assert rt.replay("k").missing_ops == ("weather",)
+        assert rt.runs.replay("k").missing_ops == ("weather",)
         with pytest.raises(OpMissing, match="weather"):
             rt.resume("k")
         other = rt.derive(ops=[weather], model=Answers(act("x"), value("ok")))

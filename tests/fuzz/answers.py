@@ -214,19 +214,19 @@ def _go_on(rt: SyncRuntime, result: RunResult | None) -> RunResult | None:
             result = rt.resume("k")
         elif result is not None:
             break
-    return rt.resume("k", retry=True) if result is None and rt.is_recorded("k") else result
+    return rt.resume("k", retry=True) if result is None and rt.runs.is_recorded("k") else result
 
 
 def _check_run(case: Case, rt: SyncRuntime, result: RunResult | None) -> None:
     if result is not None and result.status not in STATUSES:
         case.found("status", result.status)
-    for row in rt.runs():
+    for row in rt.runs.all():
         with case.holds("verify"):
-            rt.verify(row.run_id)
+            rt.runs.verify(row.run_id)
         with case.holds("replay"):
-            rt.replay(row.run_id)
+            rt.runs.replay(row.run_id)
         with case.guarded("events"):
-            for event in rt.events(row.run_id):
+            for event in rt.runs.events(row.run_id):
                 is_foreign = event.kind == "sub_run_started" and event.data["skill"] not in SKILLS
                 if is_foreign and not event.data.get("problem"):
                     case.found("runs-own-skill", event.data["skill"])

@@ -173,7 +173,7 @@ def target(case: Case) -> None:
         imported: list[str] = []
         try:
             with case.guarded("import"):
-                imported = [*rt.import_(iter(lines)).imported]
+                imported = [*rt.runs.import_(iter(lines)).imported]
         finally:
             check_files(case, world, "import")
         if not imported and (_stored(root) != stored or tree(root / ".reyn" / "workspace") != files):
@@ -188,7 +188,7 @@ def target(case: Case) -> None:
 
 def _rows(case: Case, rt: SyncRuntime) -> list[Any]:
     with case.guarded("runs"):
-        return rt.runs()
+        return rt.runs.all()
     return []
 
 
@@ -196,26 +196,30 @@ def _use(case: Case, rt: SyncRuntime, world: World, run: str) -> None:
     """Everything that an operator may do with an imported run."""
     head = case.random.randint(1, 30)
     actions: dict[str, Callable[[], Any]] = {
-        "result": lambda: rt.result(run),
-        "events": lambda: [event.as_json() for event in rt.events(run)],
-        "frame": lambda: rt.prompt_at(run),
-        "next": lambda: [rt.display_status(rt.find(run)), rt.next_action(rt.find(run)), rt.open_question(rt.find(run))],
-        "verify": lambda: rt.verify(run),
-        "replay": lambda: rt.replay(run),
-        "touched": lambda: rt.changed_files(run),
+        "result": lambda: rt.runs.result(run),
+        "events": lambda: [event.as_json() for event in rt.runs.events(run)],
+        "frame": lambda: rt.runs.prompt_at(run),
+        "next": lambda: [
+            rt.runs.display_status(rt.runs.find(run)),
+            rt.runs.next_action(rt.runs.find(run)),
+            rt.runs.open_question(rt.runs.find(run)),
+        ],
+        "verify": lambda: rt.runs.verify(run),
+        "replay": lambda: rt.runs.replay(run),
+        "touched": lambda: rt.runs.changed_files(run),
         "fork": lambda: rt.fork(run, at=head if head < 20 else None, run_id=f"fork-{case.random.randrange(10**9)}"),
         "resume": lambda: rt.resume(run),
         "retry": lambda: rt.resume(run, retry=True),
-        "undo": lambda: rt.undo(run),
+        "undo": lambda: rt.runs.undo(run),
         "rerun": lambda: rt.rerun(run, run_id=f"rerun-{case.random.randrange(10**9)}"),
-        "export": lambda: list(rt.export(run)),
+        "export": lambda: list(rt.runs.export(run)),
     }
     for name, action in actions.items():
         with case.guarded(name):
             action()
         check_files(case, world, name)
     for words in (("show", run), ("runs",)):
-        check_command(case, " ".join(words), *command(rt.root, *words))
+        check_command(case, " ".join(words), *command(rt.project.root, *words))
 
 
 def _stored(root: Path) -> set[str]:
@@ -263,15 +267,15 @@ def _start_victim(root: Path) -> str:
 
 
 def _use_victim(case: Case, rt: SyncRuntime, wait: str) -> None:
-    rt.runtime._project.model = Ordering("honest")  # the roster may be made already
-    vars(rt.runtime._project).pop("roster", None)
+    rt.async_form._project.model = Ordering("honest")  # the roster may be made already
+    vars(rt.async_form._project).pop("roster", None)
     with case.guarded("resume the victim"):
         rt.answer("order", wait, "yes")
         rt.resume("order")
     with case.guarded("read the victim"):
-        for event in rt.events("order"):
+        for event in rt.runs.events("order"):
             artifact = event.data.get("artifact") if event.kind == "sub_run_completed" else None
-            if artifact and PLANTED.encode() in rt.content(artifact["hash"]):
+            if artifact and PLANTED.encode() in rt.runs.content(artifact["hash"]):
                 case.found("takes-planted-sub-run", event.data["run"])
 
 
@@ -352,7 +356,7 @@ def planted_sub_run(chance: random.Random, folder: Path) -> list[bytes]:
         assert result.question is not None
         rt.answer("order", result.question.id, "yes")
         rt.resume("order")
-        archive = Archive(b"".join(rt.export("order")))
+        archive = Archive(b"".join(rt.runs.export("order")))
     child = next(run for run in archive.header["runs"] if run != "order")
     archive.events = archive.run_events(child)
     archive.header |= {"run": child, "runs": [child]}

@@ -123,7 +123,7 @@ def failing_undo(case: Case, root: Path) -> None:
     with SyncRuntime.open(root, model=Overheard(case, _script(chance))) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
         with case.guarded("undo"), system_calls_through(system, reyn.workspace.changes):
-            rt.undo("k")
+            rt.runs.undo("k")
         _check_undo(case, rt, root, original, system)
 
 
@@ -167,7 +167,7 @@ class Watch:
         def listen(event: Any) -> None:
             data = event.data
             if event.kind == "file_started":
-                args = json.loads(rt.content(data["args"]))
+                args = json.loads(rt.runs.content(data["args"]))
                 before = self._text(args["path"])
                 self._expected[data["call"]] = (args["path"], _result_of(args, before))
                 self._known[args["path"]] = before
@@ -201,7 +201,7 @@ def _result_of(args: dict[str, Any], before: str | None) -> str | None:
 
 def _check_undo(case: Case, rt: SyncRuntime, root: Path, original: dict[str, str], system: FaultySystem) -> None:
     with case.guarded("undo"):
-        rt.undo("k")
+        rt.runs.undo("k")
     left = [path for path in changed(original, _project(root)) if TEMPORARY not in path]
     if left and all(_project(root).get(path) == "folder" and path not in original for path in left):
         case.found("undo-leaves-folders", f"{left} after {system.failed}")
@@ -211,9 +211,9 @@ def _check_undo(case: Case, rt: SyncRuntime, root: Path, original: dict[str, str
     if any(TEMPORARY in path for path in tree(root)) and not any(name.startswith("unlink") for name in system.failed):
         case.found("temporary-file-left", f"after {system.failed}")
     with case.holds("verify"):
-        rt.verify("k")
+        rt.runs.verify("k")
     with case.holds("replay"):
-        rt.replay("k")
+        rt.runs.replay("k")
 
 
 def _project(root: Path) -> dict[str, str]:
@@ -244,7 +244,7 @@ def two_editors(case: Case, root: Path) -> None:
     path = root / FOLDER / "shared.txt"
     path.write_text("END")
     with SyncRuntime.open(root) as rt:
-        rt.runs()  # the journal exists before both open it
+        rt.runs.all()  # the journal exists before both open it
     child = os.fork()
     if child == 0:
         status = 1
@@ -258,7 +258,7 @@ def two_editors(case: Case, root: Path) -> None:
     text = path.read_text()
     with SyncRuntime.open(root) as rt:
         for run in ("a", "b"):
-            done = [event.data["status"] for event in rt.events(run) if event.kind == "file_completed"]
+            done = [event.data["status"] for event in rt.runs.events(run) if event.kind == "file_completed"]
             lost = [n for n, status in enumerate(done) if status == "ok" and f"<{run}{n}>" not in text]
             if lost:
                 case.found("lost-update", f"run {run}: {len(lost)} of {done.count('ok')} edits that reported ok")

@@ -83,20 +83,22 @@ def _run(case: Case, root: Path, printed: list[tuple[str, bytes]]) -> None:
     model = Constrained(case, [json.dumps(answer) for answer in (go("b"), finish(), finish(), finish())])
     with SyncRuntime.open(root, model=model) as rt:
         with case.guarded("load"):
-            rt.load("s")
+            rt.project.load("s")
         with case.guarded("first frame"):
-            printed.append(("the first frame", repr(rt.first_frame("s", {"text": "in"})).encode("utf-8", "replace")))
+            printed.append(
+                ("the first frame", repr(rt.project.first_frame("s", {"text": "in"})).encode("utf-8", "replace"))
+            )
         for name in ("k", "k2"):
             with case.guarded("run"):
                 result = rt.run("s", {"text": "in"}, run_id=name)
                 if result.status not in STATUSES:
                     case.found("status", result.status)
                 with case.holds("verify"):
-                    rt.verify(name)
+                    rt.runs.verify(name)
                 with case.holds("replay"):
-                    rt.replay(name)
+                    rt.runs.replay(name)
             with case.guarded("frame at"):
-                printed.append(("a frame", repr(rt.prompt_at(name)).encode("utf-8", "replace")))
+                printed.append(("a frame", repr(rt.runs.prompt_at(name)).encode("utf-8", "replace")))
 
 
 class Constrained(Overheard):

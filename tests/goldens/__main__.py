@@ -195,7 +195,7 @@ def play(root: Path, name: str) -> list[bytes]:
                 limit = "no_progress" if result.reason.startswith("no progress") else "max_phase_visits"
                 result = rt.resume(name, raise_limits={limit: 9})
         assert result.status in ("finished", "aborted"), result
-        return list(rt.export(name))
+        return list(rt.runs.export(name))
 
 
 def make_all(root: Path, names: Iterable[str] = tuple(RUNS)) -> dict[str, list[bytes]]:

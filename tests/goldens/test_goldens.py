@@ -24,7 +24,7 @@ FILES = sorted(FOLDER.glob("*.jsonl"))
 
 def imported(path: Path, root: Path) -> tuple[SyncRuntime, tuple[str, ...]]:
     rt = SyncRuntime.open(root, journal=MemoryJournal())
-    return rt, rt.import_(path.read_bytes().splitlines(keepends=True)).imported
+    return rt, rt.runs.import_(path.read_bytes().splitlines(keepends=True)).imported
 
 
 def test_every_run_has_a_golden_journal():
@@ -36,9 +36,9 @@ def test_a_golden_journal_verifies_and_replays(path: Path, tmp_path: Path):
     rt, runs = imported(path, tmp_path)
     with rt:
         for run in runs:
-            assert rt.verify(run).events > 3
-            assert rt.result(run).run_id == run
-            assert rt.replay(run).events == rt.verify(run).events
+            assert rt.runs.verify(run).events > 3
+            assert rt.runs.result(run).run_id == run
+            assert rt.runs.replay(run).events == rt.runs.verify(run).events
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -46,9 +46,9 @@ def test_every_frame_of_a_golden_journal_is_available_as_a_value(path: Path, tmp
     rt, runs = imported(path, tmp_path)
     with rt:
         for run in runs:
-            for seq in [event.seq for event in rt.events(run) if event.kind == "frame_built"]:
-                frame = rt.context_frame(run, seq)
-                assert list(frame.messages) == [one for one in rt.prompt_at(run, seq) if one[0] != "answer"]
+            for seq in [event.seq for event in rt.runs.events(run) if event.kind == "frame_built"]:
+                frame = rt.runs.context_frame(run, seq)
+                assert list(frame.messages) == [one for one in rt.runs.prompt_at(run, seq) if one[0] != "answer"]
                 assert not frame.warnings
 
 
@@ -65,35 +65,35 @@ def older(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 def test_a_run_of_rules_that_are_not_supported_can_be_read_and_not_replayed(older: list[bytes], tmp_path: Path):
     with SyncRuntime.open(tmp_path, journal=MemoryJournal()) as rt:
-        rt.import_(older)
-        assert rt.verify("plain").events == len(list(rt.events("plain")))
-        assert rt.result("plain").ok
+        rt.runs.import_(older)
+        assert rt.runs.verify("plain").events == len(list(rt.runs.events("plain")))
+        assert rt.runs.result("plain").ok
         with pytest.raises(RunBlocked, match="rules 0"):
-            rt.replay("plain")
+            rt.runs.replay("plain")
 
 
 def test_a_fork_continues_a_run_of_rules_that_are_not_supported(older: list[bytes], tmp_path: Path):
     """The fork starts between two visits under the current rules; its replay derives the events after the fork."""
     model = ScriptedModel([go("check"), finish("forked")] * 9)
     with SyncRuntime.open(tmp_path, journal=MemoryJournal(), model=model) as rt:
-        rt.import_(older)
-        at = next(event.seq for event in rt.events("plain") if event.kind == "phase_completed")
+        rt.runs.import_(older)
+        at = next(event.seq for event in rt.runs.events("plain") if event.kind == "phase_completed")
         result = rt.fork("plain", at=at + 3, run_id="fork")
         assert result.artifact == {"type": "note", "data": {"text": "forked"}}
-        assert rt.find("fork").rules == RULES
-        assert rt.verify("fork").events > at
-        report = rt.replay("fork")
-        assert (report.inherited, report.events) == (at, rt.verify("fork").events)
+        assert rt.runs.find("fork").rules == RULES
+        assert rt.runs.verify("fork").events > at
+        report = rt.runs.replay("fork")
+        assert (report.inherited, report.events) == (at, rt.runs.verify("fork").events)
 
 
 def test_a_frame_of_another_wording_has_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     rt, _ = imported(FOLDER / "plain.jsonl", tmp_path)
     monkeypatch.setattr(prompt, "OPENING", "Be nice.\n")
     with rt:
-        seq = next(event.seq for event in rt.events("plain") if event.kind == "frame_built")
-        frame = rt.context_frame("plain", seq)
+        seq = next(event.seq for event in rt.runs.events("plain") if event.kind == "frame_built")
+        frame = rt.runs.context_frame("plain", seq)
         assert frame.warnings == ("another version of Reyn phrased this prompt; its exact text is in the messages",)
-        assert list(frame.messages) == [one for one in rt.prompt_at("plain", seq) if one[0] != "answer"]
+        assert list(frame.messages) == [one for one in rt.runs.prompt_at("plain", seq) if one[0] != "answer"]
 
 
 def test_golden_runs_are_reproduced_byte_for_byte(tmp_path: Path):
@@ -124,7 +124,7 @@ def test_a_changed_rule_is_detected(tmp_path: Path, monkeypatch, module, name: s
         with rt:
             for run in runs:
                 try:
-                    rt.replay(run)
+                    rt.runs.replay(run)
                 except ReplayMismatch:
                     failed.append(run)
     assert failed

@@ -59,9 +59,9 @@ def check_all(root: Path, count: int = 6) -> None:
     async def main():
         async with endless(root) as rt:
             for number in range(count):
-                if rt.journal.find(f"r{number}") is not None:
-                    rt.verify(f"r{number}")
-                    await rt.replay(f"r{number}")
+                if rt.project.journal.find(f"r{number}") is not None:
+                    rt.runs.verify(f"r{number}")
+                    await rt.runs.replay(f"r{number}")
 
     asyncio.run(main())
 

@@ -64,11 +64,11 @@ def test_a_database_of_an_earlier_format_is_migrated_with_its_open_questions(roo
         assert db.execute("PRAGMA user_version").fetchone() == (3,)
         assert db.execute("SELECT name FROM labels").fetchall() == [("migrated",)]
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
-        wait = rt.result("waits").question
+        wait = rt.runs.result("waits").question
         assert wait is not None
         rt.answer("waits", wait.id, "this one")
         assert rt.resume("waits").ok
-        rt.verify("waits")
+        rt.runs.verify("waits")
 
 
 def rows_of_format_1(root: Path) -> dict:
@@ -150,20 +150,20 @@ def test_a_run_under_earlier_rules_is_blocked_and_can_be_forked_cancelled_and_un
         with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
             assert rt.run("s", {"text": "in"}, run_id="older").status == "waiting"
     with SyncRuntime.open(root, model=ScriptedModel([finish("on")] * 9)) as rt:
-        assert rt.verify("older").events == rt.find("older").seq
+        assert rt.runs.verify("older").events == rt.runs.find("older").seq
         with pytest.raises(RunBlocked):
             rt.resume("older")
         with pytest.raises(RunBlocked):
             rt.answer("older", "1.1.1", "x")
-        assert rt.next_action(rt.find("older")) == NextAction("fork", "older")
-        assert rt.undo("older", dry_run=True).restored == ()
+        assert rt.runs.next_action(rt.runs.find("older")) == NextAction("fork", "older")
+        assert rt.runs.undo("older", dry_run=True).restored == ()
         rt.cancel("older")
-        assert rt.find("older").status == "cancelled"
-        rt.verify("older")
+        assert rt.runs.find("older").status == "cancelled"
+        rt.runs.verify("older")
 
 
 def test_the_question_of_a_waiting_run_is_in_the_list(root: Path):
     with SyncRuntime.open(root) as rt:
-        [row] = [row for row in rt.runs() if row.run_id == "waits"]
+        [row] = [row for row in rt.runs.all() if row.run_id == "waits"]
     assert row.wait is not None
     assert (row.wait.message, row.status, row.phase) == ("Which one?", "waiting", "a")

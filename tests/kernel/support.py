@@ -91,5 +91,5 @@ class Project:
         """Whether the run verifies and replays completely."""
         self.results(run_id)
         with self.open([]) as rt:
-            rt.verify(run_id)
-            return rt.replay(run_id).events == len(self.kinds(run_id))
+            rt.runs.verify(run_id)
+            return rt.runs.replay(run_id).events == len(self.kinds(run_id))

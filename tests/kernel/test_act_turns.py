@@ -224,8 +224,8 @@ def test_frame_at_returns_exactly_what_the_model_received(acting: Project):
         rt.resume("k")
         seen = [[(m.role, m.text) for m in request.messages] for request in acting.model.requests]
         asked = [event.seq for event in acting.journal.read("k") if event.kind == "llm_requested"]
-        frames = [rt.prompt_at("k", seq) for seq in asked[3:]]
+        frames = [rt.runs.prompt_at("k", seq) for seq in asked[3:]]
         assert [frame[:-1] for frame in frames] == seen
         assert [json.loads(frame[-1][1]) for frame in frames] == answers[3:]
         assert {frame[-1][0] for frame in frames} == {"answer"}
-        assert rt.prompt_at("k") == frames[-1]
+        assert rt.runs.prompt_at("k") == frames[-1]

@@ -61,7 +61,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def bodies(rt: SyncRuntime, run: str, kind: str) -> list[Any]:
-    return [decode(event) for event in rt.events(run) if event.kind == kind]
+    return [decode(event) for event in rt.runs.events(run) if event.kind == kind]
 
 
 def test_a_run_in_the_short_form_records_the_object_of_the_contract(root: Path):
@@ -74,7 +74,7 @@ def test_a_run_in_the_short_form_records_the_object_of_the_contract(root: Path):
             ("finish", "finish", None, 1, "it is good"),
         ]
         assert [frame.form for frame in bodies(rt, result.run_id, "frame_built")] == ["short", "short"]
-        assert rt.replay(result.run_id).events == rt.verify(result.run_id).events
+        assert rt.runs.replay(result.run_id).events == rt.runs.verify(result.run_id).events
 
 
 def test_the_probability_of_the_choice_is_recorded_and_is_the_confidence(root: Path):
@@ -82,7 +82,7 @@ def test_the_probability_of_the_choice_is_recorded_and_is_the_confidence(root: P
         run = rt.run("s", {"text": "in"}).run_id
         assert [one.choice_probability for one in bodies(rt, run, "llm_responded")] == [0.25, 0.25]
         assert [one.confidence for one in bodies(rt, run, "control_decided")] == [0.25, 0.25]
-        rt.replay(run)
+        rt.runs.replay(run)
 
 
 def as_pairs(messages: Any) -> list[tuple[str, str]]:
@@ -96,9 +96,9 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": "in"}).run_id
         rejected, accepted, _ = model.seen
-        frames = [event.seq for event in rt.events(run) if event.kind == "frame_built"]
+        frames = [event.seq for event in rt.runs.events(run) if event.kind == "frame_built"]
         for request, seq in zip((rejected, accepted), frames, strict=False):
-            *messages, answer = rt.prompt_at(run, seq)
+            *messages, answer = rt.runs.prompt_at(run, seq)
             chosen = [(role.removeprefix("choice:"), text) for role, text in messages if role.startswith("choice:")]
             named = [(role.removeprefix("topic:"), text) for role, text in messages if role.startswith("topic:")]
             decided = messages[len(chosen) + len(named) :]
@@ -119,16 +119,16 @@ def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_
         assert named[0] == ("choices", "check: the text needs a review\nend: the text is short")
         assert decided[1] == ("user", "in")
         assert len(decided) == 4
-        assert [section.name for section in rt.prompt_sections(run, frames[0])] == ["choice", "system", "input"]
-        assert list(rt.context_frame(run, frames[0]).messages) == rt.prompt_at(run, frames[0])[:-1]
-        assert [role for role, _ in rt.prompt_at(run)] == ["system", "user", "answer"]  # one candidate: one step
-        assert rt.replay(run).events == rt.verify(run).events
+        assert [section.name for section in rt.runs.prompt_sections(run, frames[0])] == ["choice", "system", "input"]
+        assert list(rt.runs.context_frame(run, frames[0]).messages) == rt.runs.prompt_at(run, frames[0])[:-1]
+        assert [role for role, _ in rt.runs.prompt_at(run)] == ["system", "user", "answer"]  # one candidate: one step
+        assert rt.runs.replay(run).events == rt.runs.verify(run).events
 
 
 def test_a_model_that_answers_at_once_has_no_first_step(root: Path):
     with SyncRuntime.open(root, model=ShortModel([GO, END]), journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": "in"}).run_id
-        assert not any(role.startswith("choice:") for role, _ in rt.prompt_at(run))
+        assert not any(role.startswith("choice:") for role, _ in rt.runs.prompt_at(run))
         assert not any(one.asked for one in bodies(rt, run, "llm_responded"))
 
 
@@ -154,7 +154,7 @@ def test_another_model_answers_an_open_request_in_the_form_that_was_asked(root: 
         assert [frame.form for frame in bodies(rt, "k", "frame_built")] == ["short", "full"]
         [resumed] = bodies(rt, "k", "run_resumed")
         assert (resumed.model, resumed.answer_form) == ("other", "full")
-        rt.replay("k")
+        rt.runs.replay("k")
 
 
 def test_a_fork_with_another_model_asks_in_the_form_of_that_model(root: Path):
@@ -172,7 +172,7 @@ def test_sub_runs_are_asked_in_the_form_of_their_parent(root: Path):
     write_skill(root, "outer", {"@s": ["last"], "last": ["end"]})
     with SyncRuntime.open(root, model=ShortModel([GO, END, END]), journal=MemoryJournal()) as rt:
         run = rt.run("outer", {"text": "in"}).run_id
-        [child] = [row.run_id for row in rt.runs() if row.parent]
+        [child] = [row.run_id for row in rt.runs.all() if row.parent]
         assert [frame.form for frame in bodies(rt, child, "frame_built")] == ["short", "short"]
         assert [frame.form for frame in bodies(rt, run, "frame_built")] == ["short"]
 

@@ -173,9 +173,9 @@ def violations(root: Path, around: Path, answers: list[Any]) -> tuple[list[str],
                 result = rt.resume("k")
             elif result.status == "failed":
                 break
-        events = list(rt.events("k"))
-        rt.verify("k")
-        rt.replay("k")
+        events = list(rt.runs.events("k"))
+        rt.runs.verify("k")
+        rt.runs.replay("k")
         resumable = result.status in ("finished", "aborted", "failed", "limited", "waiting")
     wrong += [f"left the process: {what}" for what in attempts]
     wrong += [] if resumable else [f"the run is {result.status}"]

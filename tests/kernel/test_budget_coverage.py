@@ -154,7 +154,7 @@ def compaction(root: Path, journal: Journal) -> list[tuple[str, str, int]]:
             if text == "And now?":
                 rt.compact("k")
         assert result.ok, result
-        assert [event.kind for event in rt.events("k")].count("context_compacted") >= 2
+        assert [event.kind for event in rt.runs.events("k")].count("context_compacted") >= 2
     return model.calls
 
 
@@ -335,7 +335,7 @@ def test_a_compaction_is_made_within_its_budget_and_refused_one_token_below(tmp_
         assert [event.kind for event in journal.read("k")].count("context_compacted") == made - 1
         with SyncRuntime.open(tmp_path, model=model, journal=journal, trust=True) as rt:
             assert rt.resume("k", raise_limits={"day_tokens": 10**9}).ok
-            assert rt.replay("k").status == "finished"
+            assert rt.runs.replay("k").status == "finished"
 
 
 class TwoSteps(ScriptedModel):
@@ -379,4 +379,4 @@ def test_a_decision_in_two_steps_reserves_both_prompts(tmp_path: Path, missing: 
         assert result.ok is not bool(missing)
         if missing:
             assert rt.resume("k", raise_limits={"run_tokens": first}).ok
-        assert rt.replay("k").status == "finished"
+        assert rt.runs.replay("k").status == "finished"

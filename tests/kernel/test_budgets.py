@@ -167,7 +167,7 @@ def test_a_limited_run_continues_with_a_raised_budget(project: Project):
     result = project.run("s", [], model=model, budgets={"run": {"tokens": bound + 119}})
     assert (result.status, len(model.requests)) == ("limited", 1)
     with project.open([], model=model) as rt:
-        action = rt.next_action(rt.find("k"))
+        action = rt.runs.next_action(rt.runs.find("k"))
         assert action.limit == "run_tokens"
         assert action.value >= 2 * bound
         with pytest.raises(RunNotResumable):
@@ -259,7 +259,7 @@ def test_a_model_that_exceeds_its_allowance_stops_the_run(project: Project):
     assert project.journal.balance("run:k").tokens == 5100, "it is charged what it used"
     assert project.kinds()[-3:] == ["budget_settled", "llm_responded", "limit_reached"]
     with project.open([], model=model) as rt:
-        assert rt.next_action(rt.find("k")).limit == "overrun"
+        assert rt.runs.next_action(rt.runs.find("k")).limit == "overrun"
         assert rt.resume("k", raise_limits={"overrun": 4000}).ok
     assert len(model.requests) == 2, "the answer was not paid twice"
     assert reservation(project, 1).output_tokens == 1024 + 4000
@@ -473,14 +473,14 @@ def test_a_call_does_not_wait_for_a_run_that_no_process_executes(project: Projec
     [refused] = project.events("budget_refused", run_id="second")
     assert refused["holders"] == [{"run": "dead", "amount": bound, "interrupted": True}]
     with project.open([]) as rt:
-        [reserved] = rt.usage().reserved
+        [reserved] = rt.runs.usage().reserved
         assert (reserved.run, reserved.tokens, reserved.is_executing) == ("dead", bound, False)
         rt.cancel("dead")
-        assert rt.usage().reserved == ()
+        assert rt.runs.usage().reserved == ()
     assert project.journal.balance(f"day:{TODAY}") == Balance(bound, reservation(project, run_id="dead").cost or 0)
     with project.open([], model=model) as rt:
         assert rt.resume("second", raise_limits={"day_tokens": 10 * bound}).ok
-        assert rt.replay("second").status == "finished"
+        assert rt.runs.replay("second").status == "finished"
 
 
 # -- nested runs ----------------------------------------------------------------------------------------------
@@ -513,7 +513,7 @@ def test_a_sub_run_that_the_root_budget_does_not_cover_stops_both_and_both_conti
     assert result.status == "limited"
     assert "sub-run `k.1.1.1`" in result.reason
     with project.open([], model=model) as rt:
-        action = rt.next_action(rt.find("k"))
+        action = rt.runs.next_action(rt.runs.find("k"))
         assert action.limit == "run_tokens"
         assert rt.resume("k", raise_limits={"run_tokens": 50_000}).ok
     assert project.journal.balance("run:k") == Balance(5 * 2100, 5 * 4_800_000)
@@ -578,7 +578,7 @@ def test_the_budget_of_a_day_holds_for_all_runs_of_a_project_in_all_processes(tm
     assert project.journal.balance(f"day:{TODAY}").tokens == 1800 <= cap
     with project.open([], model=Provider([go("b"), finish()])) as rt:
         assert rt.resume("r1", raise_limits={"day_tokens": 50_000}).ok
-        assert rt.replay("r1").status == "finished"
+        assert rt.runs.replay("r1").status == "finished"
 
 
 def test_a_call_over_midnight_is_charged_to_the_day_when_it_was_made(project: Project):

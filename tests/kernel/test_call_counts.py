@@ -16,7 +16,7 @@ from tests.cost import count_calls
 def calls_of_a_replay(root: Path, visits: int) -> int:
     with SyncRuntime(OSRuntime.open(root, model=Answers(visits), journal=MemoryJournal(), **SETTINGS)) as rt:
         assert rt.run("loop", FIRST, run_id="r").ok
-        return count_calls(lambda: rt.replay("r"))
+        return count_calls(lambda: rt.runs.replay("r"))
 
 
 def test_a_visit_makes_a_bounded_number_of_calls(tmp_path: Path):

@@ -240,8 +240,8 @@ def test_a_conversation_can_be_forked_at_any_message(project: Project):
     at = seq_of(project, "llm_requested", 1)
     with project.open([*answers[:1], finish("again")]) as rt:
         assert rt.fork("k", at=at, run_id="g").status == "finished"
-        assert rt.replay("g").events > at
-        assert rt.replay("f").events
+        assert rt.runs.replay("g").events > at
+        assert rt.runs.replay("f").events
     assert texts(project, 0)[-1] == "second"
 
 
@@ -294,28 +294,28 @@ def test_a_preview_shows_what_the_next_turn_sends_and_records_nothing(tmp_path: 
     converse(project, answers, "I am Ada")
     before = len(project.kinds())
     with project.open(answers) as rt:
-        preview = rt.next_prompt("k", "Goodbye")
+        preview = rt.runs.next_prompt("k", "Goodbye")
         assert len(project.kinds()) == before
-        assert rt.find("k").status == "waiting"
-        say(rt, rt.result("k"), "Goodbye")
+        assert rt.runs.find("k").status == "waiting"
+        say(rt, rt.runs.result("k"), "Goodbye")
         assert preview == sent(project, 0)
         with pytest.raises(RunNotResumable, match="finished"):
-            rt.next_prompt("k")
+            rt.runs.next_prompt("k")
 
 
 def test_a_preview_without_an_answer_says_that_the_run_waits(project: Project):
     converse(project, [go("chat", "Hello!")], "Hi")
     with project.open([]) as rt:
         with pytest.raises(RunNotResumable, match="waiting"):
-            rt.next_prompt("k")
+            rt.runs.next_prompt("k")
         with pytest.raises(RunNotResumable, match="another answer"):
-            rt.next_prompt("k", 3)
+            rt.runs.next_prompt("k", 3)
 
 
 def test_a_preview_of_a_failed_run_shows_the_request_that_is_sent_again(project: Project):
     with project.open([], model=Unreachable()) as rt:
         rt.run("talk", "Hi", run_id="k")
-        assert rt.next_prompt("k")[-1] == ("user", "Hi")
+        assert rt.runs.next_prompt("k")[-1] == ("user", "Hi")
 
 
 HISTORY: list[dict[str, Any]] = [
@@ -339,9 +339,9 @@ def test_a_run_can_start_with_a_history(project: Project):
         assert "not used" not in request[0].text
         assert request[2].tool_calls[0].arguments == '{"at": 1}'
         assert request[-1].text == "And now?"
-        out = rt.transcript("k")
+        out = rt.runs.transcript("k")
         assert [message.text for message in out][:5] == ["What is in a.txt?", "", "noodles", "Noodles.", "And now?"]
-        assert rt.prompt_at("k")[1][1] == "What is in a.txt?"
+        assert rt.runs.prompt_at("k")[1][1] == "What is in a.txt?"
     assert project.is_sound()
 
 
@@ -351,15 +351,15 @@ def test_histories_that_extend_each_other_share_their_content(project: Project):
     for number in range(12):
         with project.open([finish("fine")]) as rt:
             rt.run("talk", f"message {number}", run_id=f"k{number}", history=history)
-            history = rt.transcript(f"k{number}")
+            history = rt.runs.transcript(f"k{number}")
         [started] = project.events("run_started", run_id=f"k{number}")
         stored.append([part["content"] for part in started["history"]])
     assert all(later[: len(earlier)] == earlier for earlier, later in itertools.pairwise(stored))
     assert [len(parts) for parts in stored] == list(range(1, 13))
     assert history.length == 4 + 24
     with project.open([]) as rt:
-        assert rt.replay("k11").events
-        assert len(rt.prompt_at("k11")) == 1 + 4 + 23 + 1
+        assert rt.runs.replay("k11").events
+        assert len(rt.runs.prompt_at("k11")) == 1 + 4 + 23 + 1
 
 
 def test_a_history_can_move_to_another_journal(tmp_path: Path):
@@ -371,8 +371,8 @@ def test_a_history_can_move_to_another_journal(tmp_path: Path):
         project = Project(tmp_path)
         with project.open([finish("fine")]) as rt:
             rt.run("talk", f"message {number}", run_id="k", history=history)
-            history = rt.transcript("k")
-            assert rt.verify("k").blobs
+            history = rt.runs.transcript("k")
+            assert rt.runs.verify("k").blobs
         assert project.is_sound()
 
 
@@ -393,7 +393,7 @@ def test_a_long_history_is_compacted_as_a_whole(tmp_path: Path):
     with project.open([{"summary": "Much was said."}, finish("Bye.")]) as rt:
         assert rt.run("talk", "And now?", run_id="k", history=history).status == "finished"
         assert texts(project, 1) == ["# Summary of the conversation so far\nMuch was said.", "And now?"]
-        assert rt.transcript("k")[0].text.startswith("# Summary")
+        assert rt.runs.transcript("k")[0].text.startswith("# Summary")
     assert project.is_sound()
 
 
@@ -410,7 +410,7 @@ def test_an_invalid_history_starts_no_run(project: Project, history: list, error
     with project.open([]) as rt:
         with pytest.raises(error):
             rt.run("talk", "Hi", run_id="k", history=history)
-        assert not rt.is_recorded("k")
+        assert not rt.runs.is_recorded("k")
 
 
 def test_only_a_conversation_has_a_history(tmp_path: Path):
@@ -447,12 +447,12 @@ def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Pro
         rt.remember("k", "The user is called Ada.")
         rt.remember("k", "Ada likes tea.")
         rt.forget("k", "exp_1")
-        assert [(one.id, one.text) for one in rt.memory("k")] == [("exp_2", "Ada likes tea.")]
+        assert [(one.id, one.text) for one in rt.runs.memory("k")] == [("exp_2", "Ada likes tea.")]
         with pytest.raises(MutationInvalid, match="exp_1"):
             rt.forget("k", "exp_1")
         with pytest.raises(MutationInvalid, match="blank"):
             rt.remember("k", " ")
-        assert rt.find("k").status == "waiting"
+        assert rt.runs.find("k").status == "waiting"
         assert say(rt, waiting, "Goodbye").status == "finished"
         with pytest.raises(RunNotResumable):
             rt.remember("k", "too late")
@@ -466,15 +466,15 @@ def test_a_program_asks_for_a_compaction_which_happens_before_the_next_call(proj
         result = rt.run("talk", "one " * 50, run_id="k")
         result = say(rt, result, "two " * 50)
         rt.compact("k")
-        assert "context_compacted" not in [event.kind for event in rt.events("k")]
+        assert "context_compacted" not in [event.kind for event in rt.runs.events("k")]
         result = say(rt, result, "three")
-        assert [event.kind for event in rt.events("k")].count("context_compacted") == 1
+        assert [event.kind for event in rt.runs.events("k")].count("context_compacted") == 1
         last = texts(project, -1)
         assert "They talked about numbers." in last[0]
         assert "three" in last[-1]
         assert "one one" not in "".join(last)
         say(rt, result, "four") if result.question is None else None
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
 
 
 def test_only_a_conversation_can_be_compacted(tmp_path: Path):

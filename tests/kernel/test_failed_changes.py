@@ -54,8 +54,8 @@ def root(tmp_path: Path) -> Path:
 
 def results(rt: SyncRuntime) -> list[dict[str, Any]]:
     return [
-        json.loads(rt.content(event.data["result"]))
-        for event in rt.events("r")
+        json.loads(rt.runs.content(event.data["result"]))
+        for event in rt.runs.events("r")
         if event.kind.endswith("_completed") and "call" in event.data and "bytes" in event.data
     ]
 
@@ -69,9 +69,9 @@ def test_an_edit_whose_folder_cannot_be_synced_is_recorded_and_undone(root: Path
         [done] = results(rt)
         assert (done["status"], "system reported an error" in done["note"]) == ("ok", True)
         assert (root / "output/a.txt").read_text() == "one END\n"
-        assert [event.kind for event in rt.events("r")].count("workspace_updated") == 1
-        assert rt.undo("r").restored == ("output/a.txt",)
-        assert rt.replay("r").events
+        assert [event.kind for event in rt.runs.events("r")].count("workspace_updated") == 1
+        assert rt.runs.undo("r").restored == ("output/a.txt",)
+        assert rt.runs.replay("r").events
     assert (root / "output/a.txt").read_text() == "END\n"
 
 
@@ -120,8 +120,8 @@ def test_of_several_changes_those_before_a_conflict_are_recorded_and_undone(root
     with SyncRuntime.open(root, model=Scripted(act({"kind": "two"}), finish()), ops=[WriteTwo()]) as rt:
         assert rt.run("s", {"text": "in"}, run_id="r").ok
         assert "changed by another program" in results(rt)[0]["error"]
-        updated = [event.data["change"]["path"] for event in rt.events("r") if event.kind == "workspace_updated"]
+        updated = [event.data["change"]["path"] for event in rt.runs.events("r") if event.kind == "workspace_updated"]
         assert updated == ["output/b.txt"]
-        assert rt.undo("r").restored == ("output/b.txt",)
-        assert rt.replay("r").events
+        assert rt.runs.undo("r").restored == ("output/b.txt",)
+        assert rt.runs.replay("r").events
     assert sorted(path.name for path in (root / "output").iterdir()) == ["a.txt"]

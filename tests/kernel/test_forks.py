@@ -31,7 +31,7 @@ def project(tmp_path: Path, request: pytest.FixtureRequest):
 def reopened(project: Project, answers: list, **options) -> SyncRuntime:
     """A runtime that leaves the journal open."""
     rt = project.open(answers, **options)
-    rt.runtime.journal.close = lambda: None  # type: ignore[method-assign]
+    rt.async_form.project.journal.close = lambda: None  # type: ignore[method-assign]
     return rt
 
 
@@ -46,18 +46,18 @@ def test_a_fork_continues_from_an_event_and_shares_the_events_before_it(project:
         result = rt.fork("k", run_id="f")
         assert result.ok
         assert result.path == ("a", "b")
-        events = list(rt.events("f"))
+        events = list(rt.runs.events("f"))
         opened = next(event for event in events if event.kind == "run_forked")
         assert opened.seq == opened.data["point"]["seq"] + 1
         assert opened.prev == before[opened.seq - 2].hash
         assert [event.run_id for event in events[: opened.seq - 1]] == ["k"] * (opened.seq - 1)
         assert events[: opened.seq - 1] == before[: opened.seq - 1]
-        assert list(rt.events("f", after=opened.seq)) == events[opened.seq :]
-        assert list(rt.events("f", after=opened.seq - 3)) == events[opened.seq - 3 :]
-        assert rt.verify("f").events == len(events)
-        assert rt.replay("f").status == "finished"
+        assert list(rt.runs.events("f", after=opened.seq)) == events[opened.seq :]
+        assert list(rt.runs.events("f", after=opened.seq - 3)) == events[opened.seq - 3 :]
+        assert rt.runs.verify("f").events == len(events)
+        assert rt.runs.replay("f").status == "finished"
         assert list(project.journal.read("k")) == before
-        assert rt.find("f").fork_of == "k"
+        assert rt.runs.find("f").fork_of == "k"
     assert (project.root / ".reyn/workspace/f/n.txt").read_text() == "1"
 
 
@@ -67,9 +67,9 @@ def test_a_fork_can_replace_the_input_of_its_first_phase(project: Project):
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         assert rt.fork("k", input={"text": "other"}, run_id="f").ok
         assert project.model.turn_message(0).startswith("other\n")
-        started = [event for event in rt.events("f") if event.kind == "phase_started"]
+        started = [event for event in rt.runs.events("f") if event.kind == "phase_started"]
         assert [event.data["phase"] for event in started] == ["a", "b"]
-        assert rt.replay("f").status == "finished"
+        assert rt.runs.replay("f").status == "finished"
         assert rt.fork("k", at=3, input={"text": "first"}, run_id="g").ok
         assert "first" in project.model.turn_message(1)
 
@@ -82,8 +82,8 @@ def test_a_fork_can_continue_with_another_skill(project: Project):
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         assert rt.fork("k", skill="s", run_id="f").ok
         assert "Do it better." in project.model.system_message(0)
-        assert rt.replay("f").status == "finished"
-        report = rt.diff("k", "f")
+        assert rt.runs.replay("f").status == "finished"
+        report = rt.runs.diff("k", "f")
         assert report.cause == "skill"
 
 
@@ -96,8 +96,8 @@ def test_a_fork_of_a_fork_shares_the_events_of_both(project: Project):
         result = rt.fork("f", run_id="g")
         assert result.ok
         assert result.path == ("a", "b", "a", "b")
-        assert rt.replay("g").status == "finished"
-        assert {event.run_id for event in rt.events("g")} == {"k", "f", "g"}
+        assert rt.runs.replay("g").status == "finished"
+        assert {event.run_id for event in rt.runs.events("g")} == {"k", "f", "g"}
 
 
 def test_a_fork_point_before_the_first_event_is_refused(project: Project):
@@ -112,13 +112,13 @@ def test_a_fork_point_before_the_first_event_is_refused(project: Project):
 def test_a_fork_point_after_the_last_event_is_refused(project: Project):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        last = rt.find("k").seq
+        last = rt.runs.find("k").seq
         with pytest.raises(ForkImpossible, match="no event 999") as raised:
             rt.fork("k", at=999, run_id="f")
         assert raised.value.hint == f"Choose an event from 1 to {last}."
         with pytest.raises(ForkImpossible, match=f"no event {last + 1}"):
             rt.fork("k", at=last + 1, input={"text": "other"})
-        assert [row.run_id for row in rt.runs()] == ["k"]
+        assert [row.run_id for row in rt.runs.all()] == ["k"]
         assert len(project.model.requests) == len(ANSWERS)
         assert not (project.root / ".reyn/workspace/f").exists()
         rt.fork("k", at=last, run_id="f")
@@ -132,10 +132,10 @@ def test_a_rerun_starts_with_the_same_input_and_skill(project: Project):
     with reopened(project, ANSWERS) as rt:
         assert rt.rerun("k", run_id="again").status == "aborted"
         assert "Do what a does." in project.model.system_message(0)
-        assert rt.diff("k", "again").is_same
+        assert rt.runs.diff("k", "again").is_same
         rt.rerun("k", run_id="new", upgrade=True)
         assert "Do it better." in project.model.system_message(3)
-        assert [event.data["rerun_of"] for event in rt.events("again") if event.kind == "run_started"] == ["k"]
+        assert [event.data["rerun_of"] for event in rt.runs.events("again") if event.kind == "run_started"] == ["k"]
 
 
 # -- diff ---------------------------------------------------------------------------------------------
@@ -146,14 +146,14 @@ def test_diff_names_the_first_different_decision_and_its_cause(project: Project)
         rt.run("s", {"text": "in"}, run_id="k")
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="other-answer")
-        report = rt.diff("k", "other-answer")
+        report = rt.runs.diff("k", "other-answer")
         assert (report.cause, report.decisions) == ("answer", 2)
         assert report.in_a.phase == "b"
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "elsewhere"}, run_id="other-input")
-        assert rt.diff("k", "other-input").cause == "input"
+        assert rt.runs.diff("k", "other-input").cause == "input"
         rt.run("s", {"text": "in"}, run_id="same")
-        assert rt.diff("k", "same").is_same
+        assert rt.runs.diff("k", "same").is_same
 
 
 def test_diff_names_the_frame_part_that_differs(project: Project):
@@ -164,7 +164,7 @@ def test_diff_names_the_frame_part_that_differs(project: Project):
     (project.root / "x.txt").write_text("after")
     with reopened(project, [answers[0], go("b", "otherwise"), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="l")
-        report = rt.diff("k", "l")
+        report = rt.runs.diff("k", "l")
         assert (report.cause, report.part) == ("frame", "Results")
 
 
@@ -184,7 +184,7 @@ def test_a_waiting_run_can_be_upgraded_if_its_current_phase_is_unchanged(project
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k", upgrade=True).ok
         assert "Do it better." in project.model.system_message(2)
-        assert rt.replay("k").status == "finished"
+        assert rt.runs.replay("k").status == "finished"
 
 
 def test_an_incompatible_upgrade_is_refused_and_the_run_continues_without_it(project: Project):
@@ -224,7 +224,7 @@ def test_an_unedited_skill_can_be_upgraded_even_if_an_op_has_changed(project: Pr
         assert rt.resume("k", upgrade=True).ok
         assert "Take a note." in project.model.system_message(0)  # the open visit keeps what it was offered
         assert summary in project.model.system_message(1)
-        assert rt.replay("k").status == "finished"
+        assert rt.runs.replay("k").status == "finished"
 
 
 def test_an_upgrade_checks_the_input_of_a_phase_that_failed(project: Project):
@@ -243,7 +243,7 @@ def test_a_run_that_failed_between_visits_can_be_upgraded(project: Project):
         edit(project, "b")
         assert rt.resume("k", retry=True, upgrade=True).ok
         assert "Do it better." in project.model.system_message(4)
-        assert rt.replay("k").status == "finished"
+        assert rt.runs.replay("k").status == "finished"
 
 
 # -- undo ---------------------------------------------------------------------------------------------
@@ -261,30 +261,30 @@ def test_undo_restores_files_except_those_that_were_changed_since(project: Proje
     )
     with reopened(project, [writes, go("b"), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        assert rt.changed_files("k") == {
+        assert rt.runs.changed_files("k") == {
             "output/one.txt": "changed",
             "output/deep/two.txt": "new",
             "output/two.txt": "new",
         }
         second.write_text("mine")
-        dry = rt.undo("k", dry_run=True)
+        dry = rt.runs.undo("k", dry_run=True)
         assert (sorted(dry.restored), dry.left) == (["output/deep/two.txt", "output/one.txt"], ("output/two.txt",))
         assert first.read_text() == "newer"
-        done = rt.undo("k")
+        done = rt.runs.undo("k")
         assert (sorted(done.restored), done.left) == (sorted(dry.restored), dry.left)
         assert first.read_text() == "old"
         assert not (project.root / "output/deep").exists()
         assert second.read_text() == "mine"
-        assert rt.undo("k").restored == ()
-        assert rt.replay("k").status == "finished"
-        assert rt.verify("k")
+        assert rt.runs.undo("k").restored == ()
+        assert rt.runs.replay("k").status == "finished"
+        assert rt.runs.verify("k")
 
 
 def test_undo_includes_sub_runs(project: Project):
     write_skill(project.root, "outer", {"@s": ["end"]})
     with reopened(project, [act(file("write", "output/x.txt", content="1")), go("b"), finish()]) as rt:
         assert rt.run("outer", {"text": "in"}, run_id="o").ok
-        assert rt.undo("o").restored == ("output/x.txt",)
+        assert rt.runs.undo("o").restored == ("output/x.txt",)
         assert not (project.root / "output/x.txt").exists()
 
 
@@ -296,34 +296,34 @@ def test_an_exported_run_can_be_imported_and_forked_elsewhere(project: Project, 
     answers = [act(file("write", "workspace:n.txt", content="1")), act(question("ok?")), go("b"), finish()]
     with reopened(project, answers) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        lines = list(rt.export("k"))
+        lines = list(rt.runs.export("k"))
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.root.mkdir()
     with elsewhere.open(answers) as rt:
-        assert rt.import_(lines).imported == ("k",)
-        assert rt.import_(lines).known == ("k",)
-        assert list(rt.events("k")) == list(project.journal.read("k"))
+        assert rt.runs.import_(lines).imported == ("k",)
+        assert rt.runs.import_(lines).known == ("k",)
+        assert list(rt.runs.events("k")) == list(project.journal.read("k"))
         assert (elsewhere.root / ".reyn/workspace/k/n.txt").read_text() == "1"
         assert rt.fork("k", at=1, run_id="f").status == "waiting"
         rt.answer("f", "1.2.1", "yes")
         assert rt.resume("f").ok
-        assert rt.replay("f").status == "finished"
+        assert rt.runs.replay("f").status == "finished"
 
 
 def test_a_different_run_of_the_same_id_is_not_imported(project: Project, tmp_path: Path):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        lines = list(rt.export("k"))
+        lines = list(rt.runs.export("k"))
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "other"}, run_id="other")
-        rt.undo("k")
+        rt.runs.undo("k")
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.root.mkdir()
     write_skill(elsewhere.root, "s", {"a": ["b"], "b": ["end"]}, ops={"a": "file, ask_user"})
     with elsewhere.open(ANSWERS) as rt:
         rt.run("s", {"text": "mine"}, run_id="k")
         with pytest.raises(RunIdTaken, match="different run `k` exists"):
-            rt.import_(lines)
+            rt.runs.import_(lines)
 
 
 def test_an_archive_contains_origins_and_sub_runs(project: Project, tmp_path: Path):
@@ -332,24 +332,24 @@ def test_an_archive_contains_origins_and_sub_runs(project: Project, tmp_path: Pa
         rt.run("s", {"text": "in"}, run_id="k")
     with reopened(project, [*ANSWERS[:2], finish()]) as rt:
         rt.fork("k", run_id="f")
-        forked = list(rt.export("f"))
+        forked = list(rt.runs.export("f"))
         rt.run("outer", {"text": "in"}, run_id="o")
-        nested = list(rt.export("o"))
+        nested = list(rt.runs.export("o"))
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.root.mkdir()
     with elsewhere.open([]) as rt:
-        assert rt.import_(forked).imported == ("k", "f")
-        assert rt.import_(nested).imported == ("o", "o.1.1")
+        assert rt.runs.import_(forked).imported == ("k", "f")
+        assert rt.runs.import_(nested).imported == ("o", "o.1.1")
         for run in ("f", "o", "o.1.1"):
-            rt.verify(run)
-            assert rt.replay(run).status == "finished"
+            rt.runs.verify(run)
+            assert rt.runs.replay(run).status == "finished"
 
 
 @pytest.mark.parametrize("damage", range(7))
 def test_a_damaged_archive_imports_nothing(project: Project, tmp_path: Path, damage: int):
     with reopened(project, ANSWERS) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        lines = list(rt.export("k"))
+        lines = list(rt.runs.export("k"))
     blob = next(number for number, line in enumerate(lines) if line.startswith(b'{"blob"'))
     event = next(number for number, line in enumerate(lines) if b'"llm_responded"' in line)
     broken = [
@@ -365,8 +365,8 @@ def test_a_damaged_archive_imports_nothing(project: Project, tmp_path: Path, dam
     elsewhere.root.mkdir()
     with elsewhere.open([]) as rt:
         with pytest.raises(ArchiveInvalid):
-            rt.import_(broken)
-        assert rt.runs() == []
+            rt.runs.import_(broken)
+        assert rt.runs.all() == []
 
 
 def test_an_archive_with_a_path_as_run_id_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -375,14 +375,14 @@ def test_an_archive_with_a_path_as_run_id_is_rejected(tmp_path: Path, monkeypatc
     project = Project(tmp_path)
     with project.open([act(file("write", "workspace:x.txt", content="1")), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
-        lines = list(rt.export("k"))
+        lines = list(rt.runs.export("k"))
     evil = with_new_checksum(
         [line.replace(b'"run":"k"', b'"run":"../../src"').replace(b'["k"]', b'["../../src"]') for line in lines]
     )
     elsewhere = Project(tmp_path / "elsewhere")
     elsewhere.root.mkdir()
     with elsewhere.open([]) as rt, pytest.raises(ArchiveInvalid, match="is not a valid run id"):
-        rt.import_(evil)
+        rt.runs.import_(evil)
     assert list(elsewhere.root.rglob("*.txt")) == []
 
 
@@ -398,12 +398,12 @@ def test_an_id_with_the_prefix_of_another_run_does_not_make_a_sub_run(project: P
     with reopened(project, answers) as rt:
         rt.run("s", {"text": "in"}, run_id="x.y")
         rt.run("s", {"text": "in"}, run_id="x")
-        assert rt.undo("x", dry_run=True).restored == ()
-        assert rt.changed_files("x") == {}
+        assert rt.runs.undo("x", dry_run=True).restored == ()
+        assert rt.runs.changed_files("x") == {}
         assert rt.run("s", {"text": "in"}, run_id="a").ok
         rt.run("s", {"text": "in"}, run_id="a")
-        assert rt.result("a.b").status == "waiting"
+        assert rt.runs.result("a.b").status == "waiting"
     with reopened(project, [act(question("ok?"))]) as rt:
         rt.rerun("a.b", run_id="a.b.c")
         rt.cancel("a.b")
-        assert rt.result("a.b.c").status == "waiting"
+        assert rt.runs.result("a.b.c").status == "waiting"

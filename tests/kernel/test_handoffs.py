@@ -156,7 +156,7 @@ def answering_in_short_form(project: Project) -> Project:
 
     def open_short(answers: list, **options: Any):
         runtime = original(answers, **options)
-        runtime.runtime._project.roster.answer_form = lambda name: "short"
+        runtime.async_form._project.roster.answer_form = lambda name: "short"
         return runtime
 
     project.open = open_short  # type: ignore[method-assign]
@@ -384,10 +384,10 @@ def test_an_exported_run_has_its_handoffs(tmp_path: Path):
     project = make(tmp_path / "a")
     assert project.run("rpi", ANSWERS).ok
     with project.open([]) as rt:
-        archive = b"".join(rt.export("k"))
+        archive = b"".join(rt.runs.export("k"))
     other = make(tmp_path / "b")
     with other.open([]) as rt:
-        rt.import_(archive.splitlines(keepends=True))
+        rt.runs.import_(archive.splitlines(keepends=True))
     assert other.is_sound()
 
 
@@ -398,9 +398,9 @@ def test_a_recorded_frame_has_the_tokens_of_each_section(tmp_path: Path):
     project = make(tmp_path, {"check": "context: {max_tokens: 20}\n"})
     assert project.run("rpi", [plan("word " * 200), *ANSWERS[1:]]).ok
     with project.open([]) as rt:
-        sections = rt.prompt_sections("k")
+        sections = rt.runs.prompt_sections("k")
         shown = {section.name: section for section in sections}
-        messages = rt.prompt_at("k")
+        messages = rt.runs.prompt_at("k")
     assert list(shown) == ["system", "input", "handoff", "answer"]
     handoff = shown["handoff"]
     assert handoff.was_truncated
@@ -416,7 +416,7 @@ def test_a_truncated_input_is_shown_with_its_whole_size(tmp_path: Path):
     project = make(tmp_path, {"look": ""})
     assert project.run("rpi", ANSWERS[:1], {"text": "long " * 20_000}).status == "failed"
     with project.open([]) as rt:
-        section = next(one for one in rt.prompt_sections("k", 8) if one.name == "input")
+        section = next(one for one in rt.runs.prompt_sections("k", 8) if one.name == "input")
     assert section.was_truncated
     assert 20_000 < section.original_tokens < 30_000
 
@@ -424,7 +424,7 @@ def test_a_truncated_input_is_shown_with_its_whole_size(tmp_path: Path):
 def test_a_preview_names_what_it_does_not_have(tmp_path: Path):
     project = make(tmp_path)
     with project.open([]) as rt:
-        frame = rt.first_frame("rpi", {"text": "x"}, phase="build")
+        frame = rt.project.first_frame("rpi", {"text": "x"}, phase="build")
     assert frame.warnings == ("phase `build` receives handoffs, which a preview does not have",)
     assert "handoff" not in frame.as_json()
     assert [section.name for section in frame.sections] == ["system", "input"]
@@ -454,7 +454,7 @@ def test_without_handoffs_a_phase_sees_the_summaries_in_the_project(tmp_path: Pa
     with project.open(ANSWERS) as rt:
         assert rt.rerun("k", run_id="again").ok
         assert (
-            rt.first_frame("rpi", {"text": "x"})
+            rt.project.first_frame("rpi", {"text": "x"})
             .as_json()["handoff"]
             .endswith("changed since\n[Phase 2] built # Answer")
         )
@@ -510,7 +510,7 @@ def plant(project: Project, archive: Archive) -> None:
 def forged(project: Project, kind: str, field: str, content: bytes) -> Project:
     """Return a project whose run refers to other content."""
     with project.open([]) as rt:
-        archive = Archive(b"".join(rt.export("k")))
+        archive = Archive(b"".join(rt.runs.export("k")))
     name = archive.add_blob(content)
     for event in archive.events:
         if event["kind"] == kind:
@@ -557,7 +557,7 @@ def test_a_forged_handoff_shows_in_a_replay_and_cannot_imitate_a_phase(tmp_path:
     }
     broken = forged(project, "handoff_recorded", "handoff", json.dumps(lie).encode())
     with broken.open([]) as rt, pytest.raises(ReplayMismatch, match="`handoff`"):
-        rt.replay("k")
+        rt.runs.replay("k")
     with broken.open(ANSWERS) as rt:
         assert rt.fork("k", at=1 + broken.kinds().index("phase_completed"), run_id="f").ok
     seen = block(broken, 0)

@@ -41,7 +41,7 @@ class Calling(ScriptedModel):
 
 def opened(root: Path, model: Any, journal: MemoryJournal) -> SyncRuntime:
     rt = SyncRuntime.open(root, model=model, journal=journal)
-    rt.runtime._executor.polling = InboxPolling(seconds=1e9)
+    rt.async_form._executor.polling = InboxPolling(seconds=1e9)
     return rt
 
 
@@ -77,7 +77,7 @@ def test_a_message_from_another_process_is_read_before_the_run_stops(loop: Path)
     model = Calling([go("a")] * 5, 3, fail)
     with opened(loop, model, journal) as rt:
         assert rt.run("loop", IN, run_id="k").status == "cancelled"
-        kinds = [event.kind for event in rt.events("k")]
+        kinds = [event.kind for event in rt.runs.events("k")]
     assert kinds[-2:] == ["run_failed", "run_cancelled"]
     assert "run_resumed" not in kinds
 
@@ -92,5 +92,5 @@ def test_a_resumed_run_reads_its_inbox_first(loop: Path):
     with opened(loop, Down([]), journal) as rt:
         assert rt.run("loop", IN, run_id="k").status == "failed"
         journal.post("k", Cancel("enough"))
-        rt.runtime._executor.polling.is_due("k")  # starts the interval
+        rt.async_form._executor.polling.is_due("k")  # starts the interval
         assert rt.resume("k", retry=True).status == "cancelled"

@@ -68,12 +68,12 @@ def run(root: Path, model: Any, items: list[str], **settings: Any) -> tuple[Any,
     async def execute() -> tuple[Any, Any]:
         async with OSRuntime.open(root, model=model, **settings) as runtime:
             result = await runtime.run("many", {"text": "in", "items": items}, run_id="k")
-            replay = await runtime.replay("k")
-            assert replay.events == len(list(runtime.events("k")))
+            replay = await runtime.runs.replay("k")
+            assert replay.events == len(list(runtime.runs.events("k")))
             frame = [
-                event for event in runtime.events("k") if event.kind == "step_completed" and event.data.get("into")
+                event for event in runtime.runs.events("k") if event.kind == "step_completed" and event.data.get("into")
             ]
-            bound = json.loads(runtime.journal.blob(frame[0].data["result"])) if frame else None
+            bound = json.loads(runtime.project.journal.blob(frame[0].data["result"])) if frame else None
             return result, bound
 
     return asyncio.run(execute())
@@ -174,7 +174,7 @@ def test_a_question_of_one_sub_run_costs_no_answer_of_the_others(tmp_path: Path)
             while result.status == "waiting":
                 runtime.answer("k", result.question.id, "this one")
                 result = await runtime.resume("k")
-            assert (await runtime.replay("k")).events == len(list(runtime.events("k")))
+            assert (await runtime.runs.replay("k")).events == len(list(runtime.runs.events("k")))
             return result
 
     assert asyncio.run(finish_all(result)).ok
@@ -195,10 +195,10 @@ def test_a_question_that_was_answered_meanwhile_does_not_stop_the_run(tmp_path: 
         runtime: OSRuntime
 
         def has_stopped(self, run_id: str) -> bool:
-            row = self.runtime.journal.find(run_id)
+            row = self.runtime.project.journal.find(run_id)
             if row is None or row.status != "waiting":
                 return False
-            with suppress(RunBusy), self.runtime.journal.claim(run_id):
+            with suppress(RunBusy), self.runtime.project.journal.claim(run_id):
                 return True
             return False
 
@@ -277,7 +277,7 @@ def test_a_recorded_run_answers_equal_items_in_their_order(tmp_path: Path):
     with SyncRuntime.open(tmp_path, model="recorded:k") as runtime:
         again = runtime.run("many", {"text": "in", "items": items}, run_id="again")
         assert again.ok
-        finals = [runtime.result(f"again.1.pre.1.{number}").artifact for number in (1, 2, 3)]
+        finals = [runtime.runs.result(f"again.1.pre.1.{number}").artifact for number in (1, 2, 3)]
     assert finals == bound
 
 
@@ -339,23 +339,23 @@ def texts(root: Path) -> dict[str, str]:
 def test_an_undo_reverts_the_files_of_all_sub_runs(written: Path):
     assert len(texts(written)) == 4
     with SyncRuntime.open(written) as runtime:
-        report = runtime.undo("k")
+        report = runtime.runs.undo("k")
         assert sorted(report.restored) == sorted(f"output/{name}.txt" for name in NAMES)
-        assert (report.left, runtime.undo("k").restored) == ((), ())
+        assert (report.left, runtime.runs.undo("k").restored) == ((), ())
     assert texts(written) == {"one.txt": "before\n"}
 
 
 def test_an_archive_has_all_sub_runs(written: Path, tmp_path_factory: pytest.TempPathFactory):
     other = tmp_path_factory.mktemp("other")
     with SyncRuntime.open(written) as runtime:
-        archive = b"".join(runtime.export("k"))
-        runs = [row.run_id for row in runtime.runs()]
+        archive = b"".join(runtime.runs.export("k"))
+        runs = [row.run_id for row in runtime.runs.all()]
     with SyncRuntime.open(other) as runtime:
-        runtime.import_(io.BytesIO(archive))
-        assert sorted(row.run_id for row in runtime.runs()) == sorted(runs)
+        runtime.runs.import_(io.BytesIO(archive))
+        assert sorted(row.run_id for row in runtime.runs.all()) == sorted(runs)
         for run_id in runs:
-            runtime.verify(run_id)
-            assert runtime.replay(run_id).status == "finished"
+            runtime.runs.verify(run_id)
+            assert runtime.runs.replay(run_id).status == "finished"
 
 
 def test_runs_are_compared_whatever_the_order_in_which_their_sub_runs_ended(written: Path):
@@ -366,18 +366,18 @@ def test_runs_are_compared_whatever_the_order_in_which_their_sub_runs_ended(writ
     asyncio.run(execute(InOrder(), "same"))
     asyncio.run(execute(InOrder("other"), "other"))
     with SyncRuntime.open(written) as runtime:
-        assert runtime.diff("k", "same").is_same
-        found = runtime.diff("k", "other")
+        assert runtime.runs.diff("k", "same").is_same
+        found = runtime.runs.diff("k", "other")
         assert not found.is_same
 
 
 def test_a_fork_within_an_iteration_continues_its_sub_runs(written: Path):
     with SyncRuntime.open(written, model=InOrder()) as runtime:
-        events = list(runtime.events("k"))
+        events = list(runtime.runs.events("k"))
         [seq, *_] = [event.seq for event in events if event.kind == "sub_run_completed"]
         for at in (seq - 1, seq, len(events) - 2):
             fork = runtime.fork("k", at=at)
             assert fork.ok, fork
-            assert fork.artifact == runtime.result("k").artifact
-            runtime.verify(fork.run_id)
-            assert runtime.replay(fork.run_id).status == "finished"
+            assert fork.artifact == runtime.runs.result("k").artifact
+            runtime.runs.verify(fork.run_id)
+            assert runtime.runs.replay(fork.run_id).status == "finished"

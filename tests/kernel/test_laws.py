@@ -75,7 +75,7 @@ def copy_of(journal: MemoryJournal, upto: int) -> MemoryJournal:
 def replayed(root: Path, journal: MemoryJournal):
     async def main():
         async with OSRuntime.open(root, journal=journal) as rt:
-            return await rt.replay("r")
+            return await rt.runs.replay("r")
 
     return asyncio.run(main())
 
@@ -128,7 +128,7 @@ def test_a_run_interrupted_anywhere_resumes_to_the_same_end(root: Path, answers:
         async with OSRuntime.open(root, model=Watching(answers), journal=cut, max_phase_visits=4) as rt:
             if fold(cut.read("r")).status == "running":
                 return await rt.resume("r")
-            return rt.result("r")
+            return rt.runs.result("r")
 
     resumed = asyncio.run(main())
     assert (resumed.status, resumed.reason, resumed.artifact) == (whole.status, whole.reason, whole.artifact)

@@ -61,7 +61,7 @@ def test_a_limit_stops_the_run_before_the_next_call_until_it_is_raised(
         with pytest.raises(LimitUnknown):
             rt.resume("k", raise_limits={name: value})
         assert rt.resume("k", raise_limits={name: 10_000}).ok
-        assert rt.replay("k").status == "finished"
+        assert rt.runs.replay("k").status == "finished"
 
 
 def test_phase_seconds_limit_a_single_visit(tmp_path: Path):
@@ -72,7 +72,7 @@ def test_phase_seconds_limit_a_single_visit(tmp_path: Path):
         result = rt.run("spin", {"text": "in"}, run_id="k")
         assert "8 seconds spent in the visit" in result.reason
         assert rt.resume("k", raise_limits={"phase_seconds": 60}).ok
-        assert rt.replay("k").status == "finished"
+        assert rt.runs.replay("k").status == "finished"
 
 
 def test_time_spent_waiting_or_interrupted_does_not_count(tmp_path: Path):
@@ -85,7 +85,7 @@ def test_time_spent_waiting_or_interrupted_does_not_count(tmp_path: Path):
         rt.answer("k", "2.1.1", "yes")
         world.time += 3600 * SECOND
         assert rt.resume("k").ok
-        assert rt.state("k").active == 30 * SECOND
+        assert rt.runs.state("k").active == 30 * SECOND
 
 
 def test_a_limit_that_is_not_set_cannot_be_raised(tmp_path: Path):

@@ -242,4 +242,4 @@ def test_a_replay_needs_no_model_and_derives_the_limit(tmp_path: Path):
     journal = MemoryJournal()
     with SyncRuntime.open(tmp_path, model=ScriptedModel([go("turn", "in")] * 3), journal=journal) as rt:
         assert rt.run("loop", IN, run_id="k").status == "limited"
-        assert rt.replay("k").status == "limited"
+        assert rt.runs.replay("k").status == "limited"

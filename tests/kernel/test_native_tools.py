@@ -50,22 +50,22 @@ def root(tmp_path: Path) -> Path:
 
 
 def bodies(rt: SyncRuntime, run: str, kind: str) -> list[Any]:
-    return [decode(event) for event in rt.events(run) if event.kind == kind]
+    return [decode(event) for event in rt.runs.events(run) if event.kind == kind]
 
 
 def check_sound(rt: SyncRuntime, run: str) -> None:
-    assert rt.replay(run).events == rt.verify(run).events
+    assert rt.runs.replay(run).events == rt.runs.verify(run).events
 
 
 def test_the_tokens_of_a_prompt_include_the_tools_and_each_part_of_the_input(root: Path):
     with SyncRuntime.open(root, model=NativeModel([READ, END]), journal=MemoryJournal(), trust=True) as rt:
         run = rt.run("s", IN).run_id
-        first, second = (frame.seq for frame in rt.events(run) if frame.kind == "frame_built")
-        sections = {section.name: section.tokens for section in rt.prompt_sections(run, first)}
+        first, second = (frame.seq for frame in rt.runs.events(run) if frame.kind == "frame_built")
+        sections = {section.name: section.tokens for section in rt.runs.prompt_sections(run, first)}
         assert list(sections) == ["tools", "system", "input", "notes", "answer"]
-        [tools] = [text for role, text in rt.prompt_at(run, first) if role == "tools"]
+        [tools] = [text for role, text in rt.runs.prompt_at(run, first) if role == "tools"]
         assert sections["tools"] == pytest.approx(len(tools) / 4, abs=5)
-        assert [section.name for section in rt.prompt_sections(run, second)][-1] == "transcript"
+        assert [section.name for section in rt.runs.prompt_sections(run, second)][-1] == "transcript"
 
 
 def test_tool_calls_are_executed_as_ops_and_the_content_decides(root: Path):
@@ -74,7 +74,7 @@ def test_tool_calls_are_executed_as_ops_and_the_content_decides(root: Path):
         result = rt.run("s", IN, run_id="k")
         assert (result.status, result.artifact) == ("finished", {"type": "note", "data": {"text": "done"}})
         [started] = bodies(rt, "k", "file_started")
-        assert json.loads(rt.content(started.args)) == file("read", "prices.csv")
+        assert json.loads(rt.runs.content(started.args)) == file("read", "prices.csv")
         assert [frame.form for frame in bodies(rt, "k", "frame_built")] == ["tools"] * 3
         check_sound(rt, "k")
 
@@ -89,13 +89,13 @@ def test_the_request_has_the_tools_and_the_text_does_not_repeat_them(root: Path)
         assert not any("control_ir" in message.text or '"kind"' in message.text for message in first.messages)
         assert "noodles" in "".join(message.text for message in model.requests[1].messages)
         requested = bodies(rt, "k", "llm_requested")[0]
-        assert json.loads(rt.content(requested.tools))[0]["name"] == first.tools[0].name
+        assert json.loads(rt.runs.content(requested.tools))[0]["name"] == first.tools[0].name
 
 
 def test_the_recorded_answer_is_what_the_model_sent(root: Path):
     with SyncRuntime.open(root, model=NativeModel([READ, GO, "done"]), journal=MemoryJournal()) as rt:
         rt.run("s", IN, run_id="k")
-        replies = [decode_reply(rt.content(one.text)) for one in bodies(rt, "k", "llm_responded")]
+        replies = [decode_reply(rt.runs.content(one.text)) for one in bodies(rt, "k", "llm_responded")]
         assert [(call.name, call.arguments) for call in replies[0].tool_calls] == [
             ("file_read", '{"path":"prices.csv"}')
         ]
@@ -215,14 +215,14 @@ def test_a_scripted_file_can_declare_native_tools(root: Path):
 )
 def test_the_default_form_of_openai_models_depends_on_the_server(root: Path, settings: dict, form: str):
     with SyncRuntime.open(root, model="m", models={"m": settings}, journal=MemoryJournal(), trust=True) as rt:
-        assert rt.runtime._project.roster.answer_form("m") == form
+        assert rt.async_form._project.roster.answer_form("m") == form
 
 
 def test_a_fork_from_the_middle_of_a_visit_repeats_nothing(root: Path):
     journal = MemoryJournal()
     with SyncRuntime.open(root, model=NativeModel([READ, GO, "done"]), journal=journal) as rt:
         rt.run("s", IN, run_id="k")
-        after_read = next(event.seq for event in rt.events("k") if event.kind == "file_completed")
+        after_read = next(event.seq for event in rt.runs.events("k") if event.kind == "file_completed")
         forked = rt.fork("k", at=after_read, run_id="f")
         assert forked.ok
         assert len(bodies(rt, "f", "llm_responded")) <= 3
@@ -268,8 +268,8 @@ def test_a_conversation_with_native_tools_shows_calls_and_results_of_earlier_tur
             "# Summary of the conversation so far\nNoodles cost 3.1.",
             "Bye",
         ]
-        for call, frame in enumerate(event for event in rt.events("k") if event.kind == "llm_requested"):
-            recorded = [text for role, text in rt.prompt_at("k", frame.seq) if role in ("system", "user")]
+        for call, frame in enumerate(event for event in rt.runs.events("k") if event.kind == "llm_requested"):
+            recorded = [text for role, text in rt.runs.prompt_at("k", frame.seq) if role in ("system", "user")]
             assert recorded == [one.text for one in model.requests[call].messages if one.role in ("system", "user")]
         check_sound(rt, "k")
 
@@ -280,7 +280,7 @@ def test_turns_with_native_tools_record_what_is_new(root: Path):
         skill = root / "reyn/project/s/phases/a.md"
         skill.write_text(skill.read_text().replace("name: a\n", "name: a\nmax_act_turns: 60\n"))
         assert rt.run("s", IN, run_id="k").status == "finished"
-        frames = [len(event.raw) for event in rt.events("k") if event.kind == "frame_built"][:40]
+        frames = [len(event.raw) for event in rt.runs.events("k") if event.kind == "frame_built"][:40]
         assert max(frames) <= min(frames) + 1
         assert len(model.requests[40].messages) == 2 + 2 * 40
         check_sound(rt, "k")

@@ -52,7 +52,7 @@ def test_a_second_process_is_refused_until_the_first_dies(project: Path):
 
         async def contend():
             async with open_runtime(project) as rt:
-                assert rt.display_status(rt.find("shared")) == "running"
+                assert rt.runs.display_status(rt.runs.find("shared")) == "running"
                 with pytest.raises(RunBusy, match=f"executed by process {holder.pid}"):
                     await rt.resume("shared")
 
@@ -64,12 +64,12 @@ def test_a_second_process_is_refused_until_the_first_dies(project: Path):
 
     async def take_over():
         async with open_runtime(project) as rt:
-            assert rt.display_status(rt.find("shared")) == "running (interrupted)"
+            assert rt.runs.display_status(rt.runs.find("shared")) == "running (interrupted)"
             result = await rt.resume("shared")
             assert result.ok
-            resumed = [event.data for event in rt.events("shared") if event.kind == "run_resumed"]
+            resumed = [event.data for event in rt.runs.events("shared") if event.kind == "run_resumed"]
             assert [event["open_intent"] for event in resumed] == ["1.1"]
-            await rt.replay("shared")
+            await rt.runs.replay("shared")
 
     asyncio.run(take_over())
 
@@ -94,9 +94,9 @@ def test_without_the_lock_one_process_wins_and_the_other_gets_a_conflict(project
         async with OSRuntime.open(project, model=model, journal=Unlocked(project / ".reyn")) as rt:
             with pytest.raises(AppendConflict, match="another driver appended first"):
                 await rt.run("pair", {"text": "in"}, run_id="shared")
-            assert [event.kind for event in rt.events("shared")].count("skill_completed") == 1
-            await rt.replay("shared")
-            rt.verify("shared")
+            assert [event.kind for event in rt.runs.events("shared")].count("skill_completed") == 1
+            await rt.runs.replay("shared")
+            rt.runs.verify("shared")
 
     asyncio.run(main())
 

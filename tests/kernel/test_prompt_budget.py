@@ -424,13 +424,13 @@ def test_a_preview_is_truncated_as_a_run_is_and_warns_where_a_run_would_stop(tmp
     project = one_phase(tmp_path)
     configure(tmp_path, 500, counter="exact")
     with project.open([]) as rt:
-        frame = rt.first_frame("s", {"text": WORDS * 100})
+        frame = rt.project.first_frame("s", {"text": WORDS * 100})
         assert "[truncated. Read the whole" in frame.messages[1][1]
         assert frame.input_artifact["data"]["text"] == WORDS * 100
         assert frame.warnings == ()
     configure(tmp_path, 50)
     with project.open([]) as rt:
-        frame = rt.first_frame("s", {"text": WORDS * 100})
+        frame = rt.project.first_frame("s", {"text": WORDS * 100})
         assert WORDS * 99 in frame.messages[1][1]
         assert "`max_prompt_tokens` is 50" in frame.warnings[0]
 
@@ -473,7 +473,7 @@ def test_the_limit_of_a_model_is_its_window_less_its_answer(
 ):
     (tmp_path / "reyn.yaml").write_text(json.dumps({"models": models, "model": "m", "context": {"counter": counter}}))
     with SyncRuntime.open(tmp_path, trust=True) as rt:
-        assert rt.runtime._project.roster.prompt_limit("m") == limit
+        assert rt.async_form._project.roster.prompt_limit("m") == limit
 
 
 def test_a_small_window_of_a_class_limits_the_phases_of_that_class(tmp_path: Path):
@@ -508,7 +508,7 @@ def test_a_run_with_a_forged_count_is_blocked(tmp_path: Path, forgery: str):
     configure(tmp_path, 700, counter="exact")
     assert project.run("s", [finish()], {"text": WORDS * 200}).ok
     with project.open([]) as rt:
-        archive = Archive(b"".join(rt.export("k")))
+        archive = Archive(b"".join(rt.runs.export("k")))
     [counted] = [event["data"] for event in archive.events if event["kind"] == "tokens_counted"]
     if forgery == "sections":
         counted["sections"] = counted["sections"][:1]
@@ -518,4 +518,4 @@ def test_a_run_with_a_forged_count_is_blocked(tmp_path: Path, forgery: str):
     other = Project(tmp_path)
     plant(other, archive)
     with other.open([]) as rt, pytest.raises(RunBlocked):
-        rt.replay("k")
+        rt.runs.replay("k")

@@ -193,7 +193,7 @@ def test_replay_executes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert project.run("s", [finish()]).ok
     monkeypatch.setattr(python_steps.monty, "run_monty", lambda *args: pytest.fail("executed"))
     with project.open([]) as runtime:
-        assert runtime.replay("k").status == "finished"
+        assert runtime.runs.replay("k").status == "finished"
 
 
 def test_a_run_uses_its_own_copy_of_the_module(tmp_path: Path):

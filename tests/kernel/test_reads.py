@@ -108,8 +108,8 @@ def test_a_fork_reads_the_artifacts_of_its_origin_and_its_own_input(tmp_path: Pa
 def test_the_preview_of_a_frame_has_the_artifacts_that_the_phase_reads(tmp_path: Path):
     project = make(tmp_path)
     with project.open([]) as rt:
-        frame = rt.first_frame("loop", {"type": "draft", "data": IN}, phase="check")
-        plain = rt.first_frame("loop", REQUEST)
+        frame = rt.project.first_frame("loop", {"type": "draft", "data": IN}, phase="check")
+        plain = rt.project.first_frame("loop", REQUEST)
     assert frame.as_json()["read_artifacts"] == [{"type": "request", "data": {}}]
     assert "# Earlier request\n" in frame.messages[-1][1]
     assert frame.warnings == ("the artifacts that phase `check` reads are empty in a preview",)

@@ -88,11 +88,11 @@ def test_a_fork_of_an_imported_run_can_be_answered(tmp_path: Path):
     with here.open(answers) as rt:
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k").status == "waiting"
-        lines = list(rt.export("k"))
+        lines = list(rt.runs.export("k"))
     there = Project(tmp_path / "there")
     there.root.mkdir()
     with there.open(answers) as rt:
-        rt.import_(lines)
+        rt.runs.import_(lines)
         assert rt.fork("k", run_id="f").status == "waiting"
         rt.answer("f", "1.1.1", "yes")
         assert rt.resume("f").status == "waiting"
@@ -145,9 +145,9 @@ def test_undo_reverts_the_changes_of_a_family_newest_first(tmp_path: Path):
     ]
     assert project.run("outer", answers).ok
     with project.open([]) as rt:
-        assert rt.undo("k").restored == ("output/shared.txt",)
+        assert rt.runs.undo("k").restored == ("output/shared.txt",)
         assert shared.read_text() == "A"
-        assert rt.undo("k").restored == ()
+        assert rt.runs.undo("k").restored == ()
 
 
 def test_an_unrelated_run_with_the_derived_id_is_not_used_as_sub_run(tmp_path: Path):
@@ -251,7 +251,7 @@ def test_an_upgrade_drops_rollback_targets_of_the_old_skill(tmp_path: Path):
     write_skill(tmp_path, "s", {"b": ["end"]}, skill_keys="on_phase_failure: rollback\n")
     with SyncRuntime.open(tmp_path, model=project.model, journal=journal) as rt:
         rt.fork("k", skill="s", run_id="f")
-        assert rt.result("f").status == "failed"
+        assert rt.runs.result("f").status == "failed"
     with project.open([go("b"), "no"]) as rt:
         assert rt.resume("f", retry=True).status == "failed"
 

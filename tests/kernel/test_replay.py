@@ -64,7 +64,7 @@ def change(event: Event, **fields) -> Event:
 def replay(root: Path):
     async def main():
         async with OSRuntime.open(root) as rt:
-            return await rt.replay("r")
+            return await rt.runs.replay("r")
 
     return asyncio.run(main())
 
@@ -72,9 +72,9 @@ def replay(root: Path):
 def verify(root: Path):
     runtime = OSRuntime.open(root)
     try:
-        return runtime.verify("r")
+        return runtime.runs.verify("r")
     finally:
-        runtime.journal.close()
+        runtime.project.journal.close()
 
 
 def seq_of(events: list[Event], kind: str, nth: int = 0) -> int:
@@ -180,7 +180,7 @@ def test_a_run_that_does_not_exist_cannot_be_replayed(recorded: Path):
     async def main():
         async with OSRuntime.open(recorded) as rt:
             with pytest.raises(RunNotFound):
-                await rt.replay("unknown")
+                await rt.runs.replay("unknown")
 
     asyncio.run(main())
 

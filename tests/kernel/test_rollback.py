@@ -30,7 +30,7 @@ def test_the_files_of_a_failed_visit_are_restored(tmp_path: Path):
     assert not (tmp_path / ".reyn/workspace/k/a.txt").exists()
     assert project.kinds()[-4:] == ["restore_started", "workspace_restored", "phase_failed", "run_failed"]
     with project.open([]) as rt:
-        assert rt.changed_files("k") == {}
+        assert rt.runs.changed_files("k") == {}
     assert project.is_sound()
 
 
@@ -46,7 +46,7 @@ def test_a_file_that_was_changed_since_is_not_restored_and_is_a_warning(tmp_path
             return await project.model.complete(request)
 
     with project.open([go("b"), WRITE, "no", "no"], max_phase_retries=1) as rt:
-        rt.runtime._project.model = Meddling()
+        rt.async_form._project.model = Meddling()
         result = rt.run("s", {"text": "in"}, run_id="k")
     assert result.status == "failed"
     assert (tmp_path / "output/notes/deep/b.txt").read_text() == "mine"

@@ -42,7 +42,7 @@ def open_runtime(root: Path, answers: list, journal: MemoryJournal | None = None
 def run(root: Path, answers: list, skill: str = "pair", value=IN, **settings) -> tuple[RunResult, list]:
     with open_runtime(root, answers, **settings) as rt:
         result = rt.run(skill, value)
-        return result, list(rt.events(result.run_id))
+        return result, list(rt.runs.events(result.run_id))
 
 
 def kinds_of(events: list) -> list[str]:
@@ -148,12 +148,12 @@ def test_too_many_rejected_answers_fail_the_run_and_a_retry_visits_the_phase_aga
             rt.resume(failed.run_id)
         result = rt.resume(failed.run_id, retry=True)
         assert result.ok
-        events = list(rt.events(failed.run_id))
+        events = list(rt.runs.events(failed.run_id))
         visits = [
             event.data["visit"] for event in events if event.data.get("phase") == "first" and "input" in event.data
         ]
         assert visits == [1, 2]
-        assert rt.replay(failed.run_id).status == "finished"
+        assert rt.runs.replay(failed.run_id).status == "finished"
 
 
 def test_the_number_of_retries_is_configurable(project: Path):
@@ -201,7 +201,7 @@ def test_the_visit_limit_stops_the_run_until_it_is_raised(tmp_path: Path):
         with pytest.raises(LimitUnknown, match="unknown limit `max_phase_visit`") as unknown:
             rt.resume(limited.run_id, raise_limits={"max_phase_visit": 20})
         assert unknown.value.hint.startswith("Did you mean `max_phase_visits`? The limits are `max_phase_visits`, ")
-        assert rt.replay(limited.run_id).status == "finished"
+        assert rt.runs.replay(limited.run_id).status == "finished"
 
 
 def test_a_model_error_fails_the_run_and_a_retry_continues_it(project: Path):
@@ -213,11 +213,11 @@ def test_a_model_error_fails_the_run_and_a_retry_continues_it(project: Path):
     with open_runtime(project, [go("second"), finish("at last")], journal) as rt:
         result = rt.resume(failed.run_id, retry=True)
         assert result.artifact == {"type": "note", "data": {"text": "at last"}}
-        events = list(rt.events(failed.run_id))
+        events = list(rt.runs.events(failed.run_id))
         assert kinds_of(events).count("phase_started") == 2  # the open visit continues and is not started again
         [resumed] = [event.data for event in events if event.kind == "run_resumed"]
         assert resumed == {"driver": "run-1", "retry": True}  # the intent has an outcome: the failure
-        assert rt.replay(failed.run_id).status == "finished"
+        assert rt.runs.replay(failed.run_id).status == "finished"
 
 
 def test_a_cancelled_run_stops_before_its_next_effect(project: Path):
@@ -230,16 +230,16 @@ def test_a_cancelled_run_stops_before_its_next_effect(project: Path):
     with SyncRuntime.open(project, model=Cancelling([go("second"), finish()]), journal=journal) as rt:
         result = rt.run("pair", IN, run_id="mine")
         assert (result.status, result.reason, result.exit_code) == ("cancelled", "enough", 6)
-        assert kinds_of(list(rt.events("mine"))).count("llm_responded") == 1
-        assert rt.replay("mine").status == "cancelled"
+        assert kinds_of(list(rt.runs.events("mine"))).count("llm_responded") == 1
+        assert rt.runs.replay("mine").status == "cancelled"
         assert rt.resume("mine").status == "cancelled"
 
 
 def test_every_answer_of_a_failed_run_is_recorded(project: Path):
     with open_runtime(project, ["one", "two", "three"]) as rt:
         failed = rt.run("pair", IN)
-        texts = [event.data["text"] for event in rt.events(failed.run_id) if event.kind == "llm_responded"]
-        assert [rt.content(text) for text in texts] == [b"one", b"two", b"three"]
+        texts = [event.data["text"] for event in rt.runs.events(failed.run_id) if event.kind == "llm_responded"]
+        assert [rt.runs.content(text) for text in texts] == [b"one", b"two", b"three"]
 
 
 # -- starting and finding -----------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def test_a_run_id_starts_a_run_once(project: Path):
         first = rt.run("pair", IN, run_id="order-17")
         again = rt.run("pair", IN, run_id="order-17")
         assert first == again
-        assert kinds_of(list(rt.events("order-17"))).count("run_started") == 1
+        assert kinds_of(list(rt.runs.events("order-17"))).count("run_started") == 1
         with pytest.raises(RunIdTaken):
             rt.run("pair", {"text": "other"}, run_id="order-17")
         for name in ("../up", "", "ä", "a" * 101):
@@ -277,11 +277,11 @@ def test_a_run_is_found_by_a_unique_prefix(project: Path):
     with open_runtime(project, [go("second"), finish()]) as rt:
         rt.run("pair", IN, run_id="alpha")
         rt.run("pair", IN, run_id="alps")
-        assert rt.result("alph").run_id == "alpha"
+        assert rt.runs.result("alph").run_id == "alpha"
         with pytest.raises(RunNotFound, match="`al` is the beginning of 2 run ids: `alps`, `alpha`"):
-            rt.result("al")
+            rt.runs.result("al")
         with pytest.raises(RunNotFound):
-            rt.result("beta")
+            rt.runs.result("beta")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_an_invalid_input_is_refused_before_the_run_exists(project: Path, value,
         with pytest.raises(InputInvalid, match=None) as caught:
             rt.run("pair", value)
         assert expected in caught.value.message
-        assert rt.runs() == []
+        assert rt.runs.all() == []
 
 
 def test_text_is_a_user_message_if_the_entry_phase_accepts_one(tmp_path: Path):
@@ -320,7 +320,7 @@ def test_without_a_model_no_run_starts(project: Path):
     with SyncRuntime.open(project, journal=MemoryJournal()) as rt:
         with pytest.raises(ModelUnknown):
             rt.run("pair", IN)
-        assert rt.runs() == []
+        assert rt.runs.all() == []
 
 
 @pytest.mark.parametrize(
@@ -356,8 +356,8 @@ def test_a_run_continues_with_its_own_settings(project: Path):
         failed = rt.run("pair", IN)
     with open_runtime(project, [go("second"), finish()], journal, output_language="ja") as rt:
         assert rt.resume(failed.run_id, retry=True).ok
-        assert rt.replay(failed.run_id).events > 0
-        frames = [decode(event) for event in rt.events(failed.run_id) if event.kind == "frame_built"]
+        assert rt.runs.replay(failed.run_id).events > 0
+        frames = [decode(event) for event in rt.runs.events(failed.run_id) if event.kind == "frame_built"]
         stable = journal.blob(frames[-1].messages[0].parts[0].blob).decode()
         assert "Write all texts in fr." in stable
 
@@ -378,7 +378,7 @@ def test_concurrent_runs_share_commits(project: Path, tmp_path: Path):
             results = await asyncio.gather(*(rt.run("pair", IN) for _ in range(50)))
             assert all(result.ok for result in results)
             for result in results:
-                await rt.replay(result.run_id)
+                await rt.runs.replay(result.run_id)
 
     asyncio.run(many())
     assert sum(commits) >= 140
@@ -392,7 +392,7 @@ def test_a_stream_yields_durable_events_and_ends_with_the_result(project: Path):
         ) as rt:
             stream = rt.stream("pair", IN)
             seen = [event async for event in stream]
-            assert seen == list(rt.events(stream.result.run_id))
+            assert seen == list(rt.runs.events(stream.result.run_id))
             assert stream.result.ok
             with pytest.raises(InputInvalid):
                 async for _ in rt.stream("pair", 3):
@@ -416,7 +416,7 @@ def test_closing_a_stream_early_leaves_a_run_that_can_be_resumed(project: Path):
                 if event.kind == "phase_completed":
                     break
             await stream.aclose()
-            assert rt.display_status(rt.find("s")) == "running (interrupted)"
+            assert rt.runs.display_status(rt.runs.find("s")) == "running (interrupted)"
         async with OSRuntime.open(project, model=ScriptedModel([go("second"), finish()]), journal=journal) as rt:
             assert (await rt.resume("s")).ok
 
@@ -433,7 +433,7 @@ def test_a_second_driver_in_the_same_process_is_refused(project: Path):
             )
             assert sum(isinstance(result, RunBusy) for result in results) == 1
             assert any(isinstance(result, RunResult) and result.ok for result in results)
-            assert [event.kind for event in rt.events("one")].count("skill_completed") == 1
+            assert [event.kind for event in rt.runs.events("one")].count("skill_completed") == 1
 
     asyncio.run(both())
 
@@ -457,11 +457,11 @@ def test_a_run_under_unsupported_rules_is_blocked_but_readable(project: Path, mo
     monkeypatch.setattr(versions, "RULES", 99)
     with open_runtime(project, [go("second")], journal) as rt:
         failed = rt.run("pair", IN)
-        for blocked in (lambda: rt.resume(failed.run_id, retry=True), lambda: rt.replay(failed.run_id)):
+        for blocked in (lambda: rt.resume(failed.run_id, retry=True), lambda: rt.runs.replay(failed.run_id)):
             with pytest.raises(RunBlocked, match="rules 99"):
                 blocked()
-        assert rt.display_status(rt.runs()[0]) == "blocked"
-        assert rt.verify(failed.run_id).events == len(list(rt.events(failed.run_id)))
+        assert rt.runs.display_status(rt.runs.all()[0]) == "blocked"
+        assert rt.runs.verify(failed.run_id).events == len(list(rt.runs.events(failed.run_id)))
 
 
 def test_token_usage_is_summed(project: Path):
@@ -558,9 +558,9 @@ def test_the_id_of_a_cancelled_run_does_not_restart_it(project: Path):
     model = Interrupting([go("second"), finish()], lambda request: rt.cancel("k", "enough"))
     with SyncRuntime.open(project, model=model, journal=journal) as rt:
         assert rt.run("pair", IN, run_id="k").status == "cancelled"
-        count = len(list(rt.events("k")))
+        count = len(list(rt.runs.events("k")))
         assert rt.run("pair", IN, run_id="k").status == "cancelled"
-        assert len(list(rt.events("k"))) == count
+        assert len(list(rt.runs.events("k"))) == count
 
 
 @pytest.mark.parametrize("answers", [["no"] * 3, [go("second")]])
@@ -569,7 +569,7 @@ def test_a_failed_run_can_be_cancelled(project: Path, answers: list):
         rt.run("pair", IN, run_id="k")
         rt.cancel("k", "no use")
         assert rt.resume("k").status == "cancelled"
-        assert rt.replay("k").status == "cancelled"
+        assert rt.runs.replay("k").status == "cancelled"
 
 
 def test_an_invalid_message_is_never_posted(tmp_path: Path):
@@ -622,17 +622,17 @@ def test_a_new_model_on_resume_is_recorded(project: Path):
         rt.run("pair", IN, run_id="k")
     with SyncRuntime.open(project, model=ScriptedModel(["no", go("second"), finish()], "other"), journal=journal) as rt:
         assert rt.resume("k", retry=True).ok
-        [resumed] = [event.data for event in rt.events("k") if event.kind == "run_resumed"]
+        [resumed] = [event.data for event in rt.runs.events("k") if event.kind == "run_resumed"]
         assert resumed["model"] == "other"
-        models = [event.data["model"] for event in rt.events("k") if event.kind == "llm_requested"]
+        models = [event.data["model"] for event in rt.runs.events("k") if event.kind == "llm_requested"]
         assert models[0] == "scripted"
         assert set(models[2:]) <= {"other"}
-        assert rt.replay("k").status == "finished"
+        assert rt.runs.replay("k").status == "finished"
 
 
 def test_a_lone_surrogate_in_an_answer_is_replaced(project: Path):
     journal = MemoryJournal()
     with open_runtime(project, ["\ud800", go("second"), finish()], journal) as rt:
         rt.run("pair", IN, run_id="k")
-        texts = [event.data["text"] for event in rt.events("k") if event.kind == "llm_responded"]
+        texts = [event.data["text"] for event in rt.runs.events("k") if event.kind == "llm_responded"]
         assert journal.blob(texts[0]) == b"\\ud800"

@@ -118,7 +118,7 @@ def test_inputs_and_answers_are_scrubbed(project: Project):
     assert f"use {HANDLE}" in everything(project)
     assert f"take {HANDLE}" in everything(project)
     with project.open([]) as rt:  # the same input names the same run
-        assert rt.run("s", {"text": f"use {KEY}"}, run_id="k") == rt.result("k")
+        assert rt.run("s", {"text": f"use {KEY}"}, run_id="k") == rt.runs.result("k")
 
 
 def test_an_answer_at_the_terminal_is_scrubbed(project: Project):
@@ -137,7 +137,7 @@ def test_content_recorded_before_a_secret_was_known_is_not_sent(project: Project
         assert rt.run("s", {"text": f"use {KEY}"}, run_id="k").status == "waiting"
     monkeypatch.setenv("REYN_SECRET_FAR_KEY", KEY)
     with project.open([act(question("which?")), finish()]) as rt:
-        wait = rt.result("k").question
+        wait = rt.runs.result("k").question
         assert wait is not None
         assert rt.resume_answered(rt.answer("k", wait.id, "x")) is not None
     assert not any(KEY in message.text for request in project.model.requests for message in request.messages)
@@ -187,7 +187,7 @@ def test_an_op_from_outside_cannot_reveal_a_secret(project: Project, how: str):
     ops = [Telling(how)]
     with project.open([act({"kind": "tell"}), finish()], ops=ops) as rt:
         assert rt.run("t", IN, run_id="k").ok
-        assert rt.replay("k").events == len(project.kinds())
+        assert rt.runs.replay("k").events == len(project.kinds())
     [denied] = project.events("permission_denied")
     assert denied["op_kind"] == "tell"
     assert project.kinds().count("tell_started") == (0 if how == "plan" else 1)

@@ -207,7 +207,7 @@ def test_a_preprocessor_runs_on_every_visit(tmp_path: Path):
 
 def answer(project: Project, value: object, answers: list) -> RunResult:
     with project.open(answers) as rt:
-        wait = rt.result("k").question
+        wait = rt.runs.result("k").question
         assert wait is not None
         rt.answer("k", wait.id, value, by="ada")
         return rt.resume("k")
@@ -290,7 +290,7 @@ def test_a_step_that_shows_a_missing_value_fails(tmp_path: Path):
 def test_the_frame_of_a_phase_that_asks_first_is_shown_without_the_answer(tmp_path: Path):
     project = make(tmp_path, "  - ask_user: {question: Which tone?, into: data.tone}\n")
     with project.open([]) as rt:
-        [warning] = rt.first_frame("s").warnings
+        [warning] = rt.project.first_frame("s").warnings
     assert warning == "the preprocessor of phase `a` was not executed: a step asks a person"
 
 

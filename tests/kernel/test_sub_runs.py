@@ -40,8 +40,8 @@ def test_a_prefix_finds_the_parent_and_not_its_sub_runs(tmp_path: Path):
     project = make(tmp_path)
     project.run("outer", [act(RUN), finish(), go("b"), finish()], run_id="abcdef")
     with project.open([]) as rt:
-        assert rt.result("abc").run_id == "abcdef"
-        assert rt.result("abcdef.1").run_id == "abcdef.1.1.1"
+        assert rt.runs.result("abc").run_id == "abcdef"
+        assert rt.runs.result("abcdef.1").run_id == "abcdef.1.1.1"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_question_of_a_sub_run_can_be_answered_through_either_run(tmp_path: Pa
     assert (result.status, result.reason) == ("waiting", "Deep?")
     assert result.question.run == "k.1.1.1"
     with project.open(answers) as rt:
-        assert {row.status for row in rt.runs()} == {"waiting"}
+        assert {row.status for row in rt.runs.all()} == {"waiting"}
         with pytest.raises(Exception, match="waits for a reply"):
             rt.resume("k")
         assert rt.answer("k", "1.1.1/1.1.1", "yes").run_id == "k.1.1.1"
@@ -137,7 +137,7 @@ def test_sub_runs_use_the_token_limit_of_their_parent(tmp_path: Path):
     project = make(tmp_path)
     answers = [act(RUN), go("x"), go("x"), finish(), go("b"), finish()]
     with project.open(answers, limits={"tokens": 250}) as rt:
-        rt.runtime._project.model = Counting(project.model)
+        rt.async_form._project.model = Counting(project.model)
         result = rt.run("outer", IN, run_id="k")
         assert result.status == "limited"
         assert "200 tokens used; `tokens` is 150" in result.reason
@@ -217,7 +217,7 @@ def test_cancelling_a_run_cancels_its_sub_runs(tmp_path: Path):
     project.run("outer", [act(RUN), act(question("Deep?"))])
     with project.open([]) as rt:
         rt.cancel("k", "enough")
-        assert {row.status for row in rt.runs()} == {"cancelled"}
+        assert {row.status for row in rt.runs.all()} == {"cancelled"}
     assert project.is_sound()
     assert project.is_sound("k.1.1.1")
 

@@ -69,11 +69,11 @@ def size_of(request: Any) -> int:
 
 
 def frames(rt: SyncRuntime, run: str = "k") -> list[Any]:
-    return [decode(event) for event in rt.events(run) if event.kind == "frame_built"]
+    return [decode(event) for event in rt.runs.events(run) if event.kind == "frame_built"]
 
 
 def check_sound(rt: SyncRuntime, run: str = "k") -> None:
-    assert rt.replay(run).events == rt.verify(run).events
+    assert rt.runs.replay(run).events == rt.runs.verify(run).events
 
 
 def test_the_oldest_tool_results_are_truncated_first_and_calls_keep_their_results(root: Path):
@@ -96,7 +96,7 @@ def test_the_oldest_tool_results_are_truncated_first_and_calls_keep_their_result
         assert "1.1.1" in [one.name for one in budgets[-1].truncated]
         check_sound(rt)
         # The run's own transcript is whole.
-        assert [name for name, _ in rt.prompt_at("k")].count("tool") == 6
+        assert [name for name, _ in rt.runs.prompt_at("k")].count("tool") == 6
 
 
 def test_what_is_truncated_can_be_read_again(root: Path):
@@ -190,8 +190,8 @@ def test_a_truncated_turn_keeps_its_texts_under_a_new_wording(root: Path, monkey
         assert list(again.requests[0].messages) == list(model.requests[-1].messages)
         assert again.requests[1].messages[0].text.startswith("Choose a candidate.")
         assert all(size_of(request) * 1.25 <= 2000 for request in again.requests)
-        report = rt.replay("k")
-        assert report.events == rt.verify("k").events
+        report = rt.runs.replay("k")
+        assert report.events == rt.runs.verify("k").events
         assert report.reworded
 
 

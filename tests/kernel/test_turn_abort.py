@@ -59,7 +59,7 @@ class Talk:
         self.rt = OSRuntime.open(root, model=model, journal=MemoryJournal(), ops=self.tools, trust=True)
 
     async def say(self, text: str) -> Any:
-        found = self.rt.journal.find("k")
+        found = self.rt.project.journal.find("k")
         if found is None:
             return await self.rt.run("talk", text, run_id="k")
         self.rt.answer("k", found.wait.id, text)
@@ -73,10 +73,10 @@ class Talk:
         return [(message.role, message.text) for message in list(self.model.requests[-1].messages)[1:]]
 
     def bodies(self, kind: str) -> list[Any]:
-        return [decode(event) for event in self.rt.events("k") if event.kind == kind]
+        return [decode(event) for event in self.rt.runs.events("k") if event.kind == kind]
 
     async def check(self) -> None:
-        assert (await self.rt.replay("k")).events == self.rt.verify("k").events
+        assert (await self.rt.runs.replay("k")).events == self.rt.runs.verify("k").events
 
 
 async def reached(event: asyncio.Event, turn: asyncio.Task[Any]) -> None:
@@ -276,7 +276,7 @@ def test_the_recorded_frame_shows_the_aborted_turn(tmp_path: Path):
         talk = Talk(tmp_path, Chatty(calls("first", "first"), "Fine."), first=first)
         await talk.say("one")
         await talk.say("two")
-        messages = prompt_at("k", talk.rt.events("k"), None, talk.rt.content)
+        messages = prompt_at("k", talk.rt.runs.events("k"), None, talk.rt.runs.content)
         assert [role for role, _ in messages] == [
             "system", "user", "assistant", "tool", "tool", "user", "tools", "answer",
         ]  # fmt: skip

@@ -31,12 +31,12 @@ def test_a_question_stops_the_run_until_it_is_answered(asking: Project):
     assert result.question is not None
     assert result.question.suggestions == ("red", "blue")
     with asking.open(ANSWERS) as rt:
-        assert [row.wait.id for row in rt.runs()] == ["1.1.1"]
+        assert [row.wait.id for row in rt.runs.all()] == ["1.1.1"]
         with pytest.raises(RunNotResumable, match="waits for a reply"):
             rt.resume("k")
         rt.answer("k", "1.1.1", "red")
         assert rt.resume("k").ok
-        assert [row.wait for row in rt.runs()] == [None]
+        assert [row.wait for row in rt.runs.all()] == [None]
     assert '"answer":"red"' in asking.model.turn_message(0)
     assert "time." not in asking.model.turn_message(0)  # it is still the first visit
     assert [event["visit"] for event in asking.events("phase_started")] == [1, 1]
@@ -158,7 +158,7 @@ def test_a_waiting_run_can_be_cancelled(asking: Project):
     asking.run("s", ANSWERS)
     with asking.open(ANSWERS) as rt:
         rt.cancel("k", "no more")
-        assert rt.result("k").status == "cancelled"
+        assert rt.runs.result("k").status == "cancelled"
         with pytest.raises(QuestionUnknown):
             rt.answer("k", "1.1.1", "red")
     assert asking.is_sound()

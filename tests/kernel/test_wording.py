@@ -53,8 +53,8 @@ def test_a_run_in_flight_continues_under_a_new_wording(waiting: Project, monkeyp
         assert resumed["wording"] == OTHER
         assert list(waiting.journal.read("k"))[: len(recorded)] == recorded
         assert waiting.model.system_message(0).startswith("Choose a candidate")
-        report = rt.replay("k")
-        assert report.events == rt.verify("k").events
+        report = rt.runs.replay("k")
+        assert report.events == rt.runs.verify("k").events
         assert report.reworded > 3
 
 
@@ -70,7 +70,7 @@ def test_recorded_turns_keep_their_texts(waiting: Project, monkeypatch: pytest.M
         assert rt.resume("k").status == "waiting"
         assert other.model.system_message(0) == waiting.model.system_message(0)
         assert other.model.system_message(1).startswith("Choose a candidate")
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
 
 
 def test_a_text_that_changed_without_a_new_wording_version_is_detected(
@@ -79,7 +79,7 @@ def test_a_text_that_changed_without_a_new_wording_version_is_detected(
     reword(monkeypatch)
     monkeypatch.setattr(versions, "WORDING", OTHER - 1)
     with waiting.open([]) as rt, pytest.raises(ReplayMismatch, match="event 3 `frame_built`: `messages`"):
-        rt.replay("k")
+        rt.runs.replay("k")
 
 
 def test_a_changed_rule_is_detected_under_any_wording(waiting: Project, monkeypatch: pytest.MonkeyPatch):
@@ -90,7 +90,7 @@ def test_a_changed_rule_is_detected_under_any_wording(waiting: Project, monkeypa
         phase_executor.kinds, "ValidationError", lambda call, rule, path, *rest: judged(call, "other", path, *rest)
     )
     with waiting.open([]) as rt, pytest.raises(ReplayMismatch, match="`class` is recorded as 'not_json'"):
-        rt.replay("k")
+        rt.runs.replay("k")
 
 
 def test_a_run_resumed_under_several_wordings_replays(waiting: Project, monkeypatch: pytest.MonkeyPatch):
@@ -103,7 +103,7 @@ def test_a_run_resumed_under_several_wordings_replays(waiting: Project, monkeypa
     with waiting.open(ANSWERS) as rt:
         assert rt.resume("k", retry=True).ok
         assert [event["wording"] for event in waiting.events("run_resumed")] == [OTHER, OTHER + 1]
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
 
 
 def test_a_truncated_visit_continues_under_a_new_wording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -125,4 +125,4 @@ def test_a_truncated_visit_continues_under_a_new_wording(tmp_path: Path, monkeyp
         assert [frame["messages"] for frame in frames[:2]] == before
         assert frames[2]["budget"]["tokens"] <= 900
         assert project.model.system_message(0).startswith("Choose a candidate.")
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events

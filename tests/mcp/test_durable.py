@@ -41,7 +41,7 @@ class Desk:
         (self.root / "reyn.yaml").write_text(json.dumps(settings))
         if not (self.root / "reyn/mcp/desk.json").exists():
             with self.open() as runtime:
-                runtime.accept_mcp_tools(runtime.mcp_tools("desk"))
+                runtime.project.accept_mcp_tools(runtime.project.mcp_tools("desk"))
 
     def script(self, *ops: dict[str, Any]) -> None:
         answers = [act(*ops), finish()] if ops else [finish()]
@@ -77,7 +77,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 def kinds(runtime: SyncRuntime, run_id: str) -> list[str]:
-    return [event.kind for event in runtime.events(run_id)]
+    return [event.kind for event in runtime.runs.events(run_id)]
 
 
 @pytest.mark.parametrize("tool", ["look", "put"])
@@ -86,7 +86,7 @@ def test_a_repeatable_tool_of_a_trusted_server_is_called_again(desk: Desk, tool:
     desk.die_during_a_call(tool, trusted=True)
     with desk.open() as runtime:
         assert runtime.resume("k").ok
-        assert runtime.replay("k").status == "finished"
+        assert runtime.runs.replay("k").status == "finished"
         found = kinds(runtime, "k")
     assert desk.called() == [tool, tool]
     assert found.count(f"mcp:desk/{tool}_started") == found.count(f"mcp:desk/{tool}_completed") == 1
@@ -104,8 +104,8 @@ def test_any_other_tool_asks_the_operator(desk: Desk, tool: str, trusted: bool, 
         assert desk.called() == [tool]
         runtime.answer("k", waiting.question.id, resolution)
         assert runtime.resume("k").ok
-        assert runtime.replay("k").status == "finished"
-        [completed] = [event for event in runtime.events("k") if event.kind == f"mcp:desk/{tool}_completed"]
+        assert runtime.runs.replay("k").status == "finished"
+        [completed] = [event for event in runtime.runs.events("k") if event.kind == f"mcp:desk/{tool}_completed"]
     assert desk.called() == [tool] * (2 if resolution == "again" else 1)
     assert completed.data["status"] == ("error" if resolution == "failed" else "ok")
 
@@ -118,15 +118,15 @@ def test_an_approval_in_another_process_continues_the_run(desk: Desk):
 
     def approve() -> None:
         with desk.open() as runtime:
-            waiting = runtime.result("k")
+            waiting = runtime.runs.result("k")
             assert (waiting.status, waiting.question.reason) == ("waiting", "approval")
             assert runtime.resume_answered(runtime.answer("k", waiting.question.id, "approve")).ok
 
     assert in_child(approve) == 0
     assert desk.called() == ["do"]
     with desk.open() as runtime:
-        assert runtime.result("k").status == "finished"
-        assert runtime.replay("k").status == "finished"
+        assert runtime.runs.result("k").status == "finished"
+        assert runtime.runs.replay("k").status == "finished"
 
 
 def test_an_approval_does_not_cover_a_definition_that_changed_meanwhile(desk: Desk):
@@ -138,7 +138,11 @@ def test_an_approval_does_not_cover_a_definition_that_changed_meanwhile(desk: De
     desk.configure("changed", rule="ask")
     with desk.open() as runtime:
         assert runtime.resume("k").ok
-        found = [json.loads(runtime.journal.blob(e.data["result"])) for e in runtime.events("k") if "result" in e.data]
+        found = [
+            json.loads(runtime.project.journal.blob(e.data["result"]))
+            for e in runtime.runs.events("k")
+            if "result" in e.data
+        ]
     assert [one["status"] for one in found if one.get("kind") == "mcp:desk/do"] == ["denied"]
     assert desk.called() == []
 
@@ -154,13 +158,13 @@ def test_two_processes_have_a_server_each(desk: Desk):
     with desk.open() as runtime:
         for number in range(2):
             results = [
-                json.loads(runtime.journal.blob(event.data["result"]))["content"]
-                for event in runtime.events(f"run-{number}")
+                json.loads(runtime.project.journal.blob(event.data["result"]))["content"]
+                for event in runtime.runs.events(f"run-{number}")
                 if event.kind == "mcp:desk/do_completed"
             ]
             assert results == [results[0]] * 2
             servers.append(int(results[0]))
-            assert runtime.replay(f"run-{number}").status == "finished"
+            assert runtime.runs.replay(f"run-{number}").status == "finished"
     assert len(set(servers)) == 2
     for pid in servers:
         with pytest.raises(ProcessLookupError):

@@ -59,14 +59,14 @@ def test_a_tool_is_called_by_url_with_a_secret_header(tmp_path: Path, monkeypatc
         desk = {"url": url, "headers": {"Authorization": "secret://SUMS_TOKEN"}}
         settings = {"mcp": {"servers": {"sums": desk}}, "permissions": {"mcp": "allow"}}
         with SyncRuntime.open(tmp_path, **settings) as runtime:
-            runtime.accept_mcp_tools(runtime.mcp_tools("sums"))
+            runtime.project.accept_mcp_tools(runtime.project.mcp_tools("sums"))
         keys = "permissions: {mcp: [sums]}\nrequired_credentials: [SUMS_TOKEN]\n"
         write_skill(tmp_path, "adding", {"a": ["end"]}, ops={"a": "'mcp:sums/add'"}, skill_keys=keys)
         call = {"kind": "mcp:sums/add", "args": {"a": 2, "b": 3}}
         with SyncRuntime.open(tmp_path, model=ScriptedModel([act(call), finish()]), **settings) as runtime:
             run = runtime.run("adding", {"text": "x"})
-            [done] = [event for event in runtime.events(run.run_id) if event.kind == "mcp:sums/add_completed"]
-            assert json.loads(runtime.journal.blob(done.data["result"]))["content"] == "5"
+            [done] = [event for event in runtime.runs.events(run.run_id) if event.kind == "mcp:sums/add_completed"]
+            assert json.loads(runtime.project.journal.blob(done.data["result"]))["content"] == "5"
     assert set(seen) == {"token-0123456789abcdef"}
 
 
@@ -75,11 +75,11 @@ def test_a_server_that_speaks_something_else_is_an_error(tmp_path: Path, behavio
     with FakeServer(behavior) as server:
         settings = {"mcp": {"servers": {"desk": {"url": server.url, "timeout": 120}}}}
         with SyncRuntime.open(tmp_path, **settings) as runtime, pytest.raises(McpServerFailed):
-            runtime.mcp_tools("desk")
+            runtime.project.mcp_tools("desk")
 
 
 def test_a_response_beyond_the_limit_is_an_error(tmp_path: Path):
     with FakeServer(whole("application/json", b'"' + b"x" * 40_000_000 + b'"')) as server:
         settings = {"mcp": {"servers": {"desk": {"url": server.url, "timeout": 120}}}}
         with SyncRuntime.open(tmp_path, **settings) as runtime, pytest.raises(McpServerFailed):
-            runtime.mcp_tools("desk")
+            runtime.project.mcp_tools("desk")

@@ -37,8 +37,8 @@ class Tools:
 
     def accept(self, behavior: str = "") -> ToolDefinitions:
         with SyncRuntime.open(self.root, **self.configured(behavior)) as runtime:
-            found = runtime.mcp_tools("desk")
-            runtime.accept_mcp_tools(found)
+            found = runtime.project.mcp_tools("desk")
+            runtime.project.accept_mcp_tools(found)
             return found
 
     def run(self, behavior: str, *ops: dict[str, Any]) -> Any:
@@ -47,14 +47,14 @@ class Tools:
         model = ScriptedModel([act(*ops), finish()])
         with SyncRuntime.open(self.root, model=model, **self.configured(behavior)) as runtime:
             run = runtime.run("caller", {"text": "x"})
-            self.events = list(runtime.events(run.run_id))
+            self.events = list(runtime.runs.events(run.run_id))
             results = [
-                json.loads(runtime.journal.blob(event.data["result"]))
+                json.loads(runtime.project.journal.blob(event.data["result"]))
                 for event in self.events
                 if event.data.get("result") and event.kind != "step_completed"
             ]
         with SyncRuntime.open(self.root, model=model) as runtime:
-            assert runtime.replay(run.run_id).events == len(self.events), "a replay needs no server"
+            assert runtime.runs.replay(run.run_id).events == len(self.events), "a replay needs no server"
         return results or run
 
     def do(self, behavior: str) -> Any:
@@ -148,22 +148,22 @@ def test_hints_of_a_server_count_only_if_the_operator_trusts_it(tools: Tools, tr
     tools.server = {"trusted": trusted}
     tools.accept()
     with SyncRuntime.open(tools.root, **tools.configured("")) as runtime:
-        assert runtime.ops.get("mcp:desk/echo").spec.effect == effect
-        assert runtime.ops.get("mcp:desk/do").spec.effect == "unsafe"
+        assert runtime.project.ops.get("mcp:desk/echo").spec.effect == effect
+        assert runtime.project.ops.get("mcp:desk/do").spec.effect == "unsafe"
 
 
 def test_a_project_that_is_not_trusted_starts_no_server(tools: Tools):
     tools.accept()
     (tools.root / "reyn.yaml").write_text(json.dumps({"mcp": tools.configured("")["mcp"]}))
     with SyncRuntime.open(tools.root) as runtime:
-        [grant] = runtime.trust.ignored
+        [grant] = runtime.project.trust.ignored
         assert (grant.kind, grant.key) == ("code", "mcp.servers.desk")
         assert str(SERVER) in grant.text
-        assert runtime.ops.get("mcp:desk/do") is None
+        assert runtime.project.ops.get("mcp:desk/do") is None
         with pytest.raises(McpServerUnknown, match="may need trust"):
-            runtime.mcp_tools("desk")
+            runtime.project.mcp_tools("desk")
     with SyncRuntime.open(tools.root, trust=True) as runtime:
-        assert runtime.ops.get("mcp:desk/do") is not None
+        assert runtime.project.ops.get("mcp:desk/do") is not None
 
 
 def test_a_server_gets_no_environment_and_only_required_secrets(tools: Tools, monkeypatch):
@@ -193,8 +193,8 @@ def test_a_sub_run_passes_a_server_what_all_skills_require(tools: Tools, monkeyp
     model = ScriptedModel([act({"kind": "mcp:desk/do"}), finish()])
     with SyncRuntime.open(tools.root, model=model, **tools.configured("")) as runtime:
         assert runtime.run("outer", {"text": "x"}, run_id="k").ok
-        [child] = [row.run_id for row in runtime.runs() if row.run_id != "k"]
-        [event] = [event for event in runtime.events(child) if event.kind == "mcp:desk/do_completed"]
+        [child] = [row.run_id for row in runtime.runs.all() if row.run_id != "k"]
+        [event] = [event for event in runtime.runs.events(child) if event.kind == "mcp:desk/do_completed"]
     assert event.data["status"] == status
 
 
@@ -252,7 +252,7 @@ def test_a_stubborn_server_ends_with_the_runtime(tools: Tools):
 def test_a_server_that_cannot_be_started_is_an_error(tools: Tools, command: list, words: str):
     settings = {"mcp": {"servers": {"desk": {"command": command, "timeout": 120}}}}
     with SyncRuntime.open(tools.root, **settings) as runtime, pytest.raises(McpServerFailed, match=words):
-        runtime.mcp_tools("desk")
+        runtime.project.mcp_tools("desk")
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"server": "other", "tools": []}', '{"server": "desk"}'])
@@ -260,7 +260,7 @@ def test_a_malformed_definitions_file_is_reported(tools: Tools, content: str):
     (tools.root / "reyn/mcp").mkdir(parents=True)
     (tools.root / "reyn/mcp/desk.json").write_text(content)
     with SyncRuntime.open(tools.root, **tools.configured("")) as runtime:
-        assert any("MCP server `desk`" in problem for problem in runtime.ops.problems)
+        assert any("MCP server `desk`" in problem for problem in runtime.project.ops.problems)
 
 
 def test_a_tool_with_an_invalid_schema_is_reported_and_left_out(tools: Tools):
@@ -268,5 +268,5 @@ def test_a_tool_with_an_invalid_schema_is_reported_and_left_out(tools: Tools):
     (tools.root / "reyn/mcp").mkdir(parents=True)
     (tools.root / "reyn/mcp/desk.json").write_text(json.dumps({"server": "desk", "tools": [tool]}))
     with SyncRuntime.open(tools.root, **tools.configured("")) as runtime:
-        assert runtime.ops.get("mcp:desk/bad") is None
-        assert any("desk/bad" in problem for problem in runtime.ops.problems)
+        assert runtime.project.ops.get("mcp:desk/bad") is None
+        assert any("desk/bad" in problem for problem in runtime.project.ops.problems)

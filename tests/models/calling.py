@@ -73,7 +73,7 @@ class Caller:
 
     def events(self, *wanted: str, run_id: str = "k") -> list[dict[str, Any]]:
         with SyncRuntime(self.runtime()) as rt:
-            return [event.data for event in rt.events(run_id) if not wanted or event.kind in wanted]
+            return [event.data for event in rt.runs.events(run_id) if not wanted or event.kind in wanted]
 
     def codes(self, *kinds: str, run_id: str = "k") -> list[str]:
         """Return the error codes in events of these kinds, `model_retried` by default."""
@@ -82,18 +82,18 @@ class Caller:
     def texts(self, run_id: str = "k") -> list[str]:
         """Return the recorded answers."""
         with SyncRuntime(self.runtime()) as rt:
-            texts = [event.data["text"] for event in rt.events(run_id) if event.kind == "llm_responded"]
-            return [rt.content(name).decode() for name in texts]
+            texts = [event.data["text"] for event in rt.runs.events(run_id) if event.kind == "llm_responded"]
+            return [rt.runs.content(name).decode() for name in texts]
 
     def check(self, records: list[logging.LogRecord], output: str) -> None:
         """Check that every run verifies and replays, and that the key is nowhere."""
         visible = [output, *map(logging.Formatter("%(name)s %(message)s").format, records)]
         with SyncRuntime(self.runtime()) as rt:
-            for row in rt.runs():
-                rt.verify(row.run_id)
-                rt.replay(row.run_id)
-                visible.extend(line.decode() for line in rt.export(row.run_id))
-                visible.extend(map(repr, rt.events(row.run_id)))
+            for row in rt.runs.all():
+                rt.runs.verify(row.run_id)
+                rt.runs.replay(row.run_id)
+                visible.extend(line.decode() for line in rt.runs.export(row.run_id))
+                visible.extend(map(repr, rt.runs.events(row.run_id)))
         visible.extend(f"{result!r} {result.reason} {result.warnings} {result.artifact}" for result in self.results)
         stored = [path.read_bytes() for path in (self.root / ".reyn").rglob("*") if path.is_file()]
         for part in (KEY, KEY[:8], KEY[-8:]):

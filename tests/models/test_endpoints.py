@@ -452,8 +452,8 @@ def test_the_timeline_of_a_run_shows_what_it_waits_for(far: Caller):
 
     asyncio.run(main())
     with SyncRuntime(far.runtime()) as rt:
-        events = [event for number in range(2) for event in rt.events(f"r{number}")]
-        timeline = Timeline(rt.content)
+        events = [event for number in range(2) for event in rt.runs.events(f"r{number}")]
+        timeline = Timeline(rt.runs.content)
         activities, texts = [], []
         for event in events:
             entry = timeline.add(event)

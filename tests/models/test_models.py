@@ -109,5 +109,5 @@ def test_a_skill_chooses_a_class_for_its_phases_and_a_phase_its_own(tmp_path: Pa
     (tmp_path / "none.jsonl").write_text("")
     with SyncRuntime.open(tmp_path) as rt:
         assert rt.run("s", {"text": "in"}, run_id="k").status == "finished"
-        asked = [event.data["model"] for event in rt.events("k") if event.kind == "llm_requested"]
+        asked = [event.data["model"] for event in rt.runs.events("k") if event.kind == "llm_requested"]
     assert asked == ["scripted:strong.jsonl", "scripted:light.jsonl"]

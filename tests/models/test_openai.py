@@ -898,7 +898,7 @@ def test_a_run_can_be_cancelled_during_a_retry_delay(far: Caller, server: FakeSe
     async def main():
         async with far.runtime() as rt:
             running = asyncio.ensure_future(rt.run(ONE, IN, run_id="k"))
-            await until(lambda: server.requests and any(event.kind == "model_retried" for event in rt.events("k")))
+            await until(lambda: server.requests and any(event.kind == "model_retried" for event in rt.runs.events("k")))
             rt.cancel("k")
             assert (await asyncio.wait_for(running, TIMEOUT_SECONDS)).status == "cancelled"
 

@@ -103,7 +103,7 @@ def test_parallel_calls_are_executed_in_their_order(caller: ToolCaller, server: 
     assert caller.run("s").ok
     [first, second] = caller.events("file_started")
     with SyncRuntime(caller.runtime()) as rt:
-        assert [json.loads(rt.content(one["args"]))["op"] for one in (first, second)] == ["read", "glob"]
+        assert [json.loads(rt.runs.content(one["args"]))["op"] for one in (first, second)] == ["read", "glob"]
     assert caller.replies()[0].content == "Let me look."
 
 

@@ -132,7 +132,7 @@ def test_a_class_can_be_named_on_the_command_line(project: Path):
     with SyncRuntime.open(project, model=reference(project)) as rt:
         result = rt.run("s", {"text": "in"}, run_id="k")
         assert result.status == "finished"
-        rt.replay("k")
+        rt.runs.replay("k")
 
 
 def test_a_class_without_arguments_is_called_without(project: Path):
@@ -182,7 +182,7 @@ def test_an_untrusted_project_names_the_trust_that_its_model_needs(project: Path
         with pytest.raises(ModelUntrusted, match=rf"not trusted.*load {code} \(reyn\.yaml:") as refused:
             rt.run("s", {"text": "in"})
         assert (refused.value.hint or "").startswith("Trust the project")
-        assert any("not trusted" in status.why for status in rt.models())
+        assert any("not trusted" in status.why for status in rt.project.models())
     with SyncRuntime.open(project, trust=True) as rt:
         assert rt.run("s", {"text": "in"}).ok
 

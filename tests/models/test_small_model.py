@@ -30,9 +30,9 @@ def runtime(tmp_path: Path) -> Iterator[SyncRuntime]:
 
 def calls_of(runtime: SyncRuntime, kind: str) -> list[str]:
     """Return the call of each event of a kind in the run `mill`."""
-    if all(row.run_id != "mill" for row in runtime.runs()):
+    if all(row.run_id != "mill" for row in runtime.runs.all()):
         return []
-    return [event.data["call"] for event in runtime.events("mill") if event.kind == kind]
+    return [event.data["call"] for event in runtime.runs.events("mill") if event.kind == kind]
 
 
 STARTED = """
@@ -64,10 +64,14 @@ def test_a_run_killed_during_an_answer_resumes_without_repeating_calls(runtime: 
     assert (result.status, result.path) == ("finished", ("gist", "title"))
     assert calls_of(runtime, "llm_requested") == ["1.1", "2.1"]
     assert calls_of(runtime, "llm_responded") == ["1.1", "2.1"]
-    answers = [event.data for event in runtime.events("mill") if event.kind == "llm_responded"]
+    answers = [event.data for event in runtime.runs.events("mill") if event.kind == "llm_responded"]
     assert [answer["mode"] for answer in answers] == ["grammar", "grammar"]
     assert calls_of(runtime, "validation_error") == []
-    assert runtime.verify("mill").events == runtime.replay("mill").events == len(list(runtime.events("mill")))
+    assert (
+        runtime.runs.verify("mill").events
+        == runtime.runs.replay("mill").events
+        == len(list(runtime.runs.events("mill")))
+    )
 
     # The prompt cache works across processes: only new text is read, which is less than half of these short prompts.
     again = runtime.run("headline", "The ferry stops in November.")

@@ -180,8 +180,8 @@ def test_the_results_of_a_visit_are_recorded_up_to_a_budget_and_the_run_goes_on(
     model = Scripted(reads, go("build"), reads, finish())
     with SyncRuntime.open(tmp_path, model=model) as rt:
         result = rt.run("s", {"text": "in"}, run_id="r")
-        statuses = [event.data["status"] for event in rt.events("r") if event.kind == "file_completed"]
-        assert rt.replay("r").events
+        statuses = [event.data["status"] for event in rt.runs.events("r") if event.kind == "file_completed"]
+        assert rt.runs.replay("r").events
     assert result.ok
     # Every visit has a budget of its own; what it has recorded already costs nothing again.
     assert statuses == ["ok", "ok", "ok", "error", "error", "error"] * 2
@@ -193,6 +193,6 @@ def test_a_write_beyond_the_budget_changes_nothing(tmp_path: Path):
     write = act(file("write", "output/a.txt", content="x" * 2_000))
     with SyncRuntime.open(tmp_path, model=Scripted(write, finish())) as rt:
         assert rt.run("s", {"text": "in"}, run_id="r").ok
-        kinds = [event.kind for event in rt.events("r")]
+        kinds = [event.kind for event in rt.runs.events("r")]
     assert "workspace_updated" not in kinds
     assert not (tmp_path / "output" / "a.txt").exists()

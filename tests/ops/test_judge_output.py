@@ -90,7 +90,7 @@ def test_its_tokens_count_towards_the_limit_of_the_run(project: Project):
         assert (stopped.status, stopped.usage.total) == ("limited", 200)
         finished = runtime.resume("k", raise_limits={"tokens": 1_000})
         assert (finished.status, finished.usage.total) == ("finished", 300)
-        assert runtime.replay("k").status == "finished"
+        assert runtime.runs.replay("k").status == "finished"
 
 
 def test_a_limit_stops_the_run_before_the_judge_is_called(project: Project):

@@ -119,7 +119,7 @@ def test_it_is_offered_executed_and_replayed(project: Project, log: Path):
     assert log.read_text() == "k/1.1.1 Ada: STOP\n"
     assert [kind for kind in project.kinds() if "telegraph" in kind] == ["telegraph_started", "telegraph_completed"]
     with project.open([], ops=[Telegraph(log)]) as rt:
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
     assert log.read_text() == "k/1.1.1 Ada: STOP\n"
 
 
@@ -227,7 +227,7 @@ def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, requ
                 while result.status == "waiting":
                     if result.question.reason == "unsafe":
                         asked = "unsafe"
-                    is_pending = bool(runtime.journal.drain("k", runtime.find("k").messages_taken))
+                    is_pending = bool(runtime.project.journal.drain("k", runtime.runs.find("k").messages_taken))
                     if not is_pending:
                         runtime.answer("k", result.question.id, "done" if result.question.reason == "unsafe" else "yes")
                     result = await runtime.resume("k")
@@ -274,7 +274,7 @@ def test_a_later_version_of_an_op_does_not_change_a_run(project: Project, log: P
     with project.open(answers, ops=[later]) as rt:
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k").ok
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
     assert "Fields: to, message." in project.model.system_message(0)
     assert "has changed since the run started" in project.model.turn_message(1)
 
@@ -284,11 +284,11 @@ def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, 
     answers = [act(SEND, {"kind": "ask_user", "question": "Now?"}), finish()]
     assert project.run("wire", answers, ops=[Telegraph(log)]).status == "waiting"
     with project.open(answers) as rt:
-        assert [row.status for row in rt.runs()] == ["waiting"]
-        assert rt.result("k").question.message == "Now?"
-        assert rt.verify("k").events == len(project.kinds())
-        lines = list(rt.export("k"))
-        assert rt.replay("k").missing_ops == ("telegraph",)
+        assert [row.status for row in rt.runs.all()] == ["waiting"]
+        assert rt.runs.result("k").question.message == "Now?"
+        assert rt.runs.verify("k").events == len(project.kinds())
+        lines = list(rt.runs.export("k"))
+        assert rt.runs.replay("k").missing_ops == ("telegraph",)
         posted = rt.answer("k", "1.1.2", "yes")
         with pytest.raises(OpMissing, match="`telegraph`, which is not installed"):
             rt.resume("k")
@@ -297,7 +297,7 @@ def test_a_run_of_a_kind_that_is_not_installed_stays_readable(project: Project, 
         assert missing.value.hint.startswith("The reply is stored. Install the package")
     (tmp_path / "elsewhere").mkdir()
     with Project(tmp_path / "elsewhere").open([]) as rt:
-        assert rt.import_(lines).imported == ("k",)
+        assert rt.runs.import_(lines).imported == ("k",)
     with project.open(answers, ops=[Telegraph(log)]) as rt:
         assert rt.resume("k").ok
 
@@ -455,7 +455,7 @@ def check_error(project: Project, op: Odd, words: str) -> None:
     assert words in shown
     assert "/secret/path" not in shown
     with project.open([], ops=[op]) as rt:
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
 
 
 def test_an_op_cannot_change_what_is_recorded_of_its_call(project: Project, log: Path):
@@ -520,7 +520,7 @@ def test_an_op_may_ask_a_person_through_the_kernel(project: Project, log: Path):
     with project.open(answers, ops=[Asking(log)]) as rt:
         rt.answer("k", waiting.question.id, "yes")
         assert rt.resume("k").ok
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
     assert '"sent":3' in project.model.turn_message(0)
 
 
@@ -574,7 +574,7 @@ def converse(project: Project, op: Listing, answers: list[dict[str, Any]]) -> st
     assert project.run("talk", answers, "Hello", ops=[op]).ok
     prompt = project.model.system_message(0)
     with project.open([], ops=[op]) as rt:
-        assert rt.replay("k").events == rt.verify("k").events
+        assert rt.runs.replay("k").events == rt.runs.verify("k").events
     return prompt
 
 

@@ -61,14 +61,14 @@ def test_changes_are_recorded(project: Project):
         "workspace:changed.txt",
     ]
     with project.open([]) as runtime:
-        assert runtime.changed_files("k") == {f"workspace:{path}": "new" for path in AFTER}
+        assert runtime.runs.changed_files("k") == {f"workspace:{path}": "new" for path in AFTER}
     assert project.is_sound()
 
 
 def test_an_undo_reverts_them(project: Project):
     assert run(project, *OLD, shell(SCRIPT, **WRITE)).ok
     with project.open([]) as runtime:
-        report = runtime.undo("k")
+        report = runtime.runs.undo("k")
         assert (report.left, report.untracked) == ((), ())
     assert files(project) == {}
     assert not (project.root / ".reyn/workspace/k/a").exists()
@@ -103,7 +103,7 @@ def test_files_that_cannot_be_recorded_are_named(project: Project, monkeypatch: 
     assert completed["changes"] == []
     assert sorted(completed["unrecorded"]) == ["workspace:large", "workspace:link", "workspace:s"]
     with project.open([]) as runtime:
-        [named] = runtime.undo("k").untracked
+        [named] = runtime.runs.undo("k").untracked
     assert (named.op, sorted(named.paths)) == ("sandboxed_exec", ["workspace:large", "workspace:link", "workspace:s"])
 
 
@@ -121,7 +121,7 @@ def test_a_shell_command_is_named_by_an_undo(project: Project):
     assert run(project, command("echo x > made.txt"), file("write", "output/a.txt", content="a"), **settings).ok
     with project.open([]) as runtime:
         for _ in range(2):  # also if there is nothing left to restore
-            [named] = runtime.undo("k").untracked
+            [named] = runtime.runs.undo("k").untracked
             assert (named.run, named.call, named.op) == ("k", "1.1.1", "shell")
             assert "made.txt" in named.args
     assert (project.root / "made.txt").exists()
@@ -141,14 +141,14 @@ def test_a_command_that_was_interrupted_is_named_by_an_undo(tmp_path: Path):
 
     assert in_child(work) == KILLED
     with SyncRuntime.open(tmp_path, **settings) as runtime:
-        [named] = runtime.undo("k").untracked
+        [named] = runtime.runs.undo("k").untracked
     assert (named.op, (tmp_path / "made.txt").exists()) == ("shell", True)
 
 
 def test_a_replay_rejects_a_program_that_changed_files_of_the_project(project: Project):
     assert run(project, *OLD, shell(SCRIPT, **WRITE)).ok
     with project.open([]) as runtime:
-        archive = Archive(b"".join(runtime.export("k")))
+        archive = Archive(b"".join(runtime.runs.export("k")))
     [completed] = [event for event in archive.events if event["kind"] == "sandboxed_exec_completed"]
     completed["data"]["changes"][0]["path"] = "reyn.yaml"
     for event in archive.events:
@@ -158,6 +158,6 @@ def test_a_replay_rejects_a_program_that_changed_files_of_the_project(project: P
     other = project.root / "other"
     other.mkdir()
     with SyncRuntime.open(other) as runtime:
-        runtime.import_(archive.lines())
+        runtime.runs.import_(archive.lines())
         with pytest.raises(ReplayMismatch, match="outside its workspace"):
-            runtime.replay("k")
+            runtime.runs.replay("k")

@@ -44,9 +44,9 @@ def results(root: Path, *ops: dict, keys: str = REQUEST, **options: Any) -> list
     assert result.ok, result.reason
     assert project.is_sound()
     with project.open([]) as rt:
-        named = [event.data for event in rt.events("k") if event.data.get("result") and "call" in event.data]
+        named = [event.data for event in rt.runs.events("k") if event.data.get("result") and "call" in event.data]
         # The start of an op names its planned result; its end replaces it.
-        found = {data["call"]: json.loads(rt.content(data["result"])) for data in named}
+        found = {data["call"]: json.loads(rt.runs.content(data["result"])) for data in named}
     return list(found.values())
 
 
@@ -260,7 +260,7 @@ def test_the_event_loop_goes_on_while_an_installation_tries_the_cases(tmp_path: 
             result, _ = await asyncio.gather(rt.run("maker", {"text": "x"}), release())
             assert result.ok, result.reason
             assert "2 of 2 cases passed" in people.asked[0]
-            await rt.replay(result.run_id)
+            await rt.runs.replay(result.run_id)
 
     asyncio.run(install())
     assert went_on == [True]

@@ -18,9 +18,9 @@ def result_of(project: Path, *ops: dict[str, Any], **settings: Any) -> dict[str,
     write_skill(project, "librarian", {"look": ["end"]}, ops={"look": "file, lint, skill_resolve"})
     with SyncRuntime.open(project, model=ScriptedModel([act(*ops), finish()]), **settings) as runtime:
         run = runtime.run("librarian", {"text": "x"})
-        events = [event for event in runtime.events(run.run_id) if "result" in event.data and "call" in event.data]
-        assert runtime.replay(run.run_id).status == "finished"
-        return json.loads(runtime.journal.blob(events[-1].data["result"]))  # type: ignore[no-any-return]
+        events = [event for event in runtime.runs.events(run.run_id) if "result" in event.data and "call" in event.data]
+        assert runtime.runs.replay(run.run_id).status == "finished"
+        return json.loads(runtime.project.journal.blob(events[-1].data["result"]))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(("folder", "source"), [("local", "local"), ("project", "project")])

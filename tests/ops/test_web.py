@@ -51,10 +51,10 @@ class Web:
         self.model = Recording([act(args), finish()])
         with SyncRuntime.open(self.root, model=self.model, **self.settings) as runtime:
             run = runtime.run("surf", {"text": "x"})
-            self.events = list(runtime.events(run.run_id))
-            self.replay = runtime.replay(run.run_id)
+            self.events = list(runtime.runs.events(run.run_id))
+            self.replay = runtime.runs.replay(run.run_id)
             results = [
-                json.loads(runtime.journal.blob(event.data["result"]))
+                json.loads(runtime.project.journal.blob(event.data["result"]))
                 for event in self.events
                 if event.kind in ("web_fetch_completed", "web_search_completed", "permission_denied")
             ]

@@ -30,7 +30,7 @@ def project(tmp_path: Path) -> Project:
 
 def decide(project: Project, value: Any, answers: list = ANSWERS, **options: Any) -> RunResult:
     with project.open(answers, **ASK | options) as rt:
-        wait = rt.result("k").question
+        wait = rt.runs.result("k").question
         assert wait is not None
         rt.answer("k", wait.id, value, by="ada")
         return rt.resume("k")
@@ -319,7 +319,7 @@ def test_an_approval_of_one_call_does_not_cover_the_same_op_again(project: Proje
     ids = []
     for _ in range(3):
         with project.open(answers, **ASK) as rt:
-            wait = rt.result("k").question
+            wait = rt.runs.result("k").question
             ids.append(wait.id)
             rt.answer("k", wait.id, "approve")
             rt.resume("k")
@@ -331,7 +331,7 @@ def test_a_fork_does_not_inherit_an_approval(project: Project):
     assert decide(project, "approve").ok
     (project.root / "output" / "a.md").write_text("old\n")
     with project.open(ANSWERS, **ASK) as rt:
-        first = next(event.seq for event in rt.events("k") if event.kind == "llm_requested")
+        first = next(event.seq for event in rt.runs.events("k") if event.kind == "llm_requested")
         assert rt.fork("k", at=first, run_id="forked").question.reason == "approval"
         assert rt.rerun("k", run_id="again").question.reason == "approval"
     assert text(project) == "old\n"

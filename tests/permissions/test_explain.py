@@ -185,8 +185,8 @@ def test_rules_of_several_files_are_added_so_that_deny_wins(project: Project):
     [denied] = project.events("permission_denied")
     assert denied["rule"] == "permissions.file.write: deny tickets/"
     with project.open([]) as rt:
-        assert rt.explain_op("s", file("write", "tickets/1.md", content="")).effect == "deny"
-        assert rt.runtime.config.permissions["shell"] == ["deny", "allow"]
+        assert rt.permissions.explain_op("s", file("write", "tickets/1.md", content="")).effect == "deny"
+        assert rt.async_form.project.config.permissions["shell"] == ["deny", "allow"]
 
 
 def test_a_caller_cannot_remove_a_deny_rule(project: Project, monkeypatch: pytest.MonkeyPatch):
@@ -230,7 +230,7 @@ def test_the_report_names_every_line(project: Project):
         project, "files:\n  write: [output/, out/]\npermissions:\n  file.write:\n    - ask: tickets/\n      skill: s\n"
     )
     with project.open([]) as rt:
-        report = rt.explain_permissions("s")
+        report = rt.permissions.explain("s")
     assert [(zone.access, zone.pattern, zone.place) for zone in report.zones] == [
         ("read", "./", "default"),
         ("write", "output/", "reyn.yaml:2"),
@@ -250,11 +250,11 @@ def test_the_report_names_every_line(project: Project):
 def test_the_verdict_on_an_op_is_that_of_the_gate_and_performs_nothing(project: Project):
     configure(project, "permissions:\n  file.write:\n    - allow: tickets/\n    - ask: tickets/*.md\n")
     with project.open([]) as rt:
-        asked = rt.explain_op("s", file("write", "tickets/1.md", content="x"))
-        allowed = rt.explain_op("s", file("write", "tickets/1.txt", content="x"))
-        denied = rt.explain_op("s", file("write", "notes/1.txt", content="x"))
-        missing = rt.explain_op("s", file("edit", "tickets/1.txt", old_string="x", new_string="y"))
-        kind = rt.explain_op("s", "file")
+        asked = rt.permissions.explain_op("s", file("write", "tickets/1.md", content="x"))
+        allowed = rt.permissions.explain_op("s", file("write", "tickets/1.txt", content="x"))
+        denied = rt.permissions.explain_op("s", file("write", "notes/1.txt", content="x"))
+        missing = rt.permissions.explain_op("s", file("edit", "tickets/1.txt", old_string="x", new_string="y"))
+        kind = rt.permissions.explain_op("s", "file")
     assert (asked.effect, asked.rule, asked.place) == (
         "ask",
         "permissions.file.write: ask tickets/*.md",
@@ -280,9 +280,9 @@ def test_the_verdict_on_an_op_is_that_of_the_gate_and_performs_nothing(project: 
 )
 def test_an_op_that_does_not_exist_is_an_error(project: Project, op: Any, error: type[Exception]):
     with project.open([]) as rt, pytest.raises(error):
-        rt.explain_op("s", op)
+        rt.permissions.explain_op("s", op)
 
 
 def test_an_unknown_approval_cannot_be_revoked(project: Project):
     with project.open([]) as rt, pytest.raises(ApprovalUnknown):
-        rt.revoke_approval(1)
+        rt.permissions.revoke(1)

@@ -38,10 +38,10 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with open_project(root) as rt:
         for run in ("always", "approved", "waiting"):
             assert rt.run("s", IN, run_id=run).status == "waiting"
-        rt.answer("approved", rt.result("approved").question.id, "approve")
-        rt.answer("always", rt.result("always").question.id, {"decision": "approve", "always": True})
+        rt.answer("approved", rt.runs.result("approved").question.id, "approve")
+        rt.answer("always", rt.runs.result("always").question.id, {"decision": "approve", "always": True})
         assert rt.resume("always").ok
-        assert len(rt.approvals()) == 1
+        assert len(rt.permissions.approvals()) == 1
     shutil.rmtree(root / "output")
     as_user("victim", tmp_path, monkeypatch)
     return root
@@ -56,14 +56,14 @@ OPERATIONS: dict[str, Callable[[SyncRuntime], object]] = {
     "run": lambda rt: rt.run("s", IN),
     "run again": lambda rt: rt.run("s", IN, run_id="approved"),
     "resume": lambda rt: rt.resume("approved"),
-    "answer": lambda rt: rt.answer("waiting", rt.result("waiting").question.id, "approve"),
+    "answer": lambda rt: rt.answer("waiting", rt.runs.result("waiting").question.id, "approve"),
     "cancel": lambda rt: rt.cancel("waiting"),
     "fork": lambda rt: rt.fork("always"),
     "rerun": lambda rt: rt.rerun("always"),
-    "undo": lambda rt: rt.undo("always"),
-    "prune": lambda rt: rt.prune(older_than=timedelta(0)),
-    "import": lambda rt: rt.import_(list(rt.export("always"))),
-    "revoke": lambda rt: rt.revoke_approval(rt.approvals()[0].id),
+    "undo": lambda rt: rt.runs.undo("always"),
+    "prune": lambda rt: rt.runs.prune(older_than=timedelta(0)),
+    "import": lambda rt: rt.runs.import_(list(rt.runs.export("always"))),
+    "revoke": lambda rt: rt.permissions.revoke(rt.permissions.approvals()[0].id),
 }
 
 
@@ -79,11 +79,11 @@ def test_nothing_in_a_shipped_journal_takes_effect(shipped: Path, name: str):
 
 def test_a_shipped_journal_can_be_read(shipped: Path):
     with open_project(shipped) as rt:
-        assert {row.run_id for row in rt.runs()} == {"always", "approved", "waiting"}
-        rt.verify("always")
-        assert rt.replay("always").status == "finished"
-        assert rt.undo("always", dry_run=True).is_dry
-        assert list(rt.export("always"))
+        assert {row.run_id for row in rt.runs.all()} == {"always", "approved", "waiting"}
+        rt.runs.verify("always")
+        assert rt.runs.replay("always").status == "finished"
+        assert rt.runs.undo("always", dry_run=True).is_dry
+        assert list(rt.runs.export("always"))
 
 
 def test_a_shipped_standing_approval_is_honoured_once_a_program_vouches(shipped: Path):
@@ -110,7 +110,7 @@ def test_a_database_that_was_prepared_is_not_a_new_one(shipped: Path):
         db.execute("DELETE FROM owners")
         db.execute("PRAGMA user_version = 0")
     with open_project(shipped) as rt:
-        assert len(rt.approvals()) == 1
+        assert len(rt.permissions.approvals()) == 1
         with pytest.raises(StoreUnavailable, match=REFUSED):
             rt.run("s", IN)
 
@@ -121,13 +121,13 @@ def test_the_journal_of_a_project_that_was_moved_stays_the_users(tmp_path: Path)
         assert rt.run("s", IN, run_id="k").status == "waiting"
     (tmp_path / "a").rename(tmp_path / "b")
     with open_project(tmp_path / "b") as rt:
-        rt.answer("k", rt.result("k").question.id, "approve")
+        rt.answer("k", rt.runs.result("k").question.id, "approve")
         assert rt.resume("k").ok
 
 
 def test_reading_creates_no_key(shipped: Path, tmp_path: Path):
     with open_project(shipped) as rt:
-        assert rt.runs()
+        assert rt.runs.all()
     assert not (tmp_path / "victim").exists()
 
 

@@ -26,7 +26,7 @@ def project(tmp_path: Path) -> Project:
 
 def decide(project: Project, value: Any, answers: list = ANSWERS, **options: Any) -> RunResult:
     with project.open(answers, **options) as rt:
-        wait = rt.result("k").question
+        wait = rt.runs.result("k").question
         assert wait is not None
         rt.answer("k", wait.id, value, by="ada")
         return rt.resume("k")
@@ -207,7 +207,7 @@ def test_forks_and_reruns_are_reviewed_again(project: Project):
     assert decide(project, "approve").ok
     with project.open(ANSWERS) as rt:
         assert rt.rerun("k", run_id="again").question.reason == "decision"
-        requested = next(event.seq for event in rt.events("k") if event.kind == "llm_requested")
+        requested = next(event.seq for event in rt.runs.events("k") if event.kind == "llm_requested")
         assert rt.fork("k", at=requested, run_id="forked").question.reason == "decision"
 
 

@@ -73,7 +73,7 @@ def test_a_fork_and_a_rerun_of_a_sub_run_gain_nothing(tmp_path: Path):
     assert project.run("top", [WRITE, finish()], **GRANT).ok
     child = "k.1.1.1.1"
     with project.open([WRITE, finish()], **GRANT) as rt:
-        requested = next(event.seq for event in rt.events(child) if event.kind == "llm_requested")
+        requested = next(event.seq for event in rt.runs.events(child) if event.kind == "llm_requested")
         assert rt.fork(child, at=requested, run_id="forked").ok
     assert not wrote(project)
     with project.open([WRITE, finish()], **GRANT) as rt:

@@ -81,9 +81,9 @@ class Stage:
 
     def is_sound(self) -> bool:
         with self.open() as rt:
-            for row in rt.runs():
-                rt.verify(row.run_id)
-                rt.replay(row.run_id)
+            for row in rt.runs.all():
+                rt.runs.verify(row.run_id)
+                rt.runs.replay(row.run_id)
         taken = [event for row in self.journal.runs() for event in self.journal.read(row.run_id)]
         return sum(event.kind == "wait_answered" for event in taken) <= 1
 
@@ -277,7 +277,7 @@ def test_answering_a_long_run_folds_its_journal_once(tmp_path: Path, monkeypatch
     stage = Stage(tmp_path, "asking", [*looks, act(question("Which one?")), finish()], "1.10.1")
     with stage.open(SqliteJournal(tmp_path / "state")) as rt:
         assert rt.run(stage.skill, IN, run_id=RUN).status == "waiting"
-        recorded = rt.find(RUN).seq
+        recorded = rt.runs.find(RUN).seq
     assert recorded > 64
     folded: list[int] = []
 
@@ -289,8 +289,8 @@ def test_answering_a_long_run_folds_its_journal_once(tmp_path: Path, monkeypatch
         monkeypatch.setattr(module, "apply", counting)
     with stage.open(SqliteJournal(tmp_path / "state")) as rt:  # another process
         assert rt.resume_answered(rt.answer(RUN, stage.question, "red")).ok
-        assert rt.permission_warnings(RUN) == ()
-        assert rt.changed_files(RUN) == {}
+        assert rt.permissions.warnings(RUN) == ()
+        assert rt.runs.changed_files(RUN) == {}
     assert len(folded) == recorded
 
 
@@ -325,7 +325,7 @@ def test_a_message_that_cannot_continue_a_run_is_handled_once(tmp_path: Path):
     ) as rt:
         assert rt.run("calling", IN, run_id=RUN).ok
         sub_run = f"{RUN}.1.1.1"
-        assert rt.find(sub_run).status == "failed"
+        assert rt.runs.find(sub_run).status == "failed"
         stage.journal.post(sub_run, Cancel())
         with pytest.raises(RunNotResumable, match="has continued without") as refused:
             rt.resume(sub_run)

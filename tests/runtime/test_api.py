@@ -1,49 +1,18 @@
-"""Both runtimes have the same API, and errors carry actions instead of command lines."""
+"""Streams of events, and errors that carry actions instead of command lines."""
 
 from __future__ import annotations
 
-import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import reyn
-from reyn import OSRuntime, SyncRuntime
+from reyn import SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.support import finish, go
 
 IN = {"text": "in"}
-RENAMED = {"aclose": "close"}
-RETURNS = {"RunStream": "SyncRunStream", "Conversation": "SyncConversation"}
-
-
-def public(cls: type) -> dict[str, object]:
-    return {name: value for name, value in inspect.getmembers_static(cls) if not name.startswith("_")}
-
-
-def methods(cls: type) -> dict[str, inspect.Signature]:
-    found = {name: value for name, value in public(cls).items() if callable(value) or isinstance(value, classmethod)}
-    return {name: inspect.signature(getattr(cls, name)) for name in found}
-
-
-def test_both_runtimes_have_the_same_methods_parameters_and_return_types():
-    expected = {RENAMED.get(name, name): signature for name, signature in methods(OSRuntime).items()}
-    actual = methods(SyncRuntime)
-    assert actual.pop("wait")  # executes coroutines of the other runtime
-    assert actual.keys() == expected.keys()
-    for name, signature in expected.items():
-        returns = RETURNS.get(signature.return_annotation, signature.return_annotation)
-        assert actual[name] == signature.replace(return_annotation=returns), name
-
-
-def test_both_runtimes_have_the_same_attributes(project: Path):
-    with SyncRuntime.open(project, model=ScriptedModel([])) as rt:
-        names = {name for name in vars(rt.runtime) if not name.startswith("_")}
-        names |= {name for name, value in public(OSRuntime).items() if not callable(value)} - {"open"}
-        assert names == {name for name, value in public(SyncRuntime).items() if isinstance(value, property)}
-        for name in names:
-            assert getattr(rt, name) is getattr(rt.runtime, name), name
 
 
 def test_synchronous_code_can_stream_events(project: Path):
@@ -53,7 +22,7 @@ def test_synchronous_code_can_stream_events(project: Path):
             _ = stream.result
         seen = [event.kind for event in stream]
         assert stream.result.ok
-        assert seen == [event.kind for event in rt.events(stream.result.run_id)]
+        assert seen == [event.kind for event in rt.runs.events(stream.result.run_id)]
 
 
 def test_a_stream_that_is_closed_early_leaves_a_run_that_can_be_resumed(project: Path):
@@ -61,7 +30,7 @@ def test_a_stream_that_is_closed_early_leaves_a_run_that_can_be_resumed(project:
         stream = rt.stream("pair", IN, run_id="k")
         next(stream)
         stream.close()
-        assert rt.find("k").status in ("running", "finished")
+        assert rt.runs.find("k").status in ("running", "finished")
         assert rt.resume("k").ok
 
 

@@ -58,7 +58,7 @@ def make_project(root: Path) -> Project:
 
 def export(project: Project, run: str = "k") -> Archive:
     with project.open([]) as rt:
-        return Archive(b"".join(rt.export(run)))
+        return Archive(b"".join(rt.runs.export(run)))
 
 
 def plant(project: Project, archive: Archive) -> None:
@@ -70,7 +70,7 @@ def plant(project: Project, archive: Archive) -> None:
 
 def import_(project: Project, archive: Archive, **options: Any) -> None:
     with project.open([]) as rt:
-        rt.import_(archive.lines(), **options)
+        rt.runs.import_(archive.lines(), **options)
 
 
 def tree(root: Path) -> dict[Path, bytes]:
@@ -106,7 +106,7 @@ def test_undo_of_a_forged_change_writes_nothing_outside_the_zones(here: Project,
     plant(there, archive)
     before = tree(there.root)
     with there.open([]) as rt:
-        for report in (rt.undo("k", dry_run=True), rt.undo("k")):
+        for report in (rt.runs.undo("k", dry_run=True), rt.runs.undo("k")):
             assert (report.restored, report.left) == ((), ())
             [verdict] = report.denied
             assert verdict.path == path
@@ -146,7 +146,7 @@ def test_an_undo_removes_only_folders_above_its_files(here: Project, there: Proj
     (there.root / "output").mkdir()
     (there.root / "output/a.md").write_text("new\n")
     with there.open([]) as rt:
-        assert rt.undo("k").restored == ("output/a.md",)
+        assert rt.runs.undo("k").restored == ("output/a.md",)
     assert (there.root / "docs").is_dir()
     assert not (there.root / "output").exists()
 
@@ -154,10 +154,10 @@ def test_an_undo_removes_only_folders_above_its_files(here: Project, there: Proj
 def test_an_undo_follows_the_rules_of_today(here: Project):
     here.run("s", [act(WRITE), go("b"), finish()])
     with here.open([], permissions={"file.write": [{"deny": "output/"}]}) as rt:
-        report = rt.undo("k")
+        report = rt.runs.undo("k")
         assert [verdict.rule for verdict in report.denied] == ["permissions.file.write: deny output/"]
     with here.open([]) as rt:
-        report = rt.undo("k")
+        report = rt.runs.undo("k")
         assert report.restored == ("output/a.md",)
         assert [verdict.rule for verdict in report.verdicts] == ["default: write output/"]
 
@@ -177,7 +177,7 @@ def test_each_file_passes_the_gate_of_the_run_that_changed_it(tmp_path: Path):
     grant = {"permissions": {"file.write": [{"allow": "log/"}]}}
     assert project.run("outer", answers, **grant).ok
     with project.open([], **grant) as rt:
-        assert sorted(rt.undo("k").restored) == ["log/a.md", "output/a.md"]
+        assert sorted(rt.runs.undo("k").restored) == ["log/a.md", "output/a.md"]
 
 
 # -- imported runs ------------------------------------------------------------------------------------
@@ -196,8 +196,8 @@ def imported(here: Project, there: Project) -> None:
         lambda rt: rt.resume("k", retry=True),
         lambda rt: rt.answer("k", "1.2.1", "yes"),
         lambda rt: rt.cancel("k"),
-        lambda rt: rt.undo("k"),
-        lambda rt: rt.undo("k", dry_run=True),
+        lambda rt: rt.runs.undo("k"),
+        lambda rt: rt.runs.undo("k", dry_run=True),
         lambda rt: rt.run("s", IN, run_id="k"),
     ],
 )
@@ -216,14 +216,14 @@ def test_an_imported_run_is_refused(here: Project, there: Project, operation):
 def test_an_imported_run_is_listed_as_such_and_can_be_read(here: Project, there: Project):
     imported(here, there)
     with there.open([]) as rt:
-        row = rt.find("k")
+        row = rt.runs.find("k")
         assert row.imported == "mail.jsonl"
-        assert rt.display_status(row) == "waiting (imported)"
-        assert rt.next_action(row).verb == "fork"
-        assert rt.open_question(row) is None
-        assert rt.verify("k").head == row.hash
-        assert rt.replay("k").events == row.seq
-        assert rt.result("k").status == "waiting"
+        assert rt.runs.display_status(row) == "waiting (imported)"
+        assert rt.runs.next_action(row).verb == "fork"
+        assert rt.runs.open_question(row) is None
+        assert rt.runs.verify("k").head == row.hash
+        assert rt.runs.replay("k").events == row.seq
+        assert rt.runs.result("k").status == "waiting"
 
 
 def test_a_fork_of_an_imported_run_has_the_settings_of_this_project(here: Project, there: Project):
@@ -231,8 +231,8 @@ def test_a_fork_of_an_imported_run_has_the_settings_of_this_project(here: Projec
     import_(there, export(here))
     with there.open(["not asked", finish("forked")], max_phase_visits=1) as rt:
         result = rt.fork("k", run_id="f")
-        started = rt.state("f").started
-        assert not rt.find("f").imported
+        started = rt.runs.state("f").started
+        assert not rt.runs.find("f").imported
     assert result.artifact == {"type": "note", "data": {"text": "forked"}}
     assert started.imported
     assert started.source is None
@@ -251,7 +251,7 @@ def test_a_fork_of_an_imported_run_performs_no_inherited_intent(here: Project, t
         import_(project, archive)
         with project.open([go("b"), finish()]) as rt:
             assert rt.fork("k", run_id="f").ok
-            assert [event.kind for event in rt.events("f")][:2] == ["run_started", "run_forked"]
+            assert [event.kind for event in rt.runs.events("f")][:2] == ["run_started", "run_forked"]
             assert project.kinds("f").count("llm_requested") == 2
         assert not (project.root / "output").exists()
 
@@ -312,7 +312,7 @@ def test_a_rerun_of_an_imported_run_does_not_load_the_path_that_it_names(here: P
     import_(there, archive)
     with there.open([go("b"), finish()]) as rt:
         assert rt.rerun("k", upgrade=True, run_id="r").ok
-        assert rt.find("r").skill == "s"
+        assert rt.runs.find("r").skill == "s"
 
 
 def test_a_fork_of_a_fork_inherits_nothing_from_an_imported_run(here: Project, there: Project):
@@ -358,8 +358,8 @@ def test_an_export_contains_the_whole_family(here: Project, there: Project, run:
     assert archive.header["runs"] == ["k", "k.1.1.1"]
     import_(there, archive)
     with there.open([]) as rt:
-        assert rt.verify("k").sub_runs == 1
-        assert rt.find("k.1.1.1").imported
+        assert rt.runs.verify("k").sub_runs == 1
+        assert rt.runs.find("k.1.1.1").imported
 
 
 def test_a_planted_sub_run_is_not_imported(here: Project, there: Project):
@@ -385,7 +385,7 @@ def test_a_planted_sub_run_is_not_imported(here: Project, there: Project):
     with there.open(asking) as rt:
         rt.answer("k", "1.1.1", "yes")
         assert rt.resume("k").ok
-        assert rt.result(child).artifact["data"] == {"text": "honest"}
+        assert rt.runs.result(child).artifact["data"] == {"text": "honest"}
 
 
 @pytest.mark.parametrize("forged", ["skill_hash", "input", "workspace"])
@@ -445,15 +445,15 @@ def test_verify_compares_a_sub_run_with_the_one_whose_result_was_taken(here: Pro
     [completed] = here.events("sub_run_completed")
     assert completed["head"] == here.journal.find("k.1.1.1").hash
     with here.open([]) as rt:
-        assert rt.verify("k").sub_runs == 1
-        rt.undo("k.1.1.1")
-        assert rt.verify("k").sub_runs == 1  # events that were appended later do not matter
+        assert rt.runs.verify("k").sub_runs == 1
+        rt.runs.undo("k.1.1.1")
+        assert rt.runs.verify("k").sub_runs == 1  # events that were appended later do not matter
     journal = here.journal
     assert isinstance(journal, MemoryJournal)
     journal._events["k.1.1.1"] = journal._events["k.1.1.1"][:-1]
     journal._rows["k.1.1.1"] = rebuild(journal._events["k.1.1.1"])
     with here.open([]) as rt, pytest.raises(ChainBroken, match="is not the one whose result run `k` took"):
-        rt.verify("k")
+        rt.runs.verify("k")
 
 
 # -- one transaction, everything checked first ---------------------------------------------------------
@@ -646,14 +646,14 @@ def test_an_archive_beyond_a_limit_is_refused(here: Project, there: Project, lim
 
 def test_a_file_without_an_end_of_line_is_not_read_as_a_whole(there: Project):
     with Path("/dev/zero").open("rb") as file, there.open([]) as rt, pytest.raises(ArchiveTooLarge, match="a line"):
-        rt.import_(file, limits=ImportLimits(line_bytes=1_000_000))
+        rt.runs.import_(file, limits=ImportLimits(line_bytes=1_000_000))
 
 
 def test_a_compressed_file_is_recognised(there: Project, tmp_path: Path):
     path = tmp_path / "run.jsonl.gz"
     path.write_bytes(gzip.compress(b"{}\n"))
     with path.open("rb") as file, there.open([]) as rt, pytest.raises(ArchiveInvalid) as caught:
-        rt.import_(file)
+        rt.runs.import_(file)
     assert "decompress" in caught.value.hint
 
 
@@ -681,9 +681,9 @@ def test_replay_detects_a_change_that_the_arguments_do_not_imply(here: Project, 
                     change[field] = value
     import_(there, archive)
     with there.open([]) as rt:
-        assert rt.verify("k")
+        assert rt.runs.verify("k")
         with pytest.raises(ReplayMismatch, match="file_started") as caught:
-            rt.replay("k")
+            rt.runs.replay("k")
         assert caught.value.seq == started["seq"]
 
 
@@ -698,7 +698,7 @@ def test_replay_detects_arguments_that_the_model_did_not_give(here: Project, the
     archive.of_kind("workspace_updated")[0]["data"]["change"]["after"] = after
     import_(there, archive)
     with there.open([]) as rt, pytest.raises(ReplayMismatch, match="recorded arguments"):
-        rt.replay("k")
+        rt.runs.replay("k")
 
 
 def test_replay_accepts_paths_through_links_and_in_other_spellings(here: Project):
@@ -737,7 +737,7 @@ def test_a_live_run_gives_no_false_alarm(here: Project, tmp_path: Path, operatio
     journal.append("k", 0, events[:6], list(contents.blobs.values()))
     journal.rest = events[6:]
     with Project(here.root, journal).open([]) as rt:
-        report = getattr(rt, operation)("k")
+        report = getattr(rt.runs, operation)("k")
         assert report.events == 6
         assert journal.find("k").seq > 6
 
@@ -746,8 +746,8 @@ def test_verify_compares_with_a_noted_hash(here: Project):
     here.run("s", [go("b"), finish()])
     events = list(here.journal.read("k"))
     with here.open([]) as rt:
-        assert rt.verify("k").noted_at is None
-        assert rt.verify("k", head=events[3].hash).noted_at == 4
-        assert rt.verify("k", head=rt.verify("k").head).noted_at == len(events)
+        assert rt.runs.verify("k").noted_at is None
+        assert rt.runs.verify("k", head=events[3].hash).noted_at == 4
+        assert rt.runs.verify("k", head=rt.runs.verify("k").head).noted_at == len(events)
         with pytest.raises(HeadMismatch, match="no event of run `k`"):
-            rt.verify("k", head="0" * 64)
+            rt.runs.verify("k", head="0" * 64)

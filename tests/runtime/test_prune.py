@@ -34,7 +34,7 @@ def project(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Project]
 def open_runtime(project: Project, answers: list, **options) -> SyncRuntime:
     """Open a runtime that leaves the project's journal open."""
     rt = project.open(answers, **options)
-    rt.runtime.journal.close = lambda: None  # type: ignore[method-assign]
+    rt.async_form.project.journal.close = lambda: None  # type: ignore[method-assign]
     return rt
 
 
@@ -53,18 +53,18 @@ def test_runs_that_have_ended_are_deleted_with_their_files(project: Project):
     workspace = project.root / ".reyn/workspace/finished"
     assert (workspace / "n.txt").read_text() == "notes"
     with open_runtime(project, []) as rt:
-        planned = rt.prune(older_than=NOW, dry_run=True)
+        planned = rt.runs.prune(older_than=NOW, dry_run=True)
         assert (planned.runs, planned.is_dry) == (("aborted", "finished"), True)
         assert recorded(project) == {"finished", "aborted"}
-        report = rt.prune(older_than=NOW)
+        report = rt.runs.prune(older_than=NOW)
         assert report.runs == planned.runs
         assert (report.events, report.blobs, report.bytes) == (planned.events, planned.blobs, planned.bytes)
         assert report.events > 10
         assert report.blobs > 5
         assert not workspace.exists()
         with pytest.raises(RunNotFound):
-            rt.result("finished")
-        assert rt.prune(older_than=NOW).runs == ()
+            rt.runs.result("finished")
+        assert rt.runs.prune(older_than=NOW).runs == ()
 
 
 def test_runs_that_can_continue_stay_unless_their_status_is_asked_for(project: Project):
@@ -75,68 +75,68 @@ def test_runs_that_can_continue_stay_unless_their_status_is_asked_for(project: P
         for run_id in ("cancelled", "limited"):
             assert rt.run("spin", IN, run_id=run_id).status == "limited"
         rt.cancel("cancelled")
-        assert rt.prune(older_than=NOW).runs == ("cancelled",)
-        assert rt.prune(older_than=NOW, statuses=["failed"]).runs == ("failed",)
+        assert rt.runs.prune(older_than=NOW).runs == ("cancelled",)
+        assert rt.runs.prune(older_than=NOW, statuses=["failed"]).runs == ("failed",)
     assert recorded(project) == {"waiting", "limited"}
 
 
 def test_recent_runs_stay(project: Project):
     execute(project, "k", abort())
     with open_runtime(project, []) as rt:
-        assert rt.prune(older_than=timedelta(days=1)).runs == ()
+        assert rt.runs.prune(older_than=timedelta(days=1)).runs == ()
         project.clock._now += timedelta(days=1) // timedelta(microseconds=1)
-        assert rt.prune(older_than=timedelta(days=1)).runs == ("k",)
+        assert rt.runs.prune(older_than=timedelta(days=1)).runs == ("k",)
 
 
 def test_a_run_stays_as_long_as_a_fork_reads_through_it(project: Project):
     execute(project, "origin", go("b"), abort())
     with open_runtime(project, [go("b"), "no", "no", "no"]) as rt:
         assert rt.fork("origin", run_id="fork").status == "failed"
-        report = rt.prune(older_than=NOW)
+        report = rt.runs.prune(older_than=NOW)
         assert (report.runs, report.needed) == ((), ("origin",))
-        assert rt.replay("fork").status == "failed"
-        assert rt.prune(older_than=NOW, statuses=["aborted", "failed"]).runs == ("fork", "origin")
+        assert rt.runs.replay("fork").status == "failed"
+        assert rt.runs.prune(older_than=NOW, statuses=["aborted", "failed"]).runs == ("fork", "origin")
 
 
 def test_a_run_stays_while_an_unfinished_run_uses_it_as_its_model(project: Project):
     execute(project, "cassette", abort())
     with open_runtime(project, [], model="recorded:cassette") as rt:
         assert rt.run("s", {"text": "other"}, run_id="user").status == "failed"
-        report = rt.prune(older_than=NOW)
+        report = rt.runs.prune(older_than=NOW)
         assert (report.runs, report.needed) == ((), ("cassette",))
-        assert rt.prune(older_than=NOW, statuses=["aborted", "failed"]).runs == ("cassette", "user")
+        assert rt.runs.prune(older_than=NOW, statuses=["aborted", "failed"]).runs == ("cassette", "user")
 
 
 def test_a_run_stays_while_an_unfinished_run_uses_it_for_a_model_class(project: Project):
     execute(project, "cassette", abort())
     with open_runtime(project, [act(question("which?"))], models={"light": "recorded:cassette"}) as rt:
         assert rt.run("s", IN, run_id="user").status == "waiting"
-        assert rt.prune(older_than=NOW).needed == ("cassette",)
+        assert rt.runs.prune(older_than=NOW).needed == ("cassette",)
 
 
 def test_a_run_is_deleted_once_the_run_that_used_it_as_its_model_has_ended(project: Project):
     execute(project, "cassette", abort())
     with open_runtime(project, [], model="recorded:cassette") as rt:
         assert rt.run("s", IN, run_id="user").status == "aborted"
-        assert rt.prune(older_than=NOW).runs == ("cassette", "user")
+        assert rt.runs.prune(older_than=NOW).runs == ("cassette", "user")
 
 
 def test_a_rerun_does_not_hold_its_original(project: Project):
     execute(project, "original", go("b"), abort())
     with open_runtime(project, ["no", "no", "no"]) as rt:
         assert rt.rerun("original", run_id="again").status == "failed"
-        assert rt.prune(older_than=NOW).runs == ("original",)
-        assert rt.verify("again").events
-        assert rt.replay("again").status == "failed"
+        assert rt.runs.prune(older_than=NOW).runs == ("original",)
+        assert rt.runs.verify("again").events
+        assert rt.runs.replay("again").status == "failed"
 
 
 def test_a_family_is_deleted_as_a_whole_or_not_at_all(project: Project):
     assert execute(project, "up", go("b"), finish(), "no", "no", "no", skill="outer") == "failed"
     [child] = recorded(project) - {"up"}
     with open_runtime(project, []) as rt:
-        assert rt.find(child).status == "finished"
-        assert rt.prune(older_than=NOW).runs == ()
-        assert rt.prune(older_than=NOW, statuses=["failed"]).runs == ("up", child)
+        assert rt.runs.find(child).status == "finished"
+        assert rt.runs.prune(older_than=NOW).runs == ()
+        assert rt.runs.prune(older_than=NOW, statuses=["failed"]).runs == ("up", child)
     assert recorded(project) == set()
 
 
@@ -145,7 +145,7 @@ def test_a_fork_of_a_sub_run_holds_the_whole_family(project: Project):
     [child] = recorded(project) - {"up"}
     with open_runtime(project, ["no", "no", "no"]) as rt:
         rt.fork(child, at=1, run_id="fork")
-        assert rt.prune(older_than=NOW).needed == ("up", child)
+        assert rt.runs.prune(older_than=NOW).needed == ("up", child)
     assert recorded(project) == {"up", child, "fork"}
 
 
@@ -153,8 +153,8 @@ def test_a_run_that_is_being_executed_stays(project: Project):
     execute(project, "k", abort())
     with open_runtime(project, []) as rt:
         with project.journal.claim("k"):
-            assert rt.prune(older_than=NOW).runs == ()
-        assert rt.prune(older_than=NOW).runs == ("k",)
+            assert rt.runs.prune(older_than=NOW).runs == ()
+        assert rt.runs.prune(older_than=NOW).runs == ("k",)
 
 
 def test_what_remains_is_complete(project: Project):
@@ -162,21 +162,21 @@ def test_what_remains_is_complete(project: Project):
         execute(project, run_id, WRITE, go("b"), finish(run_id))
     execute(project, "failed", WRITE, go("b", "own text"), "no", "no", "no")
     with open_runtime(project, [WRITE, go("b", "own text"), "no", "no", "no", finish()]) as rt:
-        assert rt.prune(older_than=NOW).runs == ("one", "two")
-        assert rt.verify("failed").events
-        assert rt.replay("failed").status == "failed"
+        assert rt.runs.prune(older_than=NOW).runs == ("one", "two")
+        assert rt.runs.verify("failed").events
+        assert rt.runs.replay("failed").status == "failed"
         assert rt.resume("failed", retry=True).ok
-        assert rt.replay("failed").status == "finished"
+        assert rt.runs.replay("failed").status == "finished"
         assert (project.root / ".reyn/workspace/failed/n.txt").exists()
 
 
 def test_a_project_without_a_journal_loses_no_workspace(tmp_path: Path):
     with SyncRuntime.open(tmp_path) as rt:
-        assert rt.prune(older_than=NOW).runs == ()
+        assert rt.runs.prune(older_than=NOW).runs == ()
         assert not (tmp_path / ".reyn").exists()
         workspace = tmp_path / ".reyn/workspace/k"
         workspace.mkdir(parents=True)
-        assert rt.prune(older_than=NOW).runs == ()
+        assert rt.runs.prune(older_than=NOW).runs == ()
         assert workspace.exists()
 
 
@@ -189,7 +189,7 @@ def test_the_journal_file_shrinks(tmp_path: Path):
     database = tmp_path / ".reyn/journal.db"
     before = database.stat().st_size
     with SyncRuntime.open(tmp_path, trust=True) as rt:
-        report = rt.prune(older_than=NOW)
+        report = rt.runs.prune(older_than=NOW)
         assert len(report.runs) == 60
         assert report.bytes > 60 * 20_000
         while_open = database.stat().st_size
@@ -212,17 +212,17 @@ def test_a_prune_that_is_killed_anywhere_deletes_all_or_nothing_and_can_be_repea
             points = Failpoints(point)
             journal = points.wrap(SqliteJournal(state), "journal")
             with SyncRuntime.open(tmp_path, journal=journal) as rt:
-                rt.prune(older_than=NOW)
+                rt.runs.prune(older_than=NOW)
 
         status = in_child(work)
         with SyncRuntime.open(tmp_path, journal=SqliteJournal(state)) as rt:
-            left = [row.run_id for row in rt.runs()]
+            left = [row.run_id for row in rt.runs.all()]
             assert left in ([], ["two", "one"])
             for run_id in left:
-                assert rt.verify(run_id).events
+                assert rt.runs.verify(run_id).events
                 assert (state / "workspace" / run_id / "n.txt").exists()
-            rt.prune(older_than=NOW)
-            assert rt.runs() == []
+            rt.runs.prune(older_than=NOW)
+            assert rt.runs.all() == []
         assert list((state / "workspace").iterdir()) == []
         if status != KILLED:
             break

@@ -75,11 +75,11 @@ def test_a_refused_run_creates_no_state_folder(
         (lambda rt: rt.rerun("missing"), RunNotFound),
         (lambda rt: rt.answer("missing", "1.1.1", "yes"), RunNotFound),
         (lambda rt: rt.cancel("missing"), RunNotFound),
-        (lambda rt: rt.undo("missing"), RunNotFound),
-        (lambda rt: rt.changed_files("missing"), RunNotFound),
-        (lambda rt: rt.replay("missing"), RunNotFound),
-        (lambda rt: rt.content("0" * 64), BlobMissing),
-        (lambda rt: rt.import_([b"not an archive\n"]), ArchiveInvalid),
+        (lambda rt: rt.runs.undo("missing"), RunNotFound),
+        (lambda rt: rt.runs.changed_files("missing"), RunNotFound),
+        (lambda rt: rt.runs.replay("missing"), RunNotFound),
+        (lambda rt: rt.runs.content("0" * 64), BlobMissing),
+        (lambda rt: rt.runs.import_([b"not an archive\n"]), ArchiveInvalid),
     ],
 )
 def test_an_operation_on_a_missing_run_creates_no_state_folder(
@@ -92,17 +92,17 @@ def test_an_operation_on_a_missing_run_creates_no_state_folder(
 
 def test_reading_a_project_without_runs_creates_no_state_folder(project: Path):
     with open_project(project) as rt:
-        assert rt.runs() == []
-        assert not rt.is_recorded("missing")
-        rt.models()
+        assert rt.runs.all() == []
+        assert not rt.runs.is_recorded("missing")
+        rt.project.models()
     assert not (project / ".reyn").exists()
 
 
 def test_runs_are_readable_by_the_runtime_that_recorded_the_first_one(project: Path):
     with SyncRuntime.open(project, model=ScriptedModel([])) as rt:
-        assert rt.runs() == []
+        assert rt.runs.all() == []
         assert rt.run("pair", IN, run_id="k").status == "failed"
-        assert [row.run_id for row in rt.runs()] == ["k"]
+        assert [row.run_id for row in rt.runs.all()] == ["k"]
 
 
 def test_a_traceback_shows_the_code_and_the_hint_of_an_error():

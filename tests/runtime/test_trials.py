@@ -39,7 +39,7 @@ def add_case(folder: Path, name: str, answers: list, expected: Any = None, **fil
 
 def tried(root: Path, skill: str, **options: Any) -> TrialReport:
     with SyncRuntime.open(root, model=ScriptedModel([]), journal=MemoryJournal(), **options) as rt:
-        return rt.try_cases(skill)
+        return rt.project.try_cases(skill)
 
 
 def problems(root: Path, skill: str, **options: Any) -> str:
@@ -190,9 +190,9 @@ def test_a_changed_case_is_tried_again(tmp_path: Path):
     folder = tmp_path / "reyn/project/pair"
     add_case(folder, "c", [go("second"), finish()])
     with SyncRuntime.open(tmp_path, model=ScriptedModel([]), journal=MemoryJournal()) as rt:
-        assert rt.try_cases("pair").passed
+        assert rt.project.try_cases("pair").passed
         add_case(folder, "c", [go("second")])
-        assert not rt.try_cases("pair").passed
+        assert not rt.project.try_cases("pair").passed
 
 
 def test_a_link_out_of_the_skill_is_not_read_as_a_case(tmp_path: Path):
@@ -218,7 +218,7 @@ from reyn.runtime import trials
 
 trials.Trials._trial_project = lambda self, root, case: os.kill(os.getpid(), signal.SIGKILL)
 with SyncRuntime.open(sys.argv[1]) as rt:
-    rt.try_cases("pair")
+    rt.project.try_cases("pair")
 """
 
 

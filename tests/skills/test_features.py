@@ -27,10 +27,10 @@ def test_a_phase_that_allows_a_reserved_op_runs_and_the_op_is_rejected_when_used
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
         result = rt.run("s", IN)
         assert result.ok
-        [rejection] = [event.data for event in rt.events(result.run_id) if event.kind == "validation_error"]
+        [rejection] = [event.data for event in rt.runs.events(result.run_id) if event.kind == "validation_error"]
         assert (rejection["class"], rejection["path"]) == ("ops", "$.control_ir[0].kind")
         assert f"{kind!r} is not offered here" in rejection["message"]
-        assert rt.replay(result.run_id).status == "finished"
+        assert rt.runs.replay(result.run_id).status == "finished"
 
 
 def test_a_phase_that_allows_only_a_reserved_op_runs_without_ops(tmp_path: Path):
@@ -47,7 +47,7 @@ def test_a_run_op_step_of_a_reserved_op_prevents_the_run(tmp_path: Path):
     with SyncRuntime.open(tmp_path, model=ScriptedModel([]), journal=MemoryJournal()) as rt:
         with pytest.raises(SkillUnsupported, match="the op `embed` is reserved for a later version"):
             rt.run("s", IN)
-        assert rt.runs() == []
+        assert rt.runs.all() == []
 
 
 def test_an_optional_run_op_step_of_a_reserved_op_is_skipped(tmp_path: Path):
@@ -57,9 +57,9 @@ def test_an_optional_run_op_step_of_a_reserved_op_is_skipped(tmp_path: Path):
     assert feature.is_optional
     with SyncRuntime.open(tmp_path, model=ScriptedModel([finish()]), journal=MemoryJournal()) as rt:
         result = rt.run("s", IN)
-        [step] = [event.data for event in rt.events(result.run_id) if event.kind == "step_completed"]
+        [step] = [event.data for event in rt.runs.events(result.run_id) if event.kind == "step_completed"]
         assert (result.status, step["status"]) == ("finished", "skipped")
-        assert rt.replay(result.run_id).status == "finished"
+        assert rt.runs.replay(result.run_id).status == "finished"
 
 
 @pytest.mark.parametrize("kind", ["index_docs", "mcp"])

@@ -236,11 +236,11 @@ def run(root: Path, skill: str, value: dict[str, Any], *answers: dict[str, Any],
     with SyncRuntime.open(root, model=ScriptedModel(answers), trust=True, **settings) as runtime:
         result = runtime.run(skill, value, run_id="k")
         bound = {
-            event.data["into"]: json.loads(runtime.journal.blob(event.data["result"]))
-            for event in runtime.events("k")
+            event.data["into"]: json.loads(runtime.project.journal.blob(event.data["result"]))
+            for event in runtime.runs.events("k")
             if event.kind == "step_completed" and event.data.get("result")
         }
-        assert runtime.replay("k").status == result.status
+        assert runtime.runs.replay("k").status == result.status
     return result, bound
 
 

@@ -69,7 +69,7 @@ def test_the_prompt_the_recorded_contract_and_the_frame_keep_the_order(tmp_path:
     [requested] = project.events("llm_requested")
     assert order_in(project.journal.blob(requested["contract"]).decode()) == NAMES
     with project.open([]) as rt:
-        frame = rt.first_frame("s", {"text": "in"})
+        frame = rt.project.first_frame("s", {"text": "in"})
     assert list(frame.as_json()["candidate_outputs"][0]["artifact_schema"]["properties"]) == NAMES
     assert project.is_sound()
 
@@ -116,9 +116,9 @@ def test_artifacts_in_a_prompt_have_the_order_of_the_author(tmp_path: Path, form
         assert seen[1].startswith(PET_TEXT)
         assert f"produced before:\n{PET_TEXT}" in seen[4]
         assert f"# Earlier pet\n{PET_TEXT[:-1]}N" in seen[-1]
-        assert rt.prompt_at("k")[1][1].startswith("on\n\n# Earlier pet\nzeal: Z")
-        report = rt.replay("k")
-        assert (report.events, report.reworded) == (rt.verify("k").events, 0)
+        assert rt.runs.prompt_at("k")[1][1].startswith("on\n\n# Earlier pet\nzeal: Z")
+        report = rt.runs.replay("k")
+        assert (report.events, report.reworded) == (rt.runs.verify("k").events, 0)
 
 
 def test_an_order_follows_references_but_not_without_end():

@@ -48,7 +48,7 @@ def build(root: Path, answers: list, *replies: Any, text: str = "Greet me", **se
     with SyncRuntime.open(root, model=model, people=person, **options) as rt:
         result = rt.run("skill_builder", text, run_id="b")
         if result.status != "waiting":
-            assert rt.replay("b").status == result.status
+            assert rt.runs.replay("b").status == result.status
     return result, person.shown, model.prompts
 
 
@@ -70,7 +70,7 @@ def test_an_approved_skill_is_written_and_runs(tmp_path: Path):
     script = tmp_path / "reyn/local/sorter/cases/unclear/answers.jsonl"
     with SyncRuntime.open(tmp_path, model=ScriptedModel.from_file(script, "s"), journal=MemoryJournal()) as rt:
         assert rt.run("sorter", "hello").artifact["data"] == {"kind": "later", "count": 2}
-        assert rt.try_cases("sorter").passed
+        assert rt.project.try_cases("sorter").passed
 
 
 @pytest.mark.parametrize("reply", ["reject", {"decision": "reject", "remark": "too short"}])
@@ -181,7 +181,7 @@ def test_a_written_skill_can_be_undone(tmp_path: Path):
     journal = MemoryJournal()
     build(tmp_path, [planned(plan()), summed_up()], "approve", journal=journal)
     with SyncRuntime.open(tmp_path, model=ScriptedModel([]), journal=journal) as rt:
-        rt.undo("b")
+        rt.runs.undo("b")
     assert files_in(tmp_path) == []
     assert not (tmp_path / "reyn/local/greeter").exists()
 

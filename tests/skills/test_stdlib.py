@@ -69,7 +69,7 @@ def run(root: Path, case: Path, *, strict: bool = False) -> tuple[RunResult, lis
     people = Replies(case / "replies.jsonl")
     with SyncRuntime.open(folder, model=model, journal=MemoryJournal(), people=people, strict=strict) as rt:
         result = rt.run(str(case.parents[1].resolve()), read(case / "input.json"))
-        return result, list(rt.events(result.run_id)), rt.replay(result.run_id).status
+        return result, list(rt.runs.events(result.run_id)), rt.runs.replay(result.run_id).status
 
 
 def visited(case: Path) -> set[str]:

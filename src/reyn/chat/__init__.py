@@ -23,7 +23,8 @@ from reyn.chat.items import (
     SkillStarted,
     Stopped,
 )
-from reyn.chat.opening import SyncConversation, open_conversation
+from reyn.chat.opening import open_conversation
+from reyn.chat.sync import SyncConversation
 
 __all__ = [
     "ChatItem",

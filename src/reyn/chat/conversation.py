@@ -95,7 +95,7 @@ class Conversation:
         self._by = by
         self._model = model
         self._listener = listener
-        self._reader = ItemReader(self._runtime.content, run_id, by)
+        self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
         """Who waits for a reply, by the id of the message in the inbox; 0 is the first message of the run."""
@@ -152,7 +152,7 @@ class Conversation:
     # -- opening and leaving --------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._runtime.is_recorded(self.run_id):
+        if self._runtime.runs.is_recorded(self.run_id):
             await self.open()
         return self
 
@@ -168,13 +168,13 @@ class Conversation:
             RunBusy: Another process executes the conversation.
         """
         self._is_closed = False
-        row = self._runtime.find(self.run_id)
+        row = self._runtime.runs.find(self.run_id)
         if row.status in ENDED:
             self._stopped = Stopped(str(row.status), row.reason)
             return
-        if self._runtime.journal.is_claimed(self.run_id):
+        if self._runtime.project.journal.is_claimed(self.run_id):
             raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=_CONTINUE_THERE)
-        self.runs.continue_all(self._runtime.state(self.run_id))
+        self.runs.continue_all(self._runtime.runs.state(self.run_id))
         self.resume()
 
     async def close(self) -> None:
@@ -231,7 +231,7 @@ class Conversation:
             raise RunNotResumable(
                 f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
             )
-        is_new = not self._runtime.is_recorded(self.run_id)
+        is_new = not self._runtime.runs.is_recorded(self.run_id)
         if is_new and self._is_driving:  # the first message is about to be recorded
             self._early.append((text, reply))
             return
@@ -260,10 +260,10 @@ class Conversation:
         """
         is_failed = is_turn_open = False
         if not is_waiting:
-            state = self._runtime.state(self.run_id)  # another process may have taken messages
+            state = self._runtime.runs.state(self.run_id)  # another process may have taken messages
             is_failed, is_turn_open = state.status == "failed", state.is_turn_open
             queued, usage = state.inbox.queued, state.models.usage
-            self._reader = ItemReader(self._runtime.content, self.run_id, self._by, queued, usage)
+            self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, queued, usage)
         model, self._model = self._model, None
         resume = partial(self._runtime.resume, listener=self._on_event, on_delta=self._on_delta)
         self._execute(partial(resume, self.run_id, retry=is_failed, model=model), is_turn_open=is_turn_open)
@@ -315,7 +315,7 @@ class Conversation:
 
     def is_of_agent(self, run: str) -> bool:
         """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
-        row = None if run == self.run_id else self._runtime.journal.find(run)
+        row = None if run == self.run_id else self._runtime.project.journal.find(run)
         return run == self.run_id or (row is not None and row.skill.startswith(PREFIX))
 
     # -- the run --------------------------------------------------------------------------------------
@@ -341,7 +341,7 @@ class Conversation:
             busy = RunBusy(f"{error.message}{said}", hint=_CONTINUE_THERE)
             self._fail(busy, Stopped("busy", busy.message, busy.code, _CONTINUE_THERE))
         except RunNotResumable as error:
-            row = self._runtime.find(self.run_id)
+            row = self._runtime.runs.find(self.run_id)
             self._fail(error, Stopped(str(row.status), row.reason, error.code, _STORED))
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
             self._fail(error, Stopped("failed", str(error)), is_shown=not self._waiting)
@@ -355,7 +355,7 @@ class Conversation:
 
     def _stop_error(self, result: RunResult) -> ChatStopped:
         try:
-            history = self._runtime.transcript(self.run_id)
+            history = self._runtime.runs.transcript(self.run_id)
         except RunNotFound:  # the first turn failed
             history = NormalizedMessageList()
         return ChatStopped(
@@ -364,7 +364,7 @@ class Conversation:
             status=str(result.status),
             history=history,
             hint=result.hint or None,
-            action=self._runtime.next_action(self._runtime.find(self.run_id)),
+            action=self._runtime.runs.next_action(self._runtime.runs.find(self.run_id)),
         )
 
     def _fail(self, error: Exception | None, stopped: Stopped, *, is_shown: bool = True) -> None:

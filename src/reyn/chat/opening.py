@@ -1,4 +1,4 @@
-"""Open a conversation: find the agent and its skill, derive the runtime that executes it. Its synchronous form."""
+"""Open a conversation: find the agent and its skill, derive the runtime that executes it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from reyn.runs.importing import check_not_imported
 from reyn.skills.agents import AGENTS, DEFAULT, PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from types import TracebackType
-    from typing import Self
-
-    from reyn.chat.items import Reply
     from reyn.journal import RunRow
     from reyn.runtime import OSRuntime, SyncRuntime
     from reyn.skills.agents import Agent
@@ -31,17 +26,17 @@ def open_conversation(
     model: str | None = None,
 ) -> Conversation:
     """Open a conversation on a runtime; `chat` of `reyn.OSRuntime` documents the arguments."""
-    if run_id is not None and runtime.is_recorded(run_id):
-        row = runtime.find(run_id)
+    if run_id is not None and runtime.runs.is_recorded(run_id):
+        row = runtime.runs.find(run_id)
         check_conversation(row, agent)
         check_not_imported(row, "continued")
         run_id, loaded = row.run_id, recorded_agent(runtime, row)
     else:
-        loaded = runtime.agents.load(agent or DEFAULT)
+        loaded = runtime.project.agents.load(agent or DEFAULT)
     return Conversation(
         lambda people: _derived(runtime, loaded, people, model),
-        runtime.agent_skill(loaded.name),
-        runtime.new_run_id() if run_id is None else run_id,
+        runtime.project.agent_skill(loaded.name),
+        runtime.project.ids.new() if run_id is None else run_id,
         agent=loaded,
         by=by,
         model=model,
@@ -70,7 +65,7 @@ def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
     """
     name, run_id = row.skill.removeprefix(PREFIX), row.run_id
     try:
-        return runtime.agents.load(name)
+        return runtime.project.agents.load(name)
     except AgentNotFound as error:
         message = f"conversation `{run_id}` is one with the agent `{name}`, and there is no file `{AGENTS}/{name}.md`"
         raise AgentNotFound(message, hint="Restore the file to continue.") from error
@@ -78,42 +73,7 @@ def recorded_agent(runtime: OSRuntime | SyncRuntime, row: RunRow) -> Agent:
 
 def _derived(runtime: OSRuntime, agent: Agent, people: Any, model: str | None) -> OSRuntime:
     """Return the runtime of a conversation: the agent's model and limits, and people who are asked in it."""
-    limits = runtime.config.limits
+    limits = runtime.project.config.limits
     if agent.budget.tokens is not None:
         limits = replace(limits, tokens=min(agent.budget.tokens, limits.tokens or agent.budget.tokens))
     return runtime.derive(model=model or agent.model, people=people, limits=limits)
-
-
-class SyncConversation:
-    """A conversation for synchronous code. Between two calls nothing happens, also not in background runs.
-
-    Attributes:
-        conversation: The conversation itself.
-    """
-
-    def __init__(self, conversation: Conversation, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        self.conversation = conversation
-        self._wait = wait
-
-    def __enter__(self) -> Self:
-        self._wait(self.conversation.__aenter__())
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._wait(self.conversation.close())
-
-    @property
-    def run_id(self) -> str:
-        """The run."""
-        return self.conversation.run_id
-
-    def say(self, text: str) -> Reply:
-        """Say something and return the reply; see `Conversation.say`."""
-        reply: Reply = self._wait(self.conversation.say(text))
-        return reply
-
-    def settle(self) -> None:
-        """Wait until no background run is being executed."""
-        self._wait(self.conversation.runs.settle())

@@ -28,7 +28,8 @@ from reyn.journal.port import open_reservations
 from reyn.journal.sqlite import SqliteJournal
 from reyn.permissions.trust import load_project
 from reyn.runtime.os_runtime import OSRuntime
-from reyn.runtime.project import STATE, Project
+from reyn.runtime.project import Project
+from reyn.runtime.services import STATE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,7 +145,7 @@ def check_config(root: Path) -> Check:
     try:
         loaded = load_project(root)
         project = Project(root, loaded.config, trust=loaded.trust)
-        OSRuntime(project).check_config()
+        OSRuntime(project).project.check_config()
     except ConfigInvalid as error:
         return Check("config", "broken", "; ".join(map(_one_line, error.findings)), full_hint(error.code, error.hint))
     except (ConfigError, ModelError) as error:

@@ -106,10 +106,10 @@ def _report(runtime: SyncRuntime, result: RunResult, progress: Progress, *, as_j
     if as_json:
         print_json(result_as_json(result))
     else:
-        took, action = duration(progress.took), runtime.next_action(runtime.find(result.run_id))
+        took, action = duration(progress.took), runtime.runs.next_action(runtime.runs.find(result.run_id))
         new = tuple(warning for warning in result.warnings if warning not in progress.warned)
         result = msgspec.structs.replace(result, warnings=new)
-        files, is_complete = runtime.changed_files(result.run_id), progress.is_usage_complete(result)
+        files, is_complete = runtime.runs.changed_files(result.run_id), progress.is_usage_complete(result)
         print_result(result, took=took, is_complete=is_complete, files=files, action=action)
     return result.exit_code
 
@@ -117,16 +117,16 @@ def _report(runtime: SyncRuntime, result: RunResult, progress: Progress, *, as_j
 def _report_interrupted(runtime: SyncRuntime, progress: Progress, interrupts: Interrupts, *, as_json: bool) -> int:
     """Report an interrupted run; cancel it if Ctrl-C is pressed again soon."""
     run = progress.run_id
-    if not run or not runtime.is_recorded(run):
+    if not run or not runtime.runs.is_recorded(run):
         return INTERRUPTED
     command = reyn_command("resume", run)
     click.echo(f"interrupted; the run is saved. Press Ctrl-C again to cancel it.\nnext: {command}", err=True)
     if not interrupts.is_twice():
         if as_json:
-            print_json(result_as_json(runtime.result(run)))
+            print_json(result_as_json(runtime.runs.result(run)))
         return INTERRUPTED
     with suppress(RunNotResumable):  # the run has already ended
         runtime.cancel(run, "Ctrl-C twice")
-    result = runtime.result(run)
+    result = runtime.runs.result(run)
     exit_code = _report(runtime, result, progress, as_json=as_json)
     return INTERRUPTED if result.status == "running" else exit_code

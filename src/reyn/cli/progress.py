@@ -55,7 +55,7 @@ class Progress:
         self._err = err
         self._people = people
         self._runtime = runtime
-        self._timeline = Timeline(runtime.content, lambda run: runtime.find(run).phase)
+        self._timeline = Timeline(runtime.runs.content, lambda run: runtime.runs.find(run).phase)
         self._stream = (JsonStream() if err else TextStream()) if stream else None
         self._live_line = None if stream else _live_line(sys.stderr if err else sys.stdout)
         self._started = time.monotonic()
@@ -66,7 +66,7 @@ class Progress:
         if self._timeline.unreported:
             return False
         # An earlier command may have called the model.
-        has_answer = (event.kind == kinds.LlmResponded.kind for event in self._runtime.events(result.run_id))
+        has_answer = (event.kind == kinds.LlmResponded.kind for event in self._runtime.runs.events(result.run_id))
         return bool(result.usage.total) or not any(has_answer)
 
     @property
@@ -113,19 +113,19 @@ class Progress:
             return
         body = decode(event)
         assert isinstance(body, kinds.LlmResponded)
-        text = self._runtime.content(body.text).decode(errors="replace")
+        text = self._runtime.runs.content(body.text).decode(errors="replace")
         self._stream(Delta(event.run_id, body.call, text))
 
     def introduce(self, run_id: str) -> None:
         """Print the id of the run before anything else, even if the run has no new event."""
         if not self._is_introduced:
-            row = self._runtime.find(run_id)
+            row = self._runtime.runs.find(run_id)
             origin = f" · forked from {row.fork_of} at event {row.fork_seq}" if row.fork_of else ""
             self._print(clean(f"run {run_id}{origin}"))
 
     def _warn(self, run_id: str) -> None:
         """Print the requests of a run that no rule grants."""
-        for warning in self._runtime.permission_warnings(run_id):
+        for warning in self._runtime.permissions.warnings(run_id):
             if warning not in self.warned:
                 self.warned.add(warning)
                 self.pause()

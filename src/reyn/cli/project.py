@@ -55,12 +55,23 @@ def print_assumed_project() -> None:
 @contextmanager
 def open_project(**settings: Any) -> Iterator[SyncRuntime]:
     """Open the project; a run creates its state folder."""
-    from reyn.runtime import SyncRuntime
+    from reyn.runtime import OSRuntime
 
     flags = click.get_current_context().obj
     switches = {name: flags.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
-    with SyncRuntime.open(project_root(), **switches, **settings) as runtime:
+    with _in_main_thread(OSRuntime.open(project_root(), **switches, **settings)) as runtime:
         yield runtime
+
+
+@contextmanager
+def _in_main_thread(runtime: OSRuntime) -> Iterator[SyncRuntime]:
+    """Use a runtime with an event loop in this thread, where signals arrive and the terminal is read."""
+    import asyncio
+
+    from reyn.runtime import SyncRuntime
+
+    with asyncio.Runner() as runner, SyncRuntime(runtime, runner) as opened:
+        yield opened
 
 
 @contextmanager
@@ -74,18 +85,19 @@ def open_existing_project(**settings: Any) -> Iterator[SyncRuntime]:
 def open_without_config() -> Iterator[SyncRuntime]:
     """Open the project like `open_existing_project`, with the default configuration: the project's may be invalid."""
     from reyn.config import Config
-    from reyn.runtime import OSRuntime, SyncRuntime
+    from reyn.runtime import OSRuntime
     from reyn.runtime.project import Project
+    from reyn.runtime.services import ProjectOptions
 
     root = project_root().resolve()
-    with SyncRuntime(OSRuntime(Project(root, Config(), journal=existing_journal(root)))) as runtime:
+    with _in_main_thread(OSRuntime(Project(root, Config(), ProjectOptions(journal=existing_journal(root))))) as runtime:
         yield runtime
 
 
 def existing_journal(root: Path) -> Journal | None:
     """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
     from reyn.journal import MemoryJournal
-    from reyn.runtime.project import STATE
+    from reyn.runtime.services import STATE
 
     folder = root / STATE
     database = folder / "journal.db"
@@ -108,7 +120,7 @@ def project_ops() -> OpTable:
     from reyn.ops import standard_ops
 
     runtime = configured_project()
-    return standard_ops() if runtime is None else runtime.ops
+    return standard_ops() if runtime is None else runtime.project.ops
 
 
 def configured_project() -> OSRuntime | None:

@@ -8,10 +8,7 @@ event loop in a separate thread, so they can be called inside a running event lo
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextvars
 import os
-import threading
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -20,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from reyn.errors import ProjectNotFound
 from reyn.runtime import OSRuntime, SyncRuntime
+from reyn.runtime.sync_form import LoopThread, run_on
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 AnyRuntime = OSRuntime | SyncRuntime
 _CONFIG = "reyn.yaml"
-_CLOSE_SECONDS = 5.0
 
 _in_use: ContextVar[AnyRuntime | None] = ContextVar("reyn_runtime", default=None)
 
@@ -99,7 +96,7 @@ async def project_runtime() -> OSRuntime:
         folder = ""
     if folder not in opened:
         root = current_project()
-        found = next((one for one in opened.values() if one.runtime.root == root), None)
+        found = next((one for one in opened.values() if one.runtime.project.root == root), None)
         if found is None:
             runtime = OSRuntime.open(root)
             found = _OpenRuntime(runtime, await close_with_loop(runtime))
@@ -110,77 +107,12 @@ async def project_runtime() -> OSRuntime:
 # -- plain functions ------------------------------------------------------------------------------------------
 
 
-class _LoopThread:
-    """An event loop in a daemon thread, started on first use."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._execute, name="reyn-functions", daemon=True)
-        self._thread.start()
-
-    def _execute(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the loop is running."""
-        return self._thread.is_alive()
-
-    def close(self) -> None:
-        """Interrupt what the loop executes, close its runtimes, then the loop."""
-        if not self._thread.is_alive():
-            return
-        closing = asyncio.run_coroutine_threadsafe(_end_tasks(), self.loop)
-        try:
-            closing.result(_CLOSE_SECONDS)
-        except TimeoutError:  # a run does not end: the process ends without it, and the run can be resumed
-            return
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(_CLOSE_SECONDS)
-        if not self._thread.is_alive():
-            self.loop.close()
-
-
-async def _end_tasks() -> None:
-    """Interrupt the other tasks of the loop, then close its generators, which the tasks may still be using."""
-    tasks = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
-
-
-_thread: _LoopThread | None = None
-_lock = threading.Lock()
-
-
-def _loop_thread() -> _LoopThread:
-    global _thread  # noqa: PLW0603 - one per process
-    with _lock:
-        if _thread is None or not _thread.is_alive:
-            _thread = _LoopThread()
-        return _thread
-
-
-def _forget_thread() -> None:
-    """Forget the thread after a fork of the process, because threads do not survive a fork."""
-    global _thread  # noqa: PLW0603 - one per process
-    _thread = None
+_thread = LoopThread()
 
 
 def close() -> None:
     """Close the runtimes that plain functions opened. The next call opens them again."""
-    global _thread
-    with _lock:
-        found, _thread = _thread, None
-    if found is not None:
-        found.close()
-
-
-atexit.register(close)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_thread)
+    _thread.close()
 
 
 def wait_for(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop | None = None) -> T:
@@ -190,12 +122,7 @@ def wait_for(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractE
         work: Creates the coroutine.
         loop: The loop; by default that of plain functions.
     """
-    future = asyncio.run_coroutine_threadsafe(work(), loop or _loop_thread().loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()  # a Ctrl-C interrupts the run, which can be resumed
-        raise
+    return _thread.run(work()) if loop is None else run_on(loop, work())
 
 
 def is_loop_running() -> bool:
@@ -205,28 +132,3 @@ def is_loop_running() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-_runner_lock = threading.Lock()
-
-
-def in_other_thread(work: Callable[[], T]) -> T:
-    """Call a function that runs an event loop of its own, although one is running in this thread."""
-    context = contextvars.copy_context()
-    outcome: list[tuple[Any, BaseException | None]] = []
-
-    def execute() -> None:
-        with _runner_lock:  # two calls must not run the same loop at the same time
-            try:
-                outcome.append((context.run(work), None))
-            except BaseException as error:  # noqa: BLE001 - raised again by the caller
-                outcome.append((None, error))
-
-    thread = threading.Thread(target=execute, name="reyn-functions-call")
-    thread.start()
-    thread.join()
-    value, error = outcome[0]
-    if error is not None:
-        raise error
-    result: T = value
-    return result

@@ -112,7 +112,7 @@ class LLMChat(Decorated, Generic[P]):
         runtime = definition.view(await definition.async_runtime(current_scope()))
         await runtime.fork(run, run_id=copy.conversation)
         # A fork begins after the last reply; what the program changed in the memory since then comes after it.
-        now, then = ({one.text: one.id for one in runtime.memory(name)} for name in (run, copy.conversation))
+        now, then = ({one.text: one.id for one in runtime.runs.memory(name)} for name in (run, copy.conversation))
         for text in then.keys() - now.keys():
             runtime.forget(copy.conversation, then[text])
         for text in now:

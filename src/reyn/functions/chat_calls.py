@@ -293,10 +293,10 @@ class ChatStream:
         if message is None:
             if run_id is None:
                 raise CallImpossible(f"{what}: `resume` needs a key or a run id")
-            if options.key is not None and not self._runtime.is_recorded(run_id):
+            if options.key is not None and not self._runtime.runs.is_recorded(run_id):
                 raise CallImpossible(f"{what}: the conversation `{options.key}` does not exist")
             return self._resumed(run_id)
-        if options.key is not None and run_id is not None and self._runtime.is_recorded(run_id):
+        if options.key is not None and run_id is not None and self._runtime.runs.is_recorded(run_id):
             await self._post(message, run_id)
             return self._resumed(run_id, is_waiting=True)
         history = self._history
@@ -322,12 +322,12 @@ class ChatStream:
         that is being executed, here or in another process, goes on: the claim raises `RunBusy`.
         """
         runtime = self._runtime
-        row = runtime.find(run_id)
+        row = runtime.runs.find(run_id)
         if row.wait is None:
-            with runtime.journal.claim(run_id):
+            with runtime.project.journal.claim(run_id):
                 runtime.abort_turn(run_id, "a new message came before the reply")
             await runtime.resume(run_id, retry=True)
-            row = runtime.find(run_id)
+            row = runtime.runs.find(run_id)
         if row.wait is None or not row.wait.is_message:
             raise self._stopped(run_id, str(row.status), row.reason)
         runtime.answer(run_id, row.wait.id, message.text, images=message.images)
@@ -336,19 +336,19 @@ class ChatStream:
 
     def _end(self, result: RunResult, found: Reply | None) -> ChatReply:
         """Return the reply of a turn. A run that has ended before has a result, and no items."""
-        run_id, state = result.run_id, self._runtime.state(result.run_id)
+        run_id, state = result.run_id, self._runtime.runs.state(result.run_id)
         history = self._history_after(state)
         goes_on = self._options.key is not None and result.question is not None and result.question.is_message
         if (found is None or found.status == "replied") and not goes_on and result.status != "finished":
             raise self._stopped(run_id, str(result.status), result.reason, result.hint, history)
         if found is None:
             assert state.output.artifact is not None
-            found = Reply(msgspec.json.decode(self._runtime.content(state.output.artifact.hash))["data"]["text"])
+            found = Reply(msgspec.json.decode(self._runtime.runs.content(state.output.artifact.hash))["data"]["text"])
         return ChatReply(found.text, found.status, result.usage, history=history, run_id=run_id)
 
     def _history_after(self, state: RunState) -> NormalizedMessageList:
         """Return the history of the caller with what the run has added, or the whole conversation with a key."""
-        found, content = state.conversations.get(self._definition.skill_name), self._runtime.content
+        found, content = state.conversations.get(self._definition.skill_name), self._runtime.runs.content
         if found is None:  # the run stopped before its first turn
             said = () if self._message is None else (NormalizedMessage("user", self._message.text),)
             return self._history.append(*said)
@@ -371,10 +371,10 @@ class ChatStream:
         history: NormalizedMessageList | None = None,
     ) -> ChatStopped:
         if history is None:
-            history = self._history_after(self._runtime.state(run_id))
+            history = self._history_after(self._runtime.runs.state(run_id))
         message = f"{self._definition.what}: run `{run_id}` is {status}: {reason}"
-        row = self._runtime.find(run_id)
-        action = self._runtime.next_action(row)
+        row = self._runtime.runs.find(run_id)
+        action = self._runtime.runs.next_action(row)
         if row.wait is not None and not row.wait.is_message:
             hint = hint or _QUESTION
         return ChatStopped(message, run_id=run_id, status=status, history=history, hint=hint or None, action=action)

@@ -282,7 +282,11 @@ class Decorated:
 
 def enclosing(scope: RunScope | None, runtime: OSRuntime, run_id: str | None) -> RunScope | None:
     """Return the op whose code makes a call, if the call is a sub-run: same journal, no id of its own."""
-    return scope if scope is not None and run_id is None and scope.owner.journal is runtime.journal else None
+    return (
+        scope
+        if scope is not None and run_id is None and scope.owner.project.journal is runtime.project.journal
+        else None
+    )
 
 
 def _permission_requests(toolkit: Sequence[Op]) -> dict[str, list[str]]:

@@ -132,7 +132,7 @@ class FunctionDefinition(Definition):
             ReturnInvalid: Its result cannot be converted.
         """
         if result.artifact is None:
-            action = runtime.next_action(runtime.find(result.run_id))
+            action = runtime.runs.next_action(runtime.runs.find(result.run_id))
             message = f"{self.what}: run `{result.run_id}` is {result.status}: {result.reason}"
             raise CallStopped(
                 message, run_id=result.run_id, status=result.status, hint=result.hint or None, action=action
@@ -279,10 +279,7 @@ class LLMFunction(_Function, Generic[P, R]):
                 return await work(await ambient.project_runtime())
 
             return ambient.wait_for(on_project)
-        chosen = runtime
-        if ambient.is_loop_running():
-            return ambient.in_other_thread(lambda: chosen.wait(work(chosen.runtime)))
-        return chosen.wait(work(chosen.runtime))
+        return runtime.wait(work(runtime.async_form))
 
     def _on_loop_of(self, scope: RunScope, work: Callable[[], Coroutine[Any, Any, CallResult[R]]]) -> CallResult[R]:
         if ambient.is_loop_running():

@@ -24,7 +24,6 @@ from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.environments import Environments, requests_above
 from reyn.kernel.world.inbox import InboxPolling, inbox_events
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
@@ -37,12 +36,11 @@ from reyn.kernel.world.loading import (
     pin_model,
     pin_ops,
 )
-from reyn.kernel.world.op_performer import OpPerformer
 from reyn.kernel.world.services import Observers, Services
-from reyn.permissions.explain import explain_requests, ungranted
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
+from reyn.runtime.permissions import ungranted_requests
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import missing_class_warnings, to_artifact, unknown_field_warnings
 from reyn.skills.resolve import is_path
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.loading import LoadedRun
     from reyn.kernel.world.run_scope import RunScope
+    from reyn.runs.recorded import Runs
     from reyn.runtime.project import Project
     from reyn.skills import Skill
 
@@ -86,22 +85,6 @@ class RunExecutor:
     def commits(self) -> SharedCommits:
         """The commits of all runs that are executed here."""
         return self._base.commits if self._base is not None else SharedCommits(self._project.journal)
-
-    @cached_property
-    def op_performer(self) -> OpPerformer:
-        """Performs the ops of runs, behind the permission gate."""
-        project = self._project
-        compile_skill = project.reader.compile_skill
-        environments = Environments(
-            project.root,
-            project.state_folder,
-            project.policy,
-            compile_skill,
-            project.config.sandbox,
-            project.config.python,
-            lambda handle: project.roster.secrets().resolve(handle),
-        )
-        return OpPerformer(project.ops, environments, project.journal.approvals, compile_skill, project.all_secrets)
 
     # -- ids ------------------------------------------------------------------------------------------
 
@@ -164,7 +147,7 @@ class RunExecutor:
             assert refusal is not None
             raise refusal
         if refusal is not None:  # another process took the message first
-            result = self._project.reader.result(run_id)
+            result = self._project.runs.result(run_id)
         if result.status == "cancelled":
             self._cancel_descendants(run_id, result.reason)
         report_end(journal, self.polling, result)
@@ -185,23 +168,23 @@ class RunExecutor:
             RunIdTaken: The run is one of another skill, or was started with another input.
         """
         project = self._project
-        check_not_imported(project.reader.find(run_id), "continued")
+        check_not_imported(project.runs.find(run_id), "continued")
         loaded = load_run(project.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
             name = skill if isinstance(skill, str) else skill.name
             raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
-        compiled = project.reader.compile_skill(loaded.started)
+        compiled = project.runs.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
         if loaded.started.input.hash != artifact.hash:
             raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
-            return project.reader.to_result(loaded.state)
+            return project.runs.to_result(loaded.state)
         return await self._continue(loaded, observers)
 
     def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
         """Return whether a name or path names the skill of a run. The skill's files need not exist any more."""
         if not isinstance(skill, str):
-            function = self._project.reader.compile_skill(started).skill.function
+            function = self._project.runs.compile_skill(started).skill.function
             return started.skill == skill.name and function == skill.function
         if not is_path(skill):
             return skill == started.skill
@@ -222,11 +205,11 @@ class RunExecutor:
     ) -> RunResult:
         """Continue a run whose claim is held; `OSRuntime.resume` documents the arguments."""
         project = self._project
-        check_not_imported(project.reader.find(run_id), "resumed")
+        check_not_imported(project.runs.find(run_id), "resumed")
         loaded, raised = load_run(project.journal, run_id), raised or {}
         if has_ended(loaded.state, retry=retry, raised=raised):
-            return project.reader.to_result(loaded.state)
-        settings = project.reader.compile_skill(loaded.started).settings
+            return project.runs.to_result(loaded.state)
+        settings = project.runs.compile_skill(loaded.started).settings
         is_attended = not isinstance(project.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(project.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
@@ -240,7 +223,7 @@ class RunExecutor:
 
     def _upgraded(self, loaded: LoadedRun) -> Skill:
         """Load the current version of a run's skill, and check that the run can continue with it."""
-        recorded = self._project.reader.compile_skill(loaded.started)
+        recorded = self._project.runs.compile_skill(loaded.started)
         check_in_file(recorded.skill)
         skill = self._project.load(loaded.started.source or loaded.started.skill)
         # A visit in progress keeps the op specifications that it was offered, so only the skill is compared. The copy
@@ -259,7 +242,7 @@ class RunExecutor:
         upgraded: Skill | None = None,
     ) -> RunResult:
         project = self._project
-        check_ops(loaded.state.run_id, upgraded or project.reader.compile_skill(loaded.started).skill, project.ops)
+        check_ops(loaded.state.run_id, upgraded or project.runs.compile_skill(loaded.started).skill, project.ops)
         opened = project.roster.ready(model, loaded.state.models.name)
         resumption = Resumption(
             project.ids.new(),
@@ -278,7 +261,7 @@ class RunExecutor:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
         project, parent = self._project, scope.tape.state
         assert parent.started is not None
-        above = project.reader.compile_skill(parent.started, scope.tape.content).settings
+        above = project.runs.compile_skill(parent.started, scope.tape.content).settings
         settings = msgspec.structs.replace(
             sub_run_settings(parent, above),
             strict=project.config.strict,
@@ -289,7 +272,7 @@ class RunExecutor:
         earlier = project.store_history(history)
         world = self.world(model.name, observers, above=scope.above)
         state = await world.children.call(scope, skill, artifact, settings, model, earlier, observers.check)
-        return project.reader.to_result(state)
+        return project.runs.to_result(state)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
         """Execute a background run of a conversation; `OSRuntime.run_background` documents it."""
@@ -320,13 +303,13 @@ class RunExecutor:
             budgets=project.budgets,
             budget_log=BudgetLog(project.root),
             ops=project.ops,
-            performer=self.op_performer,
+            performer=project.op_performer,
             hooks=project.hooks,
             agents=project.agents,
             agent_limits=project.config.agents,
             load=project.load,
             agent_skill=project.agent_skill,
-            compile_skill=project.reader.compile_skill,
+            compile_skill=project.runs.compile_skill,
             store_history=project.store_history,
         )
 
@@ -347,13 +330,13 @@ class RunExecutor:
             self.polling.notify(tape.run_id)
         keep_fold(self._project.journal, tape)
         assert state.started is not None
-        compiled = self._project.reader.compile_skill(state.started, tape.content)
+        compiled = self._project.runs.compile_skill(state.started, tape.content)
         warnings = (
             *self._project.warnings(),
             *self._skill_warnings(compiled, state.started, tape),
             *world.warnings,
         )
-        return self._project.reader.to_result(state, warnings, tape.content)
+        return self._project.runs.to_result(state, warnings, tape.content)
 
     def _skill_warnings(self, compiled: CompiledSkill, started: kinds.RunStarted, tape: Tape) -> Iterator[str]:
         """Yield warnings about the skill of a run and its input."""
@@ -419,15 +402,13 @@ class RunExecutor:
             self.commits.close()
 
 
-def ungranted_requests(project: Project, started: kinds.RunStarted, content: Callable[[str], bytes]) -> tuple[str, ...]:
-    """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
-    skill = project.reader.compile_skill(started, content).skill
-    above = requests_above(started, content)
-    warnings = ungranted(skill.name, explain_requests(skill.name, skill.permissions, project.policy, above))
-    for one in skill.skills.values():
-        outer = (skill.permissions, *above)
-        warnings += ungranted(one.name, explain_requests(one.name, one.permissions, project.policy, outer))
-    return tuple(warnings)
+class RuntimeBase:
+    """A project and the executor of its runs: the base of the groups of methods of `OSRuntime`."""
+
+    def __init__(self, project: Project, executor: RunExecutor) -> None:
+        self.project = project
+        self.runs: Runs = project.runs
+        self._executor = executor
 
 
 def check_in_file(skill: Skill) -> None:

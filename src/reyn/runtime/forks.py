@@ -15,8 +15,7 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_model, pin_ops, pin_run, pin_settings, start_event
 from reyn.kernel.world.services import Observers
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
-from reyn.runtime.base import RuntimeBase
-from reyn.runtime.executor import check_in_file
+from reyn.runtime.executor import RuntimeBase, check_in_file
 from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, is_conversation, to_artifact
 
@@ -59,33 +58,31 @@ class Forks(RuntimeBase):
             on_delta: A callback that receives the pieces of a model's answer as they arrive.
         """
         row, name, observers = (
-            self._project.reader.find(run),
+            self.runs.find(run),
             self._executor.new_id(run_id),
             Observers(listener, on_delta),
         )
         changes = input is not None or skill is not None
-        point = find_fork_point(row.run_id, self._project.journal.read(row.run_id), at, between_visits=changes)
+        point = find_fork_point(row.run_id, self.project.journal.read(row.run_id), at, between_visits=changes)
         assert point.state.started is not None
         # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
         # even its open request to a model.
         if point.state.started.rules not in SUPPORTED_RULES or self._is_imported(point):
-            point = find_fork_point(row.run_id, self._project.journal.read(row.run_id), at, between_visits=True)
+            point = find_fork_point(row.run_id, self.project.journal.read(row.run_id), at, between_visits=True)
         if self._is_imported(point):
-            model = model or self._project.config.model
-        forked, blobs = self._forked(name, row.run_id, point, model, self._project.scrub(input), skill)
-        opened = self._project.roster.ready(model, point.state.models.name)
+            model = model or self.project.config.model
+        forked, blobs = self._forked(name, row.run_id, point, model, self.project.scrub(input), skill)
+        opened = self.project.roster.ready(model, point.state.models.name)
         if forked.model is not None:
-            form, limit = self._project.roster.answer_form(opened), self._project.roster.prompt_limit(opened)
+            form, limit = self.project.roster.answer_form(opened), self.project.roster.prompt_limit(opened)
             forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
 
         async def start() -> RunResult:
-            self._files.recreate_workspace(name, row.run_id, point.event)
-            event = append_fork_event(
-                self._project.journal, name, point.event, forked, blobs, self._project.clock.now()
-            )
+            self.project.files.recreate_workspace(name, row.run_id, point.event)
+            event = append_fork_event(self.project.journal, name, point.event, forked, blobs, self.project.clock.now())
             world = self._executor.world(opened, observers)
             world.notify_listener(event)
-            return await self._executor.execute(load_run(self._project.journal, name).tape, world)
+            return await self._executor.execute(load_run(self.project.journal, name).tape, world)
 
         return await self._executor.claim_and_execute(name, start, observers)
 
@@ -97,24 +94,24 @@ class Forks(RuntimeBase):
         A fork of an imported run has the settings and op specifications of this project.
         """
         assert point.state.started is not None
-        loaded = self._project.load(skill) if skill is not None else None
-        recorded = self._project.reader.compile_skill(point.state.started)
+        loaded = self.project.load(skill) if skill is not None else None
+        recorded = self.runs.compile_skill(point.state.started)
         is_imported = self._is_imported(point)
-        settings = self._project.run_settings() if is_imported else recorded.settings
-        current = CompiledSkill(loaded or recorded.skill, settings, self._project.ops.vocabulary)
+        settings = self.project.run_settings() if is_imported else recorded.settings
+        current = CompiledSkill(loaded or recorded.skill, settings, self.project.ops.vocabulary)
         if is_imported:
-            _check_imported(current.skill, self._project.ops.vocabulary)
+            _check_imported(current.skill, self.project.ops.vocabulary)
         is_new = loaded is not None or is_imported
-        artifact = fork_input(point, current, input, self._project.journal.blob, is_new_skill=is_new)
-        check_ops(name, current.skill, self._project.ops)
+        artifact = fork_input(point, current, input, self.project.journal.blob, is_new_skill=is_new)
+        check_ops(name, current.skill, self.project.ops)
         is_new = is_new or point.state.started.ops is None
-        specs = pin_ops(current.skill, self._project.ops.vocabulary) if is_new else None
+        specs = pin_ops(current.skill, self.project.ops.vocabulary) if is_new else None
         pinned = Blob.of(canonical(settings)) if is_imported else None
         return fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
 
     def _is_imported(self, point: ForkPoint) -> bool:
         """Whether the event that a fork continues from was imported; a fork of an imported run inherits such events."""
-        row = self._project.journal.find(point.event.run_id)
+        row = self.project.journal.find(point.event.run_id)
         return row is not None and bool(row.imported)
 
     async def rerun(
@@ -140,44 +137,44 @@ class Forks(RuntimeBase):
             on_delta: A callback that receives the pieces of a model's answer as they arrive.
         """
         row, name, observers = (
-            self._project.reader.find(run),
+            self.runs.find(run),
             self._executor.new_id(run_id),
             Observers(listener, on_delta),
         )
-        state = self._project.reader.state(row.run_id)
+        state = self.runs.state(row.run_id)
         assert state.started is not None
-        started, recorded = state.started, self._project.reader.compile_skill(state.started)
+        started, recorded = state.started, self.runs.compile_skill(state.started)
         is_imported = bool(row.imported) or started.imported
         source = None if is_imported else started.source
         if upgrade:
             check_in_file(recorded.skill)
-        skill = self._project.load(source or started.skill) if upgrade else recorded.skill
-        settings = self._project.run_settings() if is_imported else recorded.settings
-        artifact = Blob(started.input.hash, self._project.journal.blob(started.input.hash))
+        skill = self.project.load(source or started.skill) if upgrade else recorded.skill
+        settings = self.project.run_settings() if is_imported else recorded.settings
+        artifact = Blob(started.input.hash, self.project.journal.blob(started.input.hash))
         if is_imported:
-            _check_imported(skill, self._project.ops.vocabulary)
+            _check_imported(skill, self.project.ops.vocabulary)
         if upgrade or is_imported:
             to_artifact(msgspec.json.decode(artifact.content), skill, strict=settings.strict)
-        check_ops(name, skill, self._project.ops)
-        default = self._project.config.model if is_imported else None
-        opened = self._project.roster.ready(model or default, "" if is_imported else started.model)
+        check_ops(name, skill, self.project.ops)
+        default = self.project.config.model if is_imported else None
+        opened = self.project.roster.ready(model or default, "" if is_imported else started.model)
 
         def recorded_blob(name: str | None) -> Blob | None:
-            return Blob(name, self._project.journal.blob(name)) if name else None
+            return Blob(name, self.project.journal.blob(name)) if name else None
 
         async def start() -> RunResult:
             first = start_event(
                 name,
-                pin_run(skill, artifact, pin_ops(skill, self._project.ops.vocabulary)),
+                pin_run(skill, artifact, pin_ops(skill, self.project.ops.vocabulary)),
                 pin_settings(settings),
-                pin_model(self._project.roster, opened),
+                pin_model(self.project.roster, opened),
                 rerun_of=started.run_id,
                 source=source,
                 imported=is_imported,
                 requests=recorded_blob(started.requests),
                 summaries=recorded_blob(started.summaries),
                 history=(started.history if is_conversation(skill) else (), ()),
-                hooks=self._project.hook_names,
+                hooks=self.project.hook_names,
             )
             return await self._executor.start(first, opened, observers)
 

@@ -16,7 +16,7 @@ from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.world.agent_messages import abort_turns
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import post_reply
-from reyn.runtime.base import RuntimeBase
+from reyn.runtime.executor import RuntimeBase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,15 +62,15 @@ class RunMessages(RuntimeBase):
             QuestionUnknown: The question is not open, has a reply already, or has expired.
             ReplyInvalid: The reply does not match the schema of the question.
         """
-        row = self._project.reader.find(run)
+        row = self.runs.find(run)
         check_not_imported(row, "answered")
-        value = self._project.scrub(value)
+        value = self.project.scrub(value)
         posted = post_reply(
-            self._project.journal,
+            self.project.journal,
             row,
             question_id,
             value,
-            now=self._project.clock.now(),
+            now=self.project.clock.now(),
             is_text=is_text,
             by=by,
             images=tuple(AttachedImage(image.media_type, image.data, image.url) for image in images),
@@ -95,16 +95,16 @@ class RunMessages(RuntimeBase):
             MessageInvalid: The text is not valid Unicode.
             RunNotResumable: The conversation has ended.
         """
-        row = self._project.reader.find(run)
+        row = self.runs.find(run)
         check_not_imported(row, "continued")
         if row.status in ENDED:
             raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
         if (row.wait is None or not row.wait.is_message) and not self._is_conversation(row.run_id):
             raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
-        message = checked_message(self._project.scrub(text))
-        posted = self._project.journal.post(row.run_id, Say(message, by))
+        message = checked_message(self.project.scrub(text))
+        posted = self.project.journal.post(row.run_id, Say(message, by))
         self._executor.polling.notify(row.run_id)
-        return PostedMessage(row.run_id, posted, self._project.journal.is_claimed(row.run_id))
+        return PostedMessage(row.run_id, posted, self.project.journal.is_claimed(row.run_id))
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:
         """Give a conversation a title, which `reyn chats` shows; an empty one removes it.
@@ -115,11 +115,11 @@ class RunMessages(RuntimeBase):
             InputInvalid: The title is too long, or has more than one line.
             ConversationInvalid: The run is not a conversation.
         """
-        row = self._project.reader.find(run)
+        row = self.runs.find(run)
         check_not_imported(row, "renamed")
         if (row.wait is None or not row.wait.is_message) and not self._is_conversation(row.run_id):
             raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
-        self._project.journal.post(row.run_id, Rename(checked_title(self._project.scrub(title)), by))
+        self.project.journal.post(row.run_id, Rename(checked_title(self.project.scrub(title)), by))
         self._executor.polling.notify(row.run_id)
         self._executor.take_messages(row.run_id)
 
@@ -127,9 +127,9 @@ class RunMessages(RuntimeBase):
         """Return whether the skill of a run has a conversation. A run that is one stays one, so it is read once."""
         if run_id in self._known_conversations:
             return True
-        started = self._project.reader.state(run_id).started
+        started = self.runs.state(run_id).started
         assert started is not None
-        phases = self._project.reader.compile_skill(started).skill.phases.values()
+        phases = self.runs.compile_skill(started).skill.phases.values()
         found = any(phase.conversation is not None for phase in phases)
         if found:
             self._known_conversations.add(run_id)
@@ -145,15 +145,15 @@ class RunMessages(RuntimeBase):
         Raises:
             RunNotResumable: The run has ended.
         """
-        row = self._project.reader.find(run)
+        row = self.runs.find(run)
         check_not_imported(row, "cancelled: it is never executed here")
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to cancel.")
         family = [
-            run.run_id for run in (row, *descendants(self._project.journal, row.run_id)) if run.status not in ENDED
+            run.run_id for run in (row, *descendants(self.project.journal, row.run_id)) if run.status not in ENDED
         ]
         for name in family:
-            self._project.journal.post(name, Cancel(reason))
+            self.project.journal.post(name, Cancel(reason))
             self._executor.polling.notify(name)  # a driver in this process reads it before its next effect
         for name in family:
             self._executor.take_messages(name)
@@ -173,13 +173,13 @@ class RunMessages(RuntimeBase):
         Raises:
             RunNotResumable: The run has ended.
         """
-        row = self._project.reader.find(run)
+        row = self.runs.find(run)
         check_not_imported(row, "aborted: it is never executed here")
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to abort.")
-        self._project.journal.post(row.run_id, AbortTurn(reason, self._project.scrub(partial)))
+        self.project.journal.post(row.run_id, AbortTurn(reason, self.project.scrub(partial)))
         self._executor.polling.notify(row.run_id)
-        journal = self._project.journal
+        journal = self.project.journal
         abort_turns(journal, self._executor.polling, descendants(journal, row.run_id), reason)
 
     def remember(self, run: str, text: str) -> None:
@@ -210,19 +210,19 @@ class RunMessages(RuntimeBase):
         self._change_memory(run, "compact", "")
 
     def _change_memory(self, run: str, action: Literal["remember", "forget", "compact"], text: str) -> None:
-        row = self._project.reader.find(run)
+        row = self.runs.find(run)
         check_not_imported(row, "changed: it is never executed here")
         if row.status in ENDED:
             raise RunNotResumable(
                 f"run `{row.run_id}` is already {row.status}", hint="Its memory is not used any more."
             )
-        state, value = self._project.reader.state(row.run_id), self._project.scrub(text)
+        state, value = self.runs.state(row.run_id), self.project.scrub(text)
         if state.phase not in state.conversations:
             raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
-        size = self._project.reader.conversation_size(state)
+        size = self.runs.conversation_size(row.run_id)
         if error := memory_error(state.memory(state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
-        self._project.journal.post(row.run_id, ChangeMemory(action, value))
+        self.project.journal.post(row.run_id, ChangeMemory(action, value))
         self._executor.polling.notify(row.run_id)
         self._executor.take_messages(row.run_id)
 

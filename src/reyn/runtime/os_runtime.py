@@ -3,17 +3,18 @@
     async with OSRuntime.open(".") as rt:
         result = await rt.run("hello", {"text": "..."})
 
-This module starts and continues runs. Other groups of methods have their own modules: `messages` (replies, cancel),
-`recorded_runs` (read, replay, diff), `project_api` (skills, permissions, MCP). None of them implements rules; the
-packages below do.
+This module starts and continues runs, `forks` starts them from recorded ones, `messages` posts replies and
+cancellations. `runs`, `project` and `permissions` of a runtime are objects of their own. None of them implements
+rules; the packages below do.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from reyn.context.transcript import normalize
-from reyn.errors import InputInvalid
+from reyn.errors import InputInvalid, ReynError
 from reyn.journal import Blob, canonical
 from reyn.kernel.world.loading import pin_model, pin_ops, pin_run, start_event
 from reyn.kernel.world.services import Observers
@@ -21,19 +22,18 @@ from reyn.runs.questions import resume_answered
 from reyn.runtime.executor import RunExecutor
 from reyn.runtime.forks import Forks
 from reyn.runtime.messages import RunMessages
+from reyn.runtime.permissions import Permissions
 from reyn.runtime.project import Project
-from reyn.runtime.project_api import ProjectApi
-from reyn.runtime.recorded_runs import RecordedRuns
-from reyn.runtime.stream import RunStream
+from reyn.runtime.services import ProjectOptions
 from reyn.skills.inputs import is_conversation, to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-    from reyn.journal import Journal
+    from reyn.journal import Event, Journal
     from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.run_scope import RunScope
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
 
 
-class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
+class OSRuntime(Forks, RunMessages):
     """A project and its runs. `SyncRuntime` has the same methods for synchronous code.
 
     Methods that take a `run` accept its id or a unique prefix of the id. You can replace the journal, the model, the
@@ -59,6 +59,7 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
             base: The runtime that this one was derived from.
         """
         super().__init__(project, RunExecutor(project, self, base._executor if base else None))  # noqa: SLF001 - of this class
+        self.permissions = Permissions(project)
 
     @classmethod
     def open(
@@ -101,21 +102,21 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
             ConfigInvalid: The configuration has an unknown key or an invalid value.
             ProjectNotFound: The folder does not exist.
         """
-        project = Project.open(
-            root,
-            settings,
+        if isinstance(model, str):
+            settings["model"], model = model, None
+        options = ProjectOptions(
             model=model,
             journal=journal,
             clock=clock,
             ids=ids,
             people=people,
             ops=ops,
-            trust=trust,
+            hooks=hooks,
+            vouches=trust is True,
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
-            hooks=hooks,
         )
-        return cls(project)
+        return cls(Project.open(root, settings, options, trust=trust))
 
     def derive(
         self,
@@ -143,10 +144,10 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
         Raises:
             OpInvalid: An object is not an op, or its kind cannot be registered.
         """
-        project = self._project.derive(
-            settings, ops=ops, model=model, permissions=permissions, hooks=hooks, people=people
-        )
-        return type(self)(project, base=self)
+        if isinstance(model, str):
+            settings["model"], model = model, None
+        options = ProjectOptions(ops=ops, model=model, hooks=hooks, people=people)
+        return type(self)(self.project.derive(settings, permissions, options), base=self)
 
     async def run(
         self,
@@ -196,36 +197,36 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
             MessageInvalid: A message in `history` has an unknown role, a malformed field or invalid text.
             TranscriptInvalid: A tool call in `history` does not have exactly one result.
         """
-        observers, value = Observers(listener, on_delta, check), self._project.scrub(input)
+        observers, value = Observers(listener, on_delta, check), self.project.scrub(input)
         name = self._executor.checked_id(run_id)
 
         async def again() -> RunResult:
             return await self._executor.run_again(name, skill, value, observers)
 
-        if run_id is not None and self.is_recorded(name):
+        if run_id is not None and self.runs.is_recorded(name):
             return await self._executor.claim_and_execute(name, again, observers)
-        loaded = self._project.load(skill) if isinstance(skill, str) else self._project.check_skill(skill)
+        loaded = self.project.load(skill) if isinstance(skill, str) else self.project.check_skill(skill)
         earlier = normalize(history)
         if earlier.length and not is_conversation(loaded):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
         if within is not None:
             return await self._executor.run_within(within, loaded, value, observers, earlier)
-        settings = self._project.run_settings()
+        settings = self.project.run_settings()
         artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
-        model = self._project.roster.ready(self._project.config.model)
+        model = self.project.roster.ready(self.project.config.model)
 
         async def start() -> RunResult:
-            if run_id is not None and self._project.journal.find(name) is not None:  # another process was faster
+            if run_id is not None and self.project.journal.find(name) is not None:  # another process was faster
                 return await again()
             first = start_event(
                 name,
-                pin_run(loaded, artifact, pin_ops(loaded, self._project.ops.vocabulary)),
-                self._project.pinned_settings(settings),
-                pin_model(self._project.roster, model),
-                source=self._project.source_of(skill),
-                summaries=self._project.summaries(loaded, settings),
-                history=self._project.store_history(earlier),
-                hooks=self._project.hook_names,
+                pin_run(loaded, artifact, pin_ops(loaded, self.project.ops.vocabulary)),
+                self.project.pinned_settings(settings),
+                pin_model(self.project.roster, model),
+                source=self.project.source_of(skill),
+                summaries=self.project.summaries(loaded, settings),
+                history=self.project.store_history(earlier),
+                hooks=self.project.hook_names,
             )
             return await self._executor.start(first, model, observers)
 
@@ -261,7 +262,7 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
                 continues it.
             RunBusy: Another process executes the run.
         """
-        run_id, observers = self._project.reader.find(run).run_id, Observers(listener, on_delta, check)
+        run_id, observers = self.runs.find(run).run_id, Observers(listener, on_delta, check)
         return await self._executor.claim_and_execute(
             run_id,
             lambda: self._executor.resume(
@@ -292,7 +293,7 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
             RunNotFound: The conversation did not start this run.
             RunBusy: Another process executes it.
         """
-        run_id = self._project.reader.find(conversation).run_id
+        run_id = self.runs.find(conversation).run_id
         return await self._executor.run_background(run_id, run, Observers(listener, on_delta))
 
     def stream(
@@ -310,7 +311,7 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
             The result of the root run; `None` if another process continues it.
         """
         return await resume_answered(
-            self._project.journal, answer, lambda root: self.resume(root, listener=listener, on_delta=on_delta)
+            self.project.journal, answer, lambda root: self.resume(root, listener=listener, on_delta=on_delta)
         )
 
     def interrupt(self) -> bool:
@@ -328,12 +329,12 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
 
         On a derived runtime, this does nothing: it is closed with the runtime that it was derived from.
         """
-        if self._project.is_derived:
+        if self.project.is_derived:
             return
         await self._executor.interrupt_others()
-        await self._project.close_connections()
+        await self.project.close_connections()
         self._executor.close()
-        self._project.close_journal()
+        self.project.close_journal()
 
     async def __aenter__(self) -> Self:
         return self
@@ -342,3 +343,41 @@ class OSRuntime(ProjectApi, RecordedRuns, Forks, RunMessages):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+class RunStream:
+    """An async iterator of events. The run starts with the first event that is requested.
+
+    Closing the stream early interrupts the run, which can be resumed.
+    """
+
+    def __init__(self, start: Callable[[Listener], Awaitable[RunResult]]) -> None:
+        self._start = start
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._task: asyncio.Task[RunResult] | None = None
+
+    @property
+    def result(self) -> RunResult:
+        """The result of the run, available after the last event."""
+        if self._task is None or not self._task.done():
+            raise ReynError("the run has not ended", hint="Iterate to the end of the stream first.")
+        return self._task.result()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._task is None:
+            self._task = asyncio.ensure_future(self._start(self._events.put_nowait))
+            self._task.add_done_callback(lambda _: self._events.put_nowait(None))
+        event = await self._events.get()
+        if event is None:
+            self._events.put_nowait(None)
+            self._task.result()  # raises what the run raised
+            raise StopAsyncIteration
+        return event
+
+    async def aclose(self) -> None:
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])

@@ -9,7 +9,7 @@ import msgspec
 
 from reyn.config import journal_key
 from reyn.journal.sqlite import SqliteJournal
-from reyn.runtime.project import DATABASE, STATE
+from reyn.runtime.services import DATABASE, STATE
 
 if TYPE_CHECKING:
     from pathlib import Path

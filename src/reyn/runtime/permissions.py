@@ -1,35 +1,36 @@
-"""Report the permissions of a skill before it runs: zones, requests, rules with their lines, and the verdict on one
-op."""
+"""`Permissions`: explain the permissions of a skill before it runs, as `rt.permissions`, and list approvals."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from reyn.contract.ops import OpRules, offered_ops
-from reyn.errors import InputInvalid, OpUnknown
-from reyn.kernel.world.environments import roots_of
+from reyn.errors import ApprovalUnknown, InputInvalid, OpUnknown
+from reyn.kernel.world.environments import requests_above, roots_of
 from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
 from reyn.permissions import Allowed, Denied, Gate, parse_requests
-from reyn.permissions.explain import explain_requests
+from reyn.permissions.explain import explain_requests, ungranted
 from reyn.permissions.policy import RulePlaces
 from reyn.skills import read_skill
-from reyn.skills.agents import CHAT, Agents
+from reyn.skills.agents import CHAT
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
-    from reyn.config import Config
     from reyn.documents import Document
+    from reyn.journal import Approval, kinds
     from reyn.ops import OpTable
     from reyn.permissions import Policy, Verdict
     from reyn.permissions.explain import RequestVerdict
-    from reyn.skills import Library, Skill
+    from reyn.runtime.project import Project
+    from reyn.runtime.services import ProjectServices
+    from reyn.skills import Skill
 
 _NO_RUN = "no-run"
 """The workspace of an op that is only explained; it does not exist."""
@@ -99,33 +100,76 @@ class OpVerdict(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
-class Explainer:
-    """Explains the permissions of skills of one project."""
+class Permissions:
+    """The permissions of the skills of a project, explained, and its standing approvals."""
 
-    def __init__(self, root: Path, state: Path, config: Config, policy: Policy, ops: OpTable, library: Library) -> None:
-        self._root = root
-        self._state = state
-        self._config = config
-        self._policy = policy
-        self._ops = ops
-        self._library = library
-        self._agents = Agents(root)
-        self._places = RulePlaces(root, ops.vocabulary.permission_keys)
+    def __init__(self, project: Project) -> None:
+        self._project = project
 
-    def report(self, name: str, skill: Skill) -> PermissionReport:
-        """Return the report on a skill, found by a name or path, and on the requests of its sub-skills."""
-        requests = [*self._requests(skill, name, ())]
-        for sub_skill in skill.skills.values():
-            requests += self._requests(sub_skill, sub_skill.name, (skill.permissions,))
-        names = {skill.name, *(sub_skill_.name for sub_skill_ in skill.skills.values())}
+    @property
+    def _policy(self) -> Policy:
+        return self._project.policy
+
+    @property
+    def _ops(self) -> OpTable:
+        return self._project.ops
+
+    @cached_property
+    def _places(self) -> RulePlaces:
+        return RulePlaces(self._project.root, self._ops.vocabulary.permission_keys)
+
+    def approvals(self) -> list[Approval]:
+        """Return the standing approvals, oldest first."""
+        return self._project.existing_journal.approvals()
+
+    def revoke(self, approval_id: int) -> None:
+        """Remove a standing approval.
+
+        Raises:
+            ApprovalUnknown: There is no standing approval with this id.
+        """
+        if not self._project.existing_journal.revoke(approval_id):
+            raise ApprovalUnknown(f"no standing approval {approval_id}")
+
+    def warnings(self, run: str) -> tuple[str, ...]:
+        """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
+        started = self._project.runs.state(run).started
+        assert started is not None
+        return ungranted_requests(self._project, started, self._project.existing_journal.blob)
+
+    def explain(self, skill: str) -> PermissionReport:
+        """Return the permissions of a skill and of its sub-skills: zones, requests, ops, and rules with their lines."""
+        name, loaded = skill, self._project.load(skill)
+        requests = [*self._requests(loaded, name, ())]
+        for sub_skill in loaded.skills.values():
+            requests += self._requests(sub_skill, sub_skill.name, (loaded.permissions,))
+        names = {loaded.name, *(sub_skill.name for sub_skill in loaded.skills.values())}
         rules = [rule for rule in self._policy.rules if not rule.skills or names & {*rule.skills}]
         return PermissionReport(
-            skill.name,
+            loaded.name,
             tuple(self._zones()),
-            tuple(self._op(kind, phases, skill) for kind, phases in _allowed_ops(skill).items()),
+            tuple(self._op(kind, phases, loaded) for kind, phases in _allowed_ops(loaded).items()),
             tuple(requests),
             tuple(RuleReport(rule.text, rule.effect, self._places.of_rule(rule)) for rule in rules),
         )
+
+    def explain_op(self, skill: str, op: str | Mapping[str, Any]) -> OpReport | OpVerdict:
+        """Return whether a skill may execute an op. Nothing is performed or recorded.
+
+        Args:
+            skill: Name or path of the skill.
+            op: A kind, such as `file`, or a whole op, whose paths are checked as well.
+
+        Raises:
+            OpUnknown: There is no such kind, or no release that executes it.
+            InputInvalid: The arguments are not an op of that kind.
+        """
+        loaded = self._project.load(skill)
+        if not isinstance(op, str):
+            return self._verdict(loaded, dict(op))
+        if self._ops.vocabulary.op(op) is None:
+            raise OpUnknown(f"no op kind `{op}`")
+        return self._op(op, _allowed_ops(loaded).get(op, ()), loaded)
 
     def _zones(self) -> list[ZoneReport]:
         accesses: tuple[Literal["read", "write"], ...] = ("read", "write")
@@ -168,11 +212,11 @@ class Explainer:
     def _documents(self, name: str) -> list[Document]:
         """Return the files that can request permissions for a skill: its skill.md, and before it that of an agent."""
         if name.startswith(AGENT_PREFIX):
-            _, agent = self._agents.read(name.removeprefix(AGENT_PREFIX))
+            _, agent = self._project.agents.read(name.removeprefix(AGENT_PREFIX))
             [chat] = self._documents(CHAT)
             chat = msgspec.structs.replace(chat, file=f"{CHAT}/{chat.file}")
             return [chat] if agent is None else [agent, chat]
-        folder = read_skill(self._library.find(name), self._ops.vocabulary, self._library).folder
+        folder = read_skill(self._project.library.find(name), self._ops.vocabulary, self._project.library).folder
         document = folder.read("skill.md")
         assert document is not None
         return [document]
@@ -208,26 +252,11 @@ class Explainer:
         return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), reason)
 
     def _gate(self, skill: Skill) -> Gate:
-        roots = roots_of(self._root, self._state, _NO_RUN)
+        roots = roots_of(self._project.root, self._project.state_folder, _NO_RUN)
         return Gate(roots, self._policy, (parse_requests(skill.permissions),), skill.name)
 
-    def kind(self, skill: Skill, kind: str) -> OpReport:
-        """Return the permissions of a skill for an op kind.
-
-        Raises:
-            OpUnknown: There is no such kind.
-        """
-        if self._ops.vocabulary.op(kind) is None:
-            raise OpUnknown(f"no op kind `{kind}`")
-        return self._op(kind, _allowed_ops(skill).get(kind, ()), skill)
-
-    def op(self, skill: Skill, args: dict[str, Any]) -> OpVerdict:
-        """Return the verdict on one op: planned with today's files, and not performed.
-
-        Raises:
-            OpUnknown: There is no such kind, or no release that executes it.
-            InputInvalid: The arguments are not an op of that kind.
-        """
+    def _verdict(self, skill: Skill, args: dict[str, Any]) -> OpVerdict:
+        """Return the verdict on one op: planned with today's files, and not performed."""
         kind = str(args.get("kind"))
         implementation = self._ops.get(kind)
         if implementation is None:
@@ -239,7 +268,7 @@ class Explainer:
                 f"the op is invalid: {where} {error[1]}", hint=f"See the documentation of the op `{kind}`."
             )
         gate = self._gate(skill)
-        env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._config.sizes.file_bytes)
+        env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._project.config.sizes.file_bytes)
         plan = plan_op(implementation, Call(_NO_RUN, args), env, is_foreign=self._ops.is_foreign(kind))
         phases = _allowed_ops(skill).get(kind, ())
         if isinstance(plan, Denied):
@@ -267,3 +296,16 @@ def _allowed_ops(skill: Skill) -> dict[str, tuple[str, ...]]:
     """Return the op kinds that phases allow, each with its phases."""
     kinds = dict.fromkeys(kind for phase in skill.phases.values() for kind in phase.allowed_ops)
     return {kind: tuple(name for name, phase in skill.phases.items() if kind in phase.allowed_ops) for kind in kinds}
+
+
+def ungranted_requests(
+    project: ProjectServices, started: kinds.RunStarted, content: Callable[[str], bytes]
+) -> tuple[str, ...]:
+    """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
+    skill = project.runs.compile_skill(started, content).skill
+    above = requests_above(started, content)
+    warnings = ungranted(skill.name, explain_requests(skill.name, skill.permissions, project.policy, above))
+    for one in skill.skills.values():
+        outer = (skill.permissions, *above)
+        warnings += ungranted(one.name, explain_requests(one.name, one.permissions, project.policy, outer))
+    return tuple(warnings)

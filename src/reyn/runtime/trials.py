@@ -26,6 +26,7 @@ from reyn.models.scripted import ScriptedModel
 from reyn.ops import Denied
 from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.project import Project
+from reyn.runtime.services import ProjectOptions
 from reyn.runtime.sync_runtime import SyncRuntime
 from reyn.skills import Library
 from reyn.skills.cases import Case, CaseReport, TrialReport, read_cases
@@ -106,7 +107,7 @@ class Trials:
         config = msgspec.convert({"permissions": _PERMISSIONS, **limits}, Config)
         config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
         journal, model = MemoryJournal(), ScriptedModel(case.answers)
-        trial = Project(root, config, journal=journal, model=model, people=_Replies(case.replies))
+        trial = Project(root, config, ProjectOptions(journal=journal, model=model, people=_Replies(case.replies)))
         trial.library = Library(real.root)
         trial.secrets = real.secrets
         specs = (spec for spec in real.ops.vocabulary.ops if spec.is_available and real.ops.is_foreign(spec.kind))
@@ -190,11 +191,11 @@ def _problems(case: Case, result: RunResult, rt: SyncRuntime) -> Iterator[str]:
         found.append(f"it visits {_names(result.path)}, expected {_names(expected.path)}")
     if not isinstance(expected.artifact, msgspec.UnsetType) and result.artifact != expected.artifact:
         found.append(f"it returns {_json(result.artifact)}, expected {_json(expected.artifact)}")
-    used = sum(event.kind == kinds.LlmResponded.kind for row in rt.runs() for event in rt.events(row.run_id))
+    used = sum(event.kind == kinds.LlmResponded.kind for row in rt.runs.all() for event in rt.runs.events(row.run_id))
     if not found and used < len(case.answers):
         found.append(f"it uses {used} of {len(case.answers)} answers")
     if found:
-        errors = (decode(event) for event in rt.events(result.run_id) if event.kind == kinds.ValidationError.kind)
+        errors = (decode(event) for event in rt.runs.events(result.run_id) if event.kind == kinds.ValidationError.kind)
         found += [
             f"answer {one.call}: {one.path}: {one.message}" for one in errors if isinstance(one, kinds.ValidationError)
         ]

@@ -187,9 +187,9 @@ class Scenario:
     async def _move_on(self, runtime: OSRuntime, stopped: RunResult) -> RunResult:
         run = stopped.run_id
         if stopped.status == "limited":
-            limit, value = runtime.state(run).stop.limit
+            limit, value = runtime.runs.state(run).stop.limit
             if limit in BUDGET_LIMITS:
-                value = runtime.next_action(runtime.find(run)).value
+                value = runtime.runs.next_action(runtime.runs.find(run)).value
             return await runtime.resume(run, raise_limits={limit: value + 1})
         if stopped.status == "waiting" and not self.has_user:
             wait = stopped.question
@@ -231,18 +231,18 @@ class Scenario:
         """Verify and replay all runs; return their results and the files."""
         runtime = OSRuntime.open(self.root, ops=self.ops)
         try:
-            found = {row.run_id: _without_charges(runtime.result(row.run_id)) for row in runtime.runs()}
-            claims = {run: Claims.of(runtime.events(run)) for run in found}
+            found = {row.run_id: _without_charges(runtime.runs.result(row.run_id)) for row in runtime.runs.all()}
+            claims = {run: Claims.of(runtime.runs.events(run)) for run in found}
             spending = budget_violations(runtime, self.ledger.read())
             asyncio.run(self._verify(runtime, found))
         finally:
-            runtime.journal.close()
+            runtime.project.journal.close()
         return Outcome(found, claims, tree_of(self.root), spending)
 
     async def _verify(self, runtime: OSRuntime, found: dict[str, RunResult]) -> None:
         for run, result in found.items():
-            runtime.verify(run)
-            assert (await runtime.replay(run)).status == result.status
+            runtime.runs.verify(run)
+            assert (await runtime.runs.replay(run)).status == result.status
 
     # -- checks ---------------------------------------------------------------------------------------
 
@@ -324,11 +324,11 @@ def budget_violations(runtime: OSRuntime, entries: list[Entry]) -> list[str]:
     """Return what is wrong with the budgets of all runs: leaks, calls that nothing covers, accounts that disagree."""
     wrong: list[str] = []
     charged: dict[str, int] = {}
-    for row in runtime.runs():
+    for row in runtime.runs.all():
         run = row.run_id
         reserved, settled = Counter[str](), Counter[str]()
         accounts: tuple[str, ...] = ()
-        for event in runtime.events(run):
+        for event in runtime.runs.events(run):
             match decode(event):
                 case kinds.BudgetReserved(call=call, draws=draws):
                     reserved[call] += 1
@@ -345,7 +345,7 @@ def budget_violations(runtime: OSRuntime, entries: list[Entry]) -> list[str]:
         if row.reserved is not None:
             wrong.append(f"{run}: the reservation of {row.reserved.call} leaks")
     for account, tokens in charged.items():
-        balance = runtime.journal.balance(account)
+        balance = runtime.project.journal.balance(account)
         if (balance.tokens, balance.reserved_tokens, balance.reserved_cost) != (tokens, 0, 0):
             wrong.append(f"{account}: {balance}, but {tokens} tokens were charged")
     return wrong

@@ -92,7 +92,7 @@ def test_a_program_ends_when_reyn_is_killed_and_is_repeated_by_a_resume(tmp_path
     (tmp_path / "flag").unlink()
     with SyncRuntime.open(tmp_path, model="scripted:answers.jsonl", trust=True) as runtime:
         assert runtime.resume("k").ok
-        kinds = [event.kind for event in runtime.events("k")]
+        kinds = [event.kind for event in runtime.runs.events("k")]
         assert kinds.count("sandboxed_exec_started") == kinds.count("sandboxed_exec_completed") == 1
 
 

@@ -37,8 +37,8 @@ def is_outcome_unknown(scenario: Scenario) -> bool:
 def is_answered(scenario: Scenario) -> bool:
     """Whether an answer is in the inbox; the next execution of the run continues with it."""
     with scenario.world(Failpoints()) as runtime:
-        question = runtime.open_question(runtime.find(RUN))
-        runtime.journal.close()
+        question = runtime.runs.open_question(runtime.runs.find(RUN))
+        runtime.project.journal.close()
     return question is not None and question.is_answered
 
 
@@ -55,7 +55,7 @@ def resume(scenario: Scenario, resolution: str = "", kill_at: int = 0) -> RunRes
                 if not resolution:
                     return await runtime.run(scenario.skill, {"text": "in"}, run_id=RUN)
                 with suppress(QuestionUnknown):  # answered before the kill
-                    runtime.answer(RUN, runtime.result(RUN).question.id, resolution)
+                    runtime.answer(RUN, runtime.runs.result(RUN).question.id, resolution)
                 return await runtime.resume(RUN)
 
     return asyncio.run(work())
@@ -63,8 +63,8 @@ def resume(scenario: Scenario, resolution: str = "", kill_at: int = 0) -> RunRes
 
 def outcome(scenario: Scenario) -> kinds.OpCompleted:
     with scenario.world(Failpoints()) as runtime:
-        found = [decode(event) for event in runtime.events(RUN)]
-        runtime.journal.close()
+        found = [decode(event) for event in runtime.runs.events(RUN)]
+        runtime.project.journal.close()
     [started] = [body.call for body in found if isinstance(body, kinds.OpStarted) and body.op_kind == "send"]
     [completed] = [body for body in found if isinstance(body, kinds.OpCompleted) and body.call == started]
     return completed
@@ -175,7 +175,7 @@ def test_an_unsafe_op_that_asks_a_person_first_is_performed_once(arena: Path):
         assert calls.read_text() == "called\n", f"{number} {scenario.points[number - 1]}"
         assert scenario.files_differ() == []
         with scenario.world(Failpoints()) as runtime:
-            found = [event.kind for event in runtime.events(RUN)]
-            runtime.journal.close()
+            found = [event.kind for event in runtime.runs.events(RUN)]
+            runtime.project.journal.close()
         assert found.count("request_fulfilled") == 1
     assert doubts > 1

@@ -22,8 +22,8 @@ FORK = "forked"
 
 def undo(scenario: Scenario, points: Failpoints) -> None:
     with scenario.world(points) as runtime:
-        report = runtime.undo(RUN)
-        runtime.journal.close()
+        report = runtime.runs.undo(RUN)
+        runtime.project.journal.close()
         assert report.left == ()
 
 
@@ -33,10 +33,10 @@ def fork(scenario: Scenario, points: Failpoints) -> None:
     async def work() -> None:
         with scenario.world(points) as runtime:
             async with runtime:
-                if runtime.journal.find(FORK) is not None:
+                if runtime.project.journal.find(FORK) is not None:
                     assert (await runtime.resume(FORK)).ok
                     return
-                seq = next(e.seq for e in runtime.events(RUN) if e.kind == "phase_completed")
+                seq = next(e.seq for e in runtime.runs.events(RUN) if e.kind == "phase_completed")
                 assert (await runtime.fork(RUN, at=seq, run_id=FORK)).ok
 
     asyncio.run(work())
@@ -67,9 +67,9 @@ class Staged:
         async def work() -> None:
             with self._scenario.world(Failpoints()) as runtime:
                 async with runtime:
-                    for row in runtime.runs():
-                        runtime.verify(row.run_id)
-                        await runtime.replay(row.run_id)
+                    for row in runtime.runs.all():
+                        runtime.runs.verify(row.run_id)
+                        await runtime.runs.replay(row.run_id)
 
         asyncio.run(work())
 
@@ -102,11 +102,11 @@ def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path):
         scenario.reset()
         assert scenario.execute_in_child(kill_at=number) == KILLED
         with scenario.world(Failpoints()) as runtime:
-            if runtime.journal.find(RUN) is not None:
-                if runtime.find(RUN).status == "running":
+            if runtime.project.journal.find(RUN) is not None:
+                if runtime.runs.find(RUN).status == "running":
                     runtime.cancel(RUN)
-                assert runtime.undo(RUN).left == ()
-            runtime.journal.close()
+                assert runtime.runs.undo(RUN).left == ()
+            runtime.project.journal.close()
         assert files_of(scenario.root) == before, points[number - 1]
 
 
@@ -125,8 +125,8 @@ def test_undo_does_not_overwrite_what_another_program_wrote(tmp_path: Path):
     changes = [act(file("write", "output/log.txt", content=content)) for content in ("2", "4")]
     with SyncRuntime.open(tmp_path, model=Meddling([*changes, finish()])) as rt:
         assert rt.run("s", {"text": "in"}, run_id=RUN).ok
-        assert rt.undo(RUN, dry_run=True).left == ("output/log.txt",)
-        assert rt.undo(RUN).left == ("output/log.txt",)
+        assert rt.runs.undo(RUN, dry_run=True).left == ("output/log.txt",)
+        assert rt.runs.undo(RUN).left == ("output/log.txt",)
     assert log.read_text() == "3, by another program"
 
 

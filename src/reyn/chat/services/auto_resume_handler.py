@@ -24,18 +24,18 @@ class AutoResumeHandler:
         """Return the runs without a parent that stopped in the middle, the oldest first. No process executes them."""
         return [
             row
-            for row in self._runtime.runs()
+            for row in self._runtime.runs.all()
             if row.status == "running" and not row.parent and not row.imported and not self._is_executed(row)
         ][::-1]
 
     def conversations(self) -> list[RunRow]:
         """Return the conversations that can be continued, the latest first."""
-        rows = (row for row in self._runtime.runs() if row.skill.startswith(PREFIX) and row.status not in ENDED)
+        rows = (row for row in self._runtime.runs.all() if row.skill.startswith(PREFIX) and row.status not in ENDED)
         continuable = [row for row in rows if not row.parent and not row.imported]
         return sorted(continuable, key=lambda row: row.updated, reverse=True)
 
     def _is_executed(self, row: RunRow) -> bool:
-        return self._runtime.journal.is_claimed(row.run_id)
+        return self._runtime.project.journal.is_claimed(row.run_id)
 
     async def resume(self, row: RunRow) -> RunResult | ReynError | None:
         """Continue a run; return its result, why it cannot continue, or `None` if another process continues it."""

@@ -35,14 +35,14 @@ class BudgetGateway:
 
     def spending(self) -> Spending:
         """Return what was used so far, also by background runs that have not ended, and the budgets that hold."""
-        if not self._runtime.is_recorded(self._run_id):
+        if not self._runtime.runs.is_recorded(self._run_id):
             return Spending(Usage(), Charge(), ())
-        state = self._runtime.state(self._run_id)
+        state = self._runtime.runs.state(self._run_id)
         usage, charge = state.models.usage, state.charge
         for run, report in state.inbox.background.items():
-            row = self._runtime.journal.find(run)
+            row = self._runtime.project.journal.find(run)
             if row is None:
                 continue
             charge += row.charge
-            usage += self._runtime.state(run).models.usage - (report.usage if report is not None else Usage())
-        return Spending(usage, charge, self._runtime.budgets(self._run_id))
+            usage += self._runtime.runs.state(run).models.usage - (report.usage if report is not None else Usage())
+        return Spending(usage, charge, self._runtime.runs.budgets(self._run_id))

@@ -49,7 +49,7 @@ class CompactionController:
 
     def size(self) -> ConversationSize:
         """Return how large the conversation is, and at which size it is compacted."""
-        return self._runtime.conversation_size(self._run_id)
+        return self._runtime.runs.conversation_size(self._run_id)
 
     def request(self) -> None:
         """Let the conversation be compacted before its next model call, whatever its size.
@@ -69,17 +69,17 @@ class CompactionController:
 
     def pinned(self) -> tuple[MemoryEntry, ...]:
         """Return the pinned facts, the oldest first."""
-        return self._runtime.memory(self._run_id)
+        return self._runtime.runs.memory(self._run_id)
 
     def compactions(self) -> list[Compacted]:
         """Return the compactions so far, in order."""
         found = []
-        for event in self._runtime.events(self._run_id):
+        for event in self._runtime.runs.events(self._run_id):
             if event.kind != kinds.ContextCompacted.kind:
                 continue
             body = decode(event)
             assert isinstance(body, kinds.ContextCompacted)
-            summary = self._runtime.content(body.summary).decode()
+            summary = self._runtime.runs.content(body.summary).decode()
             sizes = (body.dropped, body.kept, body.tokens_before, body.tokens_after)
             found.append(Compacted(event.seq, event.ts, *sizes, summary))
         return found

@@ -45,11 +45,11 @@ class SkillRunner:
 
         Those of the agents that were asked are among them.
         """
-        for run in unreported(self._runtime.journal, state):
+        for run in unreported(self._runtime.project.journal, state):
             self.start(run, state.run_id)
         for thread in state.threads.values():
-            if thread.run.startswith(f"{state.run_id}.") and self._runtime.is_recorded(thread.run):
-                self.continue_all(self._runtime.state(thread.run))
+            if thread.run.startswith(f"{state.run_id}.") and self._runtime.runs.is_recorded(thread.run):
+                self.continue_all(self._runtime.runs.state(thread.run))
 
     async def _execute(self, run: str, conversation: str) -> None:
         try:
@@ -66,15 +66,15 @@ class SkillRunner:
     def _on_event(self, event: Event) -> None:
         body = decode(event) if event.kind == kinds.PhaseStarted.kind else None
         if isinstance(body, kinds.PhaseStarted) and event.run_id in self._tasks:
-            row = self._runtime.journal.find(event.run_id)
+            row = self._runtime.project.journal.find(event.run_id)
             item = SkillProgressed(event.run_id, row.skill if row is not None else "", body.phase, body.visit)
             self.progress[event.run_id] = item
             self._put(item)
 
     def rows(self) -> list[RunRow]:
         """Return the background runs that have begun, in the order in which they were started."""
-        background = self._runtime.state(self._conversation).inbox.background
-        rows = (self._runtime.journal.find(run) for run in background)
+        background = self._runtime.runs.state(self._conversation).inbox.background
+        rows = (self._runtime.project.journal.find(run) for run in background)
         return [row for row in rows if row is not None]
 
     def cancel(self, run: str, reason: str = "") -> None:

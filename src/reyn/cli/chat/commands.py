@@ -90,7 +90,7 @@ class ChatCommands:
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []
         for row in rows:
-            self._echo(f"  {row.run_id}  {clean(row.skill)}  {self._runtime.display_status(row)}")
+            self._echo(f"  {row.run_id}  {clean(row.skill)}  {self._runtime.runs.display_status(row)}")
         if not rows:
             self._echo("  no runs in the background")
 
@@ -133,11 +133,11 @@ class ChatCommands:
         return CompactionController(self._runtime, self._conversation.run_id)
 
     def _memory(self, _: str) -> None:
-        memories = MemoryService(self._runtime.root).all()
+        memories = MemoryService(self._runtime.project.root).all()
         for memory in memories:
             self._echo(f"  {memory.path}: {short(memory.description or memory.error, 100)}")
         if self._is_recorded:
-            for experience in self._runtime.memory(self._conversation.run_id):
+            for experience in self._runtime.runs.memory(self._conversation.run_id):
                 self._echo(f"  {experience.id}: {short(experience.text, 100)}")
 
     def _usage(self, _: str) -> None:
@@ -172,4 +172,4 @@ class ChatCommands:
 
     @property
     def _is_recorded(self) -> bool:
-        return self._runtime.is_recorded(self._conversation.run_id)
+        return self._runtime.runs.is_recorded(self._conversation.run_id)

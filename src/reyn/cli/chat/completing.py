@@ -57,25 +57,25 @@ class ChatCompleter(Completer):
     def _skills(self) -> list[str]:
         """Return the skills that the agent may run."""
         try:
-            patterns = self._runtime.agents.load(self._agent).skills
+            patterns = self._runtime.project.agents.load(self._agent).skills
         except ReynError:  # the file was deleted, or is being edited
             return []
-        names = [name for name, _, _ in self._runtime.library]
+        names = [name for name, _, _ in self._runtime.project.library]
         return names if patterns is None else _matching(names, patterns)
 
     def _agents(self) -> list[str]:
         """Return the agents that the agent may ask."""
         try:
-            patterns = self._runtime.agents.load(self._agent).agents
+            patterns = self._runtime.project.agents.load(self._agent).agents
         except ReynError:
             return []
-        return _matching([name for name in self._runtime.agents if name != self._agent], patterns)
+        return _matching([name for name in self._runtime.project.agents if name != self._agent], patterns)
 
     def _files(self, word: str) -> list[str]:
         """Return the entries of the project's folder that a word begins to name."""
         folder, _, _ = word.rpartition("/")
-        base = (self._runtime.root / folder).resolve()
-        if not base.is_relative_to(self._runtime.root) or not base.is_dir():
+        base = (self._runtime.project.root / folder).resolve()
+        if not base.is_relative_to(self._runtime.project.root) or not base.is_dir():
             return []
         entries = sorted(entry for entry in base.iterdir() if not entry.name.startswith("."))[:_MAX_ENTRIES]
         return [f"{folder}/{entry.name}{'/' if entry.is_dir() else ''}" for entry in entries]

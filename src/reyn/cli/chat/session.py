@@ -48,10 +48,10 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
             await asyncio.wait([talking])
             await conversation.close()
             await printing
-    row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
+    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is None or row.status not in ("failed", "limited"):
         return 0
-    print_next(runtime.next_action(row))
+    print_next(runtime.runs.next_action(row))
     return EXIT_CODES[row.status]
 
 
@@ -131,10 +131,10 @@ def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
     click.echo(f"{clean(conversation.agent.name)} answers. /help lists the commands, Ctrl-D leaves.")
     if others := _interrupted(conversation, runtime):
         click.echo(f"interrupted: {short(', '.join(others), 200)}; `reyn resume --all` continues them")
-    if not runtime.is_recorded(conversation.run_id):
+    if not runtime.runs.is_recorded(conversation.run_id):
         return
-    messages = read_messages(runtime.events(conversation.run_id), runtime.content)
-    title = runtime.state(conversation.run_id).title or conversation.run_id
+    messages = read_messages(runtime.runs.events(conversation.run_id), runtime.runs.content)
+    title = runtime.runs.state(conversation.run_id).title or conversation.run_id
     count = sum(one.role != "agent" for one in messages)
     click.echo(f"{clean(title)}: {count} message{'' if count == 1 else 's'} so far; the last:")
     for message in messages[-2:]:
@@ -163,7 +163,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     def _(event: object) -> None:
         event.current_buffer.insert_text("\n")  # type: ignore[attr-defined]  # an event of the library
 
-    state = runtime.root / ".reyn"
+    state = runtime.project.root / ".reyn"
     state.mkdir(mode=0o700, exist_ok=True)
     session: PromptSession[str] = PromptSession(
         history=FileHistory(str(state / "chat_history")),
@@ -175,7 +175,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
     )
     commands = ChatCommands(conversation, runtime, click.echo)
     handler = InterventionHandler(conversation)
-    loading = SdkLoading(lambda: runtime.preload_model(conversation.agent.model))
+    loading = SdkLoading(lambda: runtime.project.preload_model(conversation.agent.model))
     with patch_stdout(raw=True):
         while True:
             try:
@@ -204,7 +204,7 @@ async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> N
 def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
     """Return the line below the prompt: agent, tokens, cost, what runs, and what waits for the user."""
     parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
-    row = runtime.journal.find(conversation.run_id) if runtime.is_recorded(conversation.run_id) else None
+    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is not None and row.charge.currency:
         parts.append(charge_text(row.charge))
     parts += [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]

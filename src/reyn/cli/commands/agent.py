@@ -87,15 +87,15 @@ def show(name: str, as_json: bool) -> None:
     from reyn.skills.agents import Budget
 
     with open_existing_project() as runtime:
-        agent = runtime.agents.load(name)
-        skill = runtime.agent_skill(name)
+        agent = runtime.project.agents.load(name)
+        skill = runtime.project.agent_skill(name)
         phase = skill.phases[skill.entry]
         if as_json:
             print_json(msgspec.to_builtins(agent) | {"ops": phase.allowed_ops, "permissions": skill.permissions})
             return
         click.echo(f"agent     {clean(agent.name)}")
         fields = {
-            "about": agent.description if runtime.agents.path(name) is not None else _BUILT_IN,
+            "about": agent.description if runtime.project.agents.path(name) is not None else _BUILT_IN,
             "model": agent.model or agent.model_class or "project default",
             "skills": "all" if agent.skills is None else ", ".join(agent.skills) or "none",
             "may ask": ", ".join(line.partition(":")[0] for line in RouterHostAdapter(runtime, name).view().agents),

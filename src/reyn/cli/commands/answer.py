@@ -83,7 +83,7 @@ def _post(runtime: SyncRuntime, run: str, question_id: str | None, value: str) -
 def _show(runtime: SyncRuntime, run: str, *, as_json: bool) -> None:
     """Print the open question of a run. Nothing is truncated."""
     question = _open_question(runtime, run)
-    text = runtime.question_text(question)
+    text = runtime.runs.question_text(question)
     if as_json:
         print_json({"run_id": question.run_id, "question": question.question, "message": text})
         return
@@ -95,13 +95,13 @@ def _show(runtime: SyncRuntime, run: str, *, as_json: bool) -> None:
 
 
 def _open_question(runtime: SyncRuntime, run: str) -> OpenQuestion:
-    row = runtime.find(run)
-    question = runtime.open_question(row)
+    row = runtime.runs.find(run)
+    question = runtime.runs.open_question(row)
     if question is None:
         raise QuestionUnknown(
-            f"run `{row.run_id}` has no open question; its status is {runtime.display_status(row)}",
+            f"run `{row.run_id}` has no open question; its status is {runtime.runs.display_status(row)}",
             hint="`reyn runs --status waiting` lists the runs that wait for a reply.",
-            action=runtime.next_action(row),
+            action=runtime.runs.next_action(row),
         )
     return question
 

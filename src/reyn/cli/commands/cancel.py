@@ -18,10 +18,10 @@ def command(run: str, reason: str, as_json: bool) -> None:
     A process that executes the run stops before its next step. Files stay as they are; `reyn undo` restores them.
     """
     with open_existing_project() as runtime:
-        run_id = runtime.find(run).run_id
+        run_id = runtime.runs.find(run).run_id
         runtime.cancel(run_id, reason)
-        row = runtime.find(run_id)
-        action = runtime.next_action(row)
+        row = runtime.runs.find(run_id)
+        action = runtime.runs.next_action(row)
     is_cancelled = row.status == "cancelled"
     if as_json:
         print_json({"run_id": run_id, "status": row.status, "is_cancelled": is_cancelled})

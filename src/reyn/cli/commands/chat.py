@@ -69,7 +69,7 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
         elif fork is not None:
             name = _forked(runtime, fork, run_id, agent)
         answering = model_name(model) or _embedded(runtime, agent, name)
-        conversation = open_conversation(runtime.runtime, agent, run_id=name, by=user_name(), model=answering)
+        conversation = open_conversation(runtime.async_form, agent, run_id=name, by=user_name(), model=answering)
         printer = _printer(as_json=as_json, is_terminal=is_terminal)
         return _talk(runtime, conversation, printer, is_terminal=is_terminal)
 
@@ -77,8 +77,8 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
 def _talk(runtime: SyncRuntime, conversation: Conversation, printer: Printer, *, is_terminal: bool) -> int:
     from reyn.cli.chat.session import talk
 
-    code = runtime.wait(talk(conversation, runtime.runtime, printer, is_terminal=is_terminal))
-    if is_terminal and runtime.is_recorded(conversation.run_id):
+    code = runtime.wait(talk(conversation, runtime.async_form, printer, is_terminal=is_terminal))
+    if is_terminal and runtime.runs.is_recorded(conversation.run_id):
         click.echo(f"continue with: reyn chat --run-id {conversation.run_id}", err=True)
     return code
 
@@ -116,15 +116,15 @@ def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> st
     from reyn.models.weights import DEFAULT_WEIGHTS
     from reyn.skills.agents import DEFAULT
 
-    if "REYN_MODEL" in os.environ or (run_id is not None and runtime.is_recorded(run_id)):
+    if "REYN_MODEL" in os.environ or (run_id is not None and runtime.runs.is_recorded(run_id)):
         return None
-    chosen = runtime.agents.load(agent or DEFAULT)
+    chosen = runtime.project.agents.load(agent or DEFAULT)
     if chosen.model or chosen.model_class:
         return None
-    script = runtime.default_model() if runtime.config.model else ""
-    if runtime.config.model and not script.startswith("scripted:"):
+    script = runtime.project.default_model() if runtime.project.config.model else ""
+    if runtime.project.config.model and not script.startswith("scripted:"):
         return None
-    embedded = [one for one in runtime.models() if one.model in ("local", f"local:{DEFAULT_WEIGHTS}")]
+    embedded = [one for one in runtime.project.models() if one.model in ("local", f"local:{DEFAULT_WEIGHTS}")]
     reason = f"the project's model is a script (`{clean(script)}`), which cannot converse" if script else ""
     if any(one.is_available for one in embedded):
         reason = reason or "no model is configured"
@@ -145,7 +145,9 @@ def _latest(runtime: SyncRuntime, agent: str | None) -> str:
     from reyn.skills.agents import DEFAULT, PREFIX
 
     matching = [
-        row for row in AutoResumeHandler(runtime.runtime).conversations() if row.skill == f"{PREFIX}{agent or DEFAULT}"
+        row
+        for row in AutoResumeHandler(runtime.async_form).conversations()
+        if row.skill == f"{PREFIX}{agent or DEFAULT}"
     ]
     if not matching:
         raise ConversationInvalid(
@@ -162,8 +164,8 @@ def _forked(runtime: SyncRuntime, fork: str, run_id: str | None, agent: str | No
     run, _, number = fork.rpartition("@")
     if not run or not number.isascii() or not number.isdigit() or len(number) > _MAX_DIGITS:
         raise click.UsageError(f"`{fork}` is not of the form RUN@MESSAGE, for example 20261116T120000-abc@3")
-    row = runtime.find(run)
+    row = runtime.runs.find(run)
     check_conversation(row, agent)
     recorded_agent(runtime, row)
-    result: Any = runtime.fork(row.run_id, at=fork_point(runtime.events(row.run_id), int(number)), run_id=run_id)
+    result: Any = runtime.fork(row.run_id, at=fork_point(runtime.runs.events(row.run_id), int(number)), run_id=run_id)
     return str(result.run_id)

@@ -108,8 +108,8 @@ def show(run: str, as_json: bool) -> None:
 
     with open_existing_project() as runtime:
         row = _find(runtime, run)
-        messages = read_messages(runtime.events(row.run_id), runtime.content)
-        chains = ChainManager(runtime.journal)
+        messages = read_messages(runtime.runs.events(row.run_id), runtime.runs.content)
+        chains = ChainManager(runtime.project.journal)
         links, origin = chains.links(row.run_id), chains.origin(row.run_id)
     if as_json:
         asks = [[link for link in links if link.number == one.number and one.role != "agent"] for one in messages]
@@ -158,8 +158,8 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool) -> in
     with open_project() as runtime:
         names = [_deletable(runtime, run) for run in runs]
         if not yes and not dry_run:
-            _confirm(runtime.delete(names, dry_run=True), as_json=as_json)
-        report = runtime.delete(names, dry_run=dry_run)
+            _confirm(runtime.runs.delete(names, dry_run=True), as_json=as_json)
+        report = runtime.runs.delete(names, dry_run=dry_run)
     if as_json:
         print_json(report)
     else:
@@ -170,7 +170,7 @@ def delete(runs: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool) -> in
 def _deletable(runtime: SyncRuntime, run: str) -> str:
     """Return the id of a conversation that can be deleted without the one that it is a part of."""
     row = _find(runtime, run)
-    root = runtime.root_run(row).run_id
+    root = runtime.runs.root_run(row).run_id
     if root != row.run_id:
         raise ConversationInvalid(
             f"conversation `{row.run_id}` is a part of run `{root}`, whose agent asked it, and stays with it",
@@ -196,12 +196,12 @@ def _print_deleted(report: PruneReport) -> None:
 
 def _conversations(runtime: SyncRuntime) -> list[RunRow]:
     """Return the conversations, the latest first."""
-    rows = (row for row in runtime.runs() if row.skill.startswith(PREFIX) and not row.parent)
+    rows = (row for row in runtime.runs.all() if row.skill.startswith(PREFIX) and not row.parent)
     return sorted(rows, key=lambda row: row.updated, reverse=True)
 
 
 def _find(runtime: SyncRuntime, run: str) -> RunRow:
-    row = runtime.find(run)
+    row = runtime.runs.find(run)
     if not row.skill.startswith(PREFIX):
         raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
     return row
@@ -210,11 +210,11 @@ def _find(runtime: SyncRuntime, run: str) -> RunRow:
 def _entry(runtime: SyncRuntime, row: RunRow) -> dict[str, Any]:
     from reyn.chat.services.snapshot_journal import read_overview
 
-    overview = read_overview(runtime.events(row.run_id), runtime.content, runtime.inbox(row.run_id))
+    overview = read_overview(runtime.runs.events(row.run_id), runtime.runs.content, runtime.runs.inbox(row.run_id))
     return {
         "run_id": row.run_id,
         "agent": row.skill.removeprefix(PREFIX),
-        "status": runtime.display_status(row),
+        "status": runtime.runs.display_status(row),
         "updated": row.updated,
         "messages": overview.messages,
         "title": overview.title,
@@ -229,7 +229,7 @@ def _matching(runtime: SyncRuntime, words: list[str], limit: int) -> Iterator[di
 
     for row in _conversations(runtime):
         entry = _entry(runtime, row)
-        messages = read_messages(runtime.events(row.run_id), runtime.content)
+        messages = read_messages(runtime.runs.events(row.run_id), runtime.runs.content)
         texts = [message.text.casefold() for message in messages]
         if not all(word in entry["title"].casefold() or any(word in text for text in texts) for word in words):
             continue

@@ -50,7 +50,7 @@ def _explain(key: str | None, options: dict[str, Any], *, as_json: bool) -> None
     root = project_root().resolve()
     loaded = load_project(root, options)
     try:
-        OSRuntime(Project(root, loaded.config, trust=loaded.trust)).check_config()
+        OSRuntime(Project(root, loaded.config, trust=loaded.trust)).project.check_config()
     except ModelUnknown as error:  # the settings show where it is named
         click.echo(f"warning: {clean(error.message)}", err=True)
     settings = loaded.settings()

@@ -22,7 +22,7 @@ def command(run: str, form: str, as_json: bool) -> None:
     they are the counts of its budget. Cached tokens are those that the provider reported.
     """
     with open_existing_project() as runtime:
-        visits = list(runtime.visit_contexts(run))
+        visits = list(runtime.runs.visit_contexts(run))
     if as_json:
         for visit in visits:
             print_json(

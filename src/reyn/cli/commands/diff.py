@@ -41,8 +41,8 @@ def command(a: str, b: str, as_json: bool) -> int:
     The exit code is 1 if they differ.
     """
     with open_existing_project() as runtime:
-        report = runtime.diff(a, b)
-        decisions = [_decision_text(decision, runtime.content) for decision in (report.in_a, report.in_b)]
+        report = runtime.runs.diff(a, b)
+        decisions = [_decision_text(decision, runtime.runs.content) for decision in (report.in_a, report.in_b)]
     if as_json:
         print_json(report)
         return 0 if report.is_same else 1

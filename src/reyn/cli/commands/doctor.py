@@ -68,11 +68,13 @@ def _open_runs() -> tuple[list[_OpenRun], int]:
     from reyn.journal import ENDED
 
     with open_without_config() as runtime:
-        rows = [(row, runtime.root_run(row)) for row, _ in in_order(runtime.runs()) if row.status not in ENDED]
+        rows = [(row, runtime.runs.root_run(row)) for row, _ in in_order(runtime.runs.all()) if row.status not in ENDED]
         rows = [(row, root) for row, root in rows if root.status not in ENDED]
         old_failures = {root.run_id for _, root in rows if _is_old_failure(root)}
         runs = [
-            _OpenRun(row.run_id, runtime.display_status(row), row.reason, command_line(runtime.next_action(row)))
+            _OpenRun(
+                row.run_id, runtime.runs.display_status(row), row.reason, command_line(runtime.runs.next_action(row))
+            )
             for row, root in rows
             if root.run_id not in old_failures
         ]

@@ -31,7 +31,7 @@ def command(run: str, kinds: tuple[str, ...], after: int, as_json: bool) -> None
     width = max(len(kind) for kind, _ in registry.kinds())
     with open_existing_project() as runtime:
         _check_kinds(runtime, run, kinds)
-        for event in runtime.events(run, after):
+        for event in runtime.runs.events(run, after):
             if kinds and event.kind not in kinds:
                 continue
             if as_json:
@@ -50,7 +50,7 @@ def _check_kinds(runtime: SyncRuntime, run: str, kinds: tuple[str, ...]) -> None
     if known.issuperset(kinds):
         return
     with suppress(RunNotFound):  # an older kind, or of an op that is not installed
-        known |= {event.kind for event in runtime.events(run)}
+        known |= {event.kind for event in runtime.runs.events(run)}
     for kind in kinds:
         if kind not in known:
             raise click.BadParameter(

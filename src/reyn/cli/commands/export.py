@@ -29,8 +29,8 @@ def command(run: str, file: str | None, as_json: bool) -> None:
     if as_json and file is None:
         raise click.UsageError("an export is JSON already; --json requires FILE")
     with open_existing_project() as runtime:
-        run_id = runtime.find(run).run_id
-        lines = runtime.export(run_id)
+        run_id = runtime.runs.find(run).run_id
+        lines = runtime.runs.export(run_id)
         if file is None:
             for line in lines:
                 sys.stdout.buffer.write(line)

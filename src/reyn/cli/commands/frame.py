@@ -60,7 +60,7 @@ def command(
         if answer is not None:
             if run is None:
                 raise RunNotFound(f"no run `{skill_or_run}`")
-            texts = runtime.next_prompt(run, answer or None)
+            texts = runtime.runs.next_prompt(run, answer or None)
             if as_json:
                 print_json([{"role": role, "text": text} for role, text in texts])
             else:
@@ -69,11 +69,11 @@ def command(
         if run is not None:
             seq = None if input_or_seq is None else int(input_or_seq)
             is_value = as_json and not tokens and not messages
-            frame = runtime.context_frame(run, seq) if is_value else None
-            sections = runtime.prompt_sections(run, seq)
-            texts = runtime.prompt_at(run, seq)
+            frame = runtime.runs.context_frame(run, seq) if is_value else None
+            sections = runtime.runs.prompt_sections(run, seq)
+            texts = runtime.runs.prompt_at(run, seq)
         else:
-            frame = runtime.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
+            frame = runtime.project.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
             sections, texts = frame.sections, list(frame.messages)
             if input_or_seq is None:
                 click.echo(f"note: no INPUT; the prompt has an empty `{frame.input_artifact['type']}`", err=True)
@@ -98,11 +98,11 @@ def _is_number(argument: str) -> bool:
 
 def _find_run(runtime: SyncRuntime, argument: str) -> str | None:
     """Return the run with this id or prefix, if there is one. A skill name takes precedence over a prefix."""
-    is_skill = any(name == argument for name, _, _ in runtime.library)
-    if is_skill and not runtime.is_recorded(argument):
+    is_skill = any(name == argument for name, _, _ in runtime.project.library)
+    if is_skill and not runtime.runs.is_recorded(argument):
         return None
     with suppress(RunNotFound):
-        return runtime.find(argument).run_id
+        return runtime.runs.find(argument).run_id
     return None
 
 

@@ -39,7 +39,7 @@ def command(file: str, max_bytes: int, as_json: bool) -> None:
     """
     origin = "standard input" if file == "-" else Path(file).name
     with _opened(file) as lines, open_project() as runtime:
-        report = runtime.import_(lines, origin=origin, limits=ImportLimits(bytes=max_bytes))
+        report = runtime.runs.import_(lines, origin=origin, limits=ImportLimits(bytes=max_bytes))
     if as_json:
         print_json(report)
         return

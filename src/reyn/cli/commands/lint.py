@@ -40,8 +40,8 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     from reyn.skills.resolve import is_path
 
     project, library = configured_project(), Library(project_root())
-    vocabulary = (standard_ops() if project is None else project.ops).vocabulary
-    python = (PythonSettings() if project is None else project.config.python).sandbox
+    vocabulary = (standard_ops() if project is None else project.project.ops).vocabulary
+    python = (PythonSettings() if project is None else project.project.config.python).sandbox
     agents = Agents(project_root())
     names = [name.removeprefix(PREFIX) for name in skills if name.startswith(PREFIX)]
     folders = [(library.find(skill_name(name)), is_path(name)) for name in skills if not name.startswith(PREFIX)]
@@ -62,7 +62,7 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
         for file in files:
             click.echo(clean(f"rewrote {_path_of(file, folder, around)}"), err=as_json)
     # Models that need trust are configured, too.
-    classes = None if project is None else {*project.config.models, *project.trust.ignored_models}
+    classes = None if project is None else {*project.project.config.models, *project.project.trust.ignored_models}
     known_skills = [name for name, _, _ in library]
     reports = [
         *(

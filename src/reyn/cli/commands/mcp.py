@@ -35,8 +35,8 @@ def command() -> None:
 def list_servers(as_json: bool) -> None:
     """List the configured servers and the tools that were accepted. Connects to nothing."""
     with open_project() as runtime:
-        rows = [_row(runtime, name) for name in runtime.config.mcp.servers]
-        ignored = [grant.text for grant in runtime.trust.ignored if grant.key.startswith("mcp.servers.")]
+        rows = [_row(runtime, name) for name in runtime.project.config.mcp.servers]
+        ignored = [grant.text for grant in runtime.project.trust.ignored if grant.key.startswith("mcp.servers.")]
         if as_json:
             print_json({"servers": rows, "ignored": ignored})
             return
@@ -52,9 +52,9 @@ def list_servers(as_json: bool) -> None:
 
 
 def _row(runtime: SyncRuntime, name: str) -> dict[str, Any]:
-    server = runtime.config.mcp.servers[name]
+    server = runtime.project.config.mcp.servers[name]
     try:
-        accepted = runtime.accepted_mcp_tools(name)
+        accepted = runtime.project.accepted_mcp_tools(name)
         problem = None
     except ReynError as error:
         accepted, problem = None, error.message
@@ -75,7 +75,7 @@ def test_server(server: str, accept: bool, as_json: bool) -> None:
     Exits with 1 if there are changes that were not accepted.
     """
     with open_project() as runtime:
-        found, before = runtime.mcp_tools(server), _accepted(runtime, server)
+        found, before = runtime.project.mcp_tools(server), _accepted(runtime, server)
         changes = found.changes(before)
         for name in found.unusable:
             click.echo(f"not usable as an op because of its name: {clean(name)}", err=True)
@@ -92,7 +92,7 @@ def test_server(server: str, accept: bool, as_json: bool) -> None:
 
 def _accepted(runtime: SyncRuntime, server: str) -> ToolDefinitions | None:
     try:
-        return runtime.accepted_mcp_tools(server)
+        return runtime.project.accepted_mcp_tools(server)
     except ReynError:
         return None  # a malformed file is replaced by what is accepted now
 
@@ -113,9 +113,11 @@ def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *,
             return False
         if not click.confirm("Accept these definitions?", default=False, err=True):
             return False
-    path = runtime.accept_mcp_tools(found)
+    path = runtime.project.accept_mcp_tools(found)
     if not as_json:
-        click.echo(f"accepted {len(found.tools)} tools of {found.server}: {clean(str(path.relative_to(runtime.root)))}")
+        click.echo(
+            f"accepted {len(found.tools)} tools of {found.server}: {clean(str(path.relative_to(runtime.project.root)))}"
+        )
     return True
 
 

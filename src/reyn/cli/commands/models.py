@@ -33,7 +33,7 @@ def command(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand is not None:
         return
     with open_project() as runtime:
-        models = runtime.models()
+        models = runtime.project.models()
     if as_json:
         print_json([msgspec.to_builtins(model) | {"why": _reason(model)} for model in models])
         return

@@ -35,10 +35,10 @@ def explain(skill: str, op: str | None, as_json: bool) -> None:
     """
     with open_existing_project() as runtime:
         if op is not None:
-            verdict = runtime.explain_op(skill_name(skill), _parse_op(op))
+            verdict = runtime.permissions.explain_op(skill_name(skill), _parse_op(op))
             print_json(verdict) if as_json else _print_verdict(verdict)
             return
-        report = runtime.explain_permissions(skill_name(skill))
+        report = runtime.permissions.explain(skill_name(skill))
     print_json(report) if as_json else _print_report(report)
 
 
@@ -50,7 +50,7 @@ def list_approvals(as_json: bool) -> None:
     A standing approval lets one version of a skill execute an op although a rule says `ask`.
     """
     with open_existing_project() as runtime:
-        approvals = runtime.approvals()
+        approvals = runtime.permissions.approvals()
     if as_json:
         print_json(approvals)
         return
@@ -85,9 +85,9 @@ def revoke(approval_id: int | None, is_all: bool, as_json: bool) -> None:
     if (approval_id is None) != is_all:
         raise click.UsageError("expected either ID or --all")
     with open_existing_project() as runtime:
-        ids = [approval.id for approval in runtime.approvals()] if approval_id is None else [approval_id]
+        ids = [approval.id for approval in runtime.permissions.approvals()] if approval_id is None else [approval_id]
         for one in ids:
-            runtime.revoke_approval(one)
+            runtime.permissions.revoke(one)
     if as_json:
         print_json({"revoked": ids})
         return

@@ -43,7 +43,7 @@ def command(older_than: int, statuses: tuple[str, ...], dry_run: bool, as_json: 
     wanted = cast("tuple[Status, ...]", statuses) or ENDED
     # `open_existing_project` reads an empty journal if there is none: every workspace folder would look unused.
     with open_project() as runtime:
-        report = runtime.prune(older_than=age, statuses=wanted, dry_run=dry_run)
+        report = runtime.runs.prune(older_than=age, statuses=wanted, dry_run=dry_run)
     if as_json:
         print_json(report)
     else:

@@ -17,7 +17,7 @@ def command(run: str, as_json: bool) -> None:
     Calls no model and writes nothing. The exit code is 1 if an event differs; the error names the first one.
     """
     with open_existing_project() as runtime:
-        report = runtime.replay(run)
+        report = runtime.runs.replay(run)
     if as_json:
         print_json(report)
         return

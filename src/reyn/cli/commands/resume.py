@@ -64,7 +64,7 @@ def command(
     limits = dict(_parse_limit(argument) for argument in raised)
 
     def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
-        row = runtime.find(run)
+        row = runtime.runs.find(run)
         result = runtime.resume(
             run,
             retry=retry,
@@ -76,7 +76,7 @@ def command(
         )
         if row.status in ENDED:
             show, fork, rerun = (reyn_command(verb, row.run_id) for verb in ("show", "fork", "rerun"))
-            status = runtime.display_status(row)
+            status = runtime.runs.display_status(row)
             progress.pause()
             click.echo(f"run {row.run_id} has ended ({status}); nothing was executed. Its result:", err=True)
             click.echo(f"  {show} shows its events", err=True)
@@ -95,7 +95,7 @@ def _resume_all(*, as_json: bool) -> int:
 
     code = 0
     with open_existing_project() as runtime:
-        handler = AutoResumeHandler(runtime.runtime)
+        handler = AutoResumeHandler(runtime.async_form)
         interrupted = handler.interrupted()
         if not interrupted and not as_json:
             click.echo("no interrupted runs")

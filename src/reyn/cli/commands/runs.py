@@ -72,7 +72,7 @@ def command(
     With --json, each run also has the id of its question, its origin and the command that continues it.
     """
     with open_existing_project() as runtime:
-        rows = runtime.runs()
+        rows = runtime.runs.all()
         is_empty = not rows
         rows = [row for row in rows if not statuses or row.status in statuses]
         rows = [row for row in rows if skill is None or row.skill == skill]
@@ -117,8 +117,8 @@ def _first_roots(ordered: list[tuple[RunRow, int]], limit: int | None) -> list[t
 
 
 def _describe(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
-    question = runtime.open_question(row) if row.status in ("running", "waiting") else None
-    return _Listed(row, depth, runtime.display_status(row), command_line(runtime.next_action(row)), question)
+    question = runtime.runs.open_question(row) if row.status in ("running", "waiting") else None
+    return _Listed(row, depth, runtime.runs.display_status(row), command_line(runtime.runs.next_action(row)), question)
 
 
 def _question_text(question: Question) -> str:

@@ -35,12 +35,12 @@ def command(run: str, as_json: bool) -> None:
     their own ids.
     """
     with open_existing_project() as runtime:
-        row = runtime.find(run)
-        status, action = runtime.display_status(row), runtime.next_action(row)
-        timeline = Timeline(runtime.content)
-        steps = [entry for event in runtime.events(row.run_id) if (entry := timeline.add(event)) is not None]
-        result, files = runtime.result(row.run_id), runtime.changed_files(row.run_id)
-        active = runtime.state(row.run_id).active
+        row = runtime.runs.find(run)
+        status, action = runtime.runs.display_status(row), runtime.runs.next_action(row)
+        timeline = Timeline(runtime.runs.content)
+        steps = [entry for event in runtime.runs.events(row.run_id) if (entry := timeline.add(event)) is not None]
+        result, files = runtime.runs.result(row.run_id), runtime.runs.changed_files(row.run_id)
+        active = runtime.runs.state(row.run_id).active
     start = steps[0].ts if steps else row.started
     if as_json:
         fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}

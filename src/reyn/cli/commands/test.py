@@ -21,8 +21,10 @@ def command(skills: tuple[str, ...], as_json: bool) -> int:
     from reyn.errors import CaseInvalid
 
     with open_existing_project() as rt:
-        names = [skill_name(name) for name in skills] or [name for name, shelf, _ in rt.library if shelf != "stdlib"]
-        reports = {name: rt.try_cases(name) for name in names}
+        names = [skill_name(name) for name in skills] or [
+            name for name, shelf, _ in rt.project.library if shelf != "stdlib"
+        ]
+        reports = {name: rt.project.try_cases(name) for name in names}
     for name, report in reports.items() if skills else ():
         if not report.cases:
             raise CaseInvalid(f"the skill `{name}` has no cases")

@@ -25,7 +25,7 @@ def command(run: str, dry_run: bool, as_json: bool) -> int:
     tools and unsafe Python) stay; the ops that may have made some are listed.
     """
     with open_existing_project() as runtime:
-        report = runtime.undo(run, dry_run=dry_run)
+        report = runtime.runs.undo(run, dry_run=dry_run)
     if as_json:
         print_json(report)
         return 1 if report.left or report.denied else 0

@@ -43,7 +43,7 @@ def command(by: str, since: int | None, form: str, limit: int | None, as_json: b
     depend on --limit.
     """
     with open_existing_project() as runtime:
-        report = runtime.usage(cast("Grouping", by), since=since)
+        report = runtime.runs.usage(cast("Grouping", by), since=since)
     hidden = max(0, len(report.rows) - limit) if limit is not None else 0
     if hidden:
         report = replace(report, rows=report.rows[hidden:] if by == "day" else report.rows[:limit])

@@ -24,7 +24,7 @@ def command(run: str, head: str | None, as_json: bool) -> None:
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
         raise click.UsageError(f"--head takes the 64 hexadecimal digits of a hash, not `{head[:80]}`")
     with open_existing_project() as runtime:
-        report = runtime.verify(run, head=head)
+        report = runtime.runs.verify(run, head=head)
     if as_json:
         print_json(report)
     else:

@@ -1,0 +1,6 @@
+"""`SyncConversation`: `Conversation` for synchronous code. The types are in `sync.pyi`."""
+
+from reyn.chat.conversation import Conversation
+from reyn.runtime.sync_form import synchronous
+
+SyncConversation = synchronous(Conversation, "SyncConversation", module=__name__, is_on_loop=True)
