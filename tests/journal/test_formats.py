@@ -16,7 +16,7 @@ from reyn.journal.registry import Body, older_event
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import versions
 from reyn.testing import ScriptedModel
-from reyn.testing.journal_conformance import chain_events, run_started
+from reyn.testing.fixtures import chain_events, run_started
 from tests.support import act, finish, go, question, write_skill
 
 ANSWERS = [act(question("Which one?")), go("b"), finish()]

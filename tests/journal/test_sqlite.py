@@ -12,7 +12,7 @@ from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, StoreDamage
 from reyn.journal import Batch, Blob
 from reyn.journal import sqlite as module
 from reyn.journal.sqlite import SqliteJournal
-from reyn.testing.journal_conformance import (
+from reyn.testing.fixtures import (
     CONTENT,
     budget_reserved,
     budget_settled,

@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from reyn.journal.port import Batch
@@ -39,17 +39,13 @@ class SharedCommits:
         self._yielded_at = 0.0
 
     @contextmanager
-    def active_sub_run(self) -> Iterator[None]:
-        """Count a sub-run that executes beside others."""
+    def active_run(self) -> Iterator[None]:
+        """Count a run, or a sub-run that executes beside others: active runs share their commits."""
         self.active_runs += 1
         try:
             yield
         finally:
             self.active_runs -= 1
-
-    def active_run(self) -> AbstractAsyncContextManager[None]:
-        """Count a run as active, so that its appends are shared with those of other active runs."""
-        return _ActiveRun(self)
 
     async def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob]) -> int:
         if self.active_runs <= 1 and not self._is_busy:
@@ -107,24 +103,6 @@ class SharedCommits:
         for loop, settled in outcomes.items():
             with suppress(RuntimeError):  # the loop is closed: nothing waits there any more
                 loop.call_soon_threadsafe(_settle, settled)  # one wake-up for all runs of a loop
-
-
-class _ActiveRun(AbstractAsyncContextManager[None]):
-    """Counts a run as active. A class, because `@asynccontextmanager` costs more than the rest of it."""
-
-    def __init__(self, commits: SharedCommits) -> None:
-        self._commits = commits
-
-    async def __aenter__(self) -> None:
-        self._commits.active_runs += 1
-        try:
-            await asyncio.sleep(0)  # runs that start together are all counted before the first of them commits
-        except BaseException:
-            self._commits.active_runs -= 1
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        self._commits.active_runs -= 1
 
 
 class _Append:

@@ -138,15 +138,8 @@ def _reserve(life: L, body: kinds.BudgetReserved) -> L:
 
 
 def _settle(life: L, body: kinds.BudgetSettled) -> L:
-    price = life.reserved.price if life.reserved is not None else None
-    charge = kinds.Charge(
-        body.usage.total,
-        body.cost or 0,
-        price.currency if price is not None else "",
-        1,
-        int(body.cost is None),
-        int(body.basis in ("no_usage", "unknown")),
-    )
+    currency = life.reserved.currency if life.reserved is not None else ""
+    charge = kinds.Charge(body.usage.total, body.cost or 0, currency, 1, int(body.cost is None), int(body.is_assumed))
     return replace(life, charge=life.charge + charge, reserved=None)
 
 

@@ -137,7 +137,7 @@ def reserved_rows(journal: Journal) -> Iterable[ReservedRow]:
     """Return what calls in progress have reserved, and calls of processes that died."""
     for reservation in open_reservations(journal):
         body = reservation.reserved
-        currency = body.price.currency if body.price is not None else ""
+        currency = body.currency
         yield ReservedRow(
             reservation.run_id,
             reservation.skill,

@@ -6,9 +6,9 @@ harness that kills a run at every port call (`reyn.testing.crash`). The suites r
 
 from reyn.journal import MemoryJournal
 from reyn.models.scripted import ScriptedModel
+from reyn.testing.fixtures import CountingIds, SteppingClock
 from reyn.testing.journal_conformance import JournalConformance
 from reyn.testing.model_conformance import ModelConformance
-from reyn.testing.ports import CountingIds, SteppingClock
 
 __all__ = [
     "CountingIds",

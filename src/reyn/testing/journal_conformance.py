@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -28,53 +28,28 @@ from reyn.journal import (
     Deletion,
     Event,
     RaiseLimit,
-    encode,
     kinds,
     link,
 )
+from reyn.testing.fixtures import CONTENT, budget_reserved, budget_settled, chain_events, phase_started, run_started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from reyn.journal import Journal
-
-CONTENT = Blob.of(b'{"data":{},"type":"note"}')
+    from reyn.journal import Journal, RunRow
 
 
-def run_started(run_id: str) -> Body:
-    reference = kinds.ArtifactRef("note", CONTENT.hash)
-    return kinds.RunStarted(run_id, "skill", CONTENT.hash, reference, "scripted", CONTENT.hash, 1, 1)
-
-
-def phase_started(visit: int, phase: str = "draft") -> Body:
-    return kinds.PhaseStarted(phase, visit, kinds.ArtifactRef("note", CONTENT.hash))
-
-
-_PRICE = kinds.Price("USD", 1_000_000_000, 2_000_000_000)
-
-
-def budget_reserved(
-    call: str, tokens: int, *, cap: int | None = None, day: str = "2026-11-16", model: str = "model"
-) -> Body:
-    """Return the reservation of a call that draws on the account of a day."""
-    draw = kinds.Draw(f"day:{day}", "day", cap)
-    return kinds.BudgetReserved(call, 1, model, day, tokens - 1, 1, tokens * 1000, _PRICE, (draw,))
-
-
-def budget_settled(call: str, tokens: int) -> Body:
-    return kinds.BudgetSettled(call, 1, kinds.Usage(tokens - 1, 1), "usage", tokens * 1000)
-
-
-def chain_events(run_id: str, bodies: Sequence[Body], after: Sequence[Event] = (), ts: int = 1) -> list[Event]:
-    """Return the events of a run, chained to each other and to the last event of `after`."""
-    seq, prev, events = (after[-1].seq, after[-1].hash, []) if after else (0, GENESIS, [])
-    for body in bodies:
-        seq += 1
-        raw = encode(body)
-        hashed = link(seq, ts, body.kind, body.version, raw, prev)
-        events.append(Event(seq, run_id, ts, body.kind, body.version, raw, prev, hashed))
-        prev = hashed
+def begin(journal: Journal, run_id: str, *bodies: Body) -> list[Event]:
+    """Store a new run with `run_started` and more events; return its events."""
+    events = chain_events(run_id, [run_started(run_id), *bodies])
+    journal.append(run_id, 0, events, [CONTENT])
     return events
+
+
+def row_of(journal: Journal, run_id: str) -> RunRow:
+    row = journal.find(run_id)
+    assert row is not None
+    return row
 
 
 @contextmanager
@@ -94,22 +69,26 @@ class JournalConformance:
 
     @contextmanager
     def journal(self) -> Iterator[Journal]:
-        with tempfile.TemporaryDirectory() as folder:
-            journal = self.make_journal(Path(folder))
-            try:
-                yield journal
-            finally:
-                journal.close()
+        with tempfile.TemporaryDirectory() as folder, closing(self.make_journal(Path(folder))) as journal:
+            yield journal
+
+    @contextmanager
+    def connections(self) -> Iterator[tuple[Journal, Journal]]:
+        """Open a journal twice, as two processes do."""
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            closing(self.make_journal(Path(folder))) as journal,
+            closing(self.make_journal(Path(folder))) as other,
+        ):
+            yield journal, other
 
     # -- budgets --------------------------------------------------------------------------------------
 
     def test_a_reservation_is_released_when_it_is_settled(self) -> None:
         with self.journal() as journal:
-            events = chain_events("a", [run_started("a"), budget_reserved("1.1", 500)])
-            journal.append("a", 0, events)
+            events = begin(journal, "a", budget_reserved("1.1", 500))
             assert journal.balance("day:2026-11-16") == Balance(0, 0, 500, 500_000)
-            row = journal.find("a")
-            assert row is not None
+            row = row_of(journal, "a")
             assert row.reserved is not None
             assert journal.reserving() == [row]
             more = chain_events("a", [budget_settled("1.1", 120), budget_reserved("1.2", 300)], after=events)
@@ -119,20 +98,17 @@ class JournalConformance:
             assert (charged.run_id, charged.skill, charged.calls) == ("a", "skill", 1)
             assert (charged.input_tokens, charged.output_tokens, charged.cost) == (119, 1, 120_000)
             assert journal.charges(since="2026-11-17") == []
-            row = journal.find("a")
-            assert row is not None
-            assert row.charge == kinds.Charge(120, 120_000, "USD", 1)
+            assert row_of(journal, "a").charge == kinds.Charge(120, 120_000, "USD", 1)
 
     def test_a_reservation_beyond_a_cap_is_rejected_and_stores_nothing(self) -> None:
         with self.journal() as journal:
-            journal.append("a", 0, chain_events("a", [run_started("a"), budget_reserved("1.1", 600, cap=1000)]))
+            begin(journal, "a", budget_reserved("1.1", 600, cap=1000))
             refused = Batch("b", 0, chain_events("b", [run_started("b"), budget_reserved("1.1", 401, cap=1000)]))
             fits = Batch("c", 0, chain_events("c", [run_started("c"), budget_reserved("1.1", 400, cap=1000)]))
             error, seq = journal.append_many([refused, fits])
             assert isinstance(error, BudgetExceeded)
-            assert (error.limit, error.cap, error.used, error.reserved, error.needed) == (
-                "day_tokens", 1000, 0, 600, 401,
-            )  # fmt: skip
+            amounts = (error.limit, error.cap, error.used, error.reserved, error.needed)
+            assert amounts == ("day_tokens", 1000, 0, 600, 401)
             assert seq == 2
             assert journal.find("b") is None
             assert journal.balance("day:2026-11-16").reserved_tokens == 1000
@@ -140,7 +116,7 @@ class JournalConformance:
     def test_a_settlement_without_its_reservation_is_rejected(self) -> None:
         with self.journal() as journal:
             with raises(EventInvalid):
-                journal.append("a", 0, chain_events("a", [run_started("a"), budget_settled("1.1", 5)]))
+                begin(journal, "a", budget_settled("1.1", 5))
             twice = [run_started("a"), budget_reserved("1.1", 5), budget_reserved("1.2", 5)]
             with raises(EventInvalid):
                 journal.append("a", 0, chain_events("a", twice))
@@ -161,8 +137,7 @@ class JournalConformance:
     def test_charges_of_many_days_and_models_add_up_and_outlive_the_run(self) -> None:
         keys = [(f"2026-11-{day}", f"model-{model}") for day in (16, 17, 16) for model in range(6)]
         with self.journal() as journal:
-            events = chain_events("a", [run_started("a")])
-            journal.append("a", 0, events, [CONTENT])
+            events = begin(journal, "a")
             for number, (day, model) in enumerate(keys):
                 call = f"1.{number}"
                 bodies = [budget_reserved(call, 10, day=day, model=model), budget_settled(call, 3)]
@@ -189,8 +164,7 @@ class JournalConformance:
 
     def test_events_can_be_read_after_a_sequence_number(self) -> None:
         with self.journal() as journal:
-            events = chain_events("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 5))])
-            journal.append("a", 0, events, [CONTENT])
+            events = begin(journal, "a", *(phase_started(visit) for visit in range(1, 5)))
             assert list(journal.read("a", after=3)) == events[3:]
             assert list(journal.read("a", after=99)) == []
 
@@ -201,8 +175,7 @@ class JournalConformance:
 
     def test_a_long_run_is_read_completely_and_in_order(self) -> None:
         with self.journal() as journal:
-            events = chain_events("a", [run_started("a"), *(phase_started(visit) for visit in range(1, 5_000))])
-            journal.append("a", 0, events, [CONTENT])
+            begin(journal, "a", *(phase_started(visit) for visit in range(1, 5_000)))
             assert [event.seq for event in journal.read("a")] == list(range(1, 5_001))
 
     def test_events_of_different_runs_are_separate(self) -> None:
@@ -215,8 +188,7 @@ class JournalConformance:
 
     def test_the_second_of_two_appends_after_the_same_event_is_rejected(self) -> None:
         with self.journal() as journal:
-            first = chain_events("a", [run_started("a")])
-            journal.append("a", 0, first, [CONTENT])
+            first = begin(journal, "a")
             journal.append("a", 1, chain_events("a", [phase_started(1)], first))
             with raises(AppendConflict):
                 journal.append("a", 1, chain_events("a", [phase_started(1, "other")], first))
@@ -224,20 +196,16 @@ class JournalConformance:
 
     def test_a_rejected_append_stores_nothing(self) -> None:
         with self.journal() as journal:
-            first = chain_events("a", [run_started("a")])
-            journal.append("a", 0, first, [CONTENT])
+            first = begin(journal, "a")
             broken = chain_events("a", [phase_started(1), phase_started(2)], first)
             with raises(EventInvalid):
                 journal.append("a", 1, [broken[0], broken[0]])
             assert list(journal.read("a")) == first
-            row = journal.find("a")
-            assert row is not None
-            assert row.seq == 1
+            assert row_of(journal, "a").seq == 1
 
     def test_events_that_are_not_chained_to_the_last_event_are_rejected(self) -> None:
         with self.journal() as journal:
-            first = chain_events("a", [run_started("a")])
-            journal.append("a", 0, first, [CONTENT])
+            begin(journal, "a")
             elsewhere = chain_events("a", [run_started("a")], ts=2)
             with raises(EventInvalid):
                 journal.append("a", 1, chain_events("a", [phase_started(1)], elsewhere))
@@ -274,7 +242,7 @@ class JournalConformance:
             with raises(EventInvalid):
                 journal.append("a", 0, chain_events("a", [phase_started(1)]))
             with raises(EventInvalid):
-                journal.append("a", 0, chain_events("a", [run_started("a"), run_started("a")]))
+                begin(journal, "a", run_started("a"))
 
     # -- content --------------------------------------------------------------------------------------
 
@@ -334,8 +302,7 @@ class JournalConformance:
             journal.append("a-1", 0, first, [CONTENT])
             journal.append("a-2", 0, chain_events("a-2", [run_started("a-2")], ts=6), [CONTENT])
             journal.append("a-1", 2, chain_events("a-1", [kinds.RunFailed("x", "why")], first, ts=9))
-            row = journal.find("a-1")
-            assert row is not None
+            row = row_of(journal, "a-1")
             assert (row.seq, row.status, row.phase, row.reason) == (3, "failed", "draft", "why")
             assert (row.started, row.updated) == (5, 9)
             assert [found.run_id for found in journal.runs()] == ["a-2", "a-1"]
@@ -348,16 +315,14 @@ class JournalConformance:
             origin = chain_events("a", [run_started("a"), phase_started(1)])
             point = kinds.ForkPoint("a", 1, origin[0].hash)
             fork = chain_events("f", [kinds.RunForked("f", point)], origin[:1])
-            journal.append("own", 0, chain_events("own", [run_started("own")]), [CONTENT])
+            begin(journal, "own")
             journal.import_runs([Batch("a", 0, origin, [CONTENT]), Batch("f", 1, fork)], "a file")
             assert {row.run_id: row.imported for row in journal.runs()} == {"own": "", "a": "a file", "f": "a file"}
             assert [*journal.read("f")] == [origin[0], *fork]
             assert journal.blob(CONTENT.hash) == CONTENT.content
             again = chain_events("g", [kinds.RunForked("g", point)], origin[:1])
             journal.append("g", 1, again)
-            found = journal.find("g")
-            assert found is not None
-            assert found.imported == ""
+            assert row_of(journal, "g").imported == ""
 
     def test_an_import_stores_all_runs_or_none(self) -> None:
         with self.journal() as journal:
@@ -368,7 +333,7 @@ class JournalConformance:
             assert journal.runs() == []
             with raises(BlobMissing):
                 journal.blob(good.blobs[1].hash)
-            journal.append("b", 0, chain_events("b", [run_started("b")]), [CONTENT])
+            begin(journal, "b")
             with raises(AppendConflict):
                 journal.import_runs([good, Batch("b", 0, chain_events("b", [run_started("b")]))], "a file")
             assert [row.run_id for row in journal.runs()] == ["b"]
@@ -387,7 +352,7 @@ class JournalConformance:
             reference = kinds.ArtifactRef("note", own.hash)
             first = chain_events("a", [run_started("a"), kinds.PhaseStarted("draft", 1, reference)])
             journal.append("a", 0, first, [CONTENT, own])
-            journal.append("b", 0, chain_events("b", [run_started("b")]), [CONTENT])
+            begin(journal, "b")
             journal.post("a", Cancel())
             journal.post("b", Cancel())
             planned = journal.delete(["a"], dry_run=True)
@@ -408,16 +373,14 @@ class JournalConformance:
     def test_an_id_and_content_can_be_used_again_after_a_deletion(self) -> None:
         with self.journal() as journal:
             for _ in range(2):
-                events = chain_events("a", [run_started("a"), phase_started(1)])
-                journal.append("a", 0, events, [CONTENT])
+                events = begin(journal, "a", phase_started(1))
                 assert list(journal.read("a")) == events
                 assert journal.blob(CONTENT.hash) == CONTENT.content
                 journal.delete(["a"])
 
     def test_a_run_that_is_claimed_or_needed_is_not_deleted(self) -> None:
         with self.journal() as journal:
-            origin = chain_events("a", [run_started("a"), phase_started(1)])
-            journal.append("a", 0, origin, [CONTENT])
+            origin = begin(journal, "a", phase_started(1))
             point = kinds.ForkPoint("a", 1, origin[0].hash)
             journal.append("f", 1, chain_events("f", [kinds.RunForked("f", point)], origin[:1]))
             child = replace(run_started("a.1"), parent=kinds.ParentRef("a", "1", 1, 0, "1"))
@@ -436,8 +399,7 @@ class JournalConformance:
     def test_a_second_connection_stores_content_that_the_first_one_deleted(self) -> None:
         if not self.is_durable:
             return
-        with tempfile.TemporaryDirectory() as folder:
-            journal, other = self.make_journal(Path(folder)), self.make_journal(Path(folder))
+        with self.connections() as (journal, other):
             large = Blob.of(b"x" * 600_000)
             reference = kinds.ArtifactRef("note", large.hash)
             first = chain_events("a", [run_started("a"), kinds.PhaseStarted("draft", 1, reference)])
@@ -450,16 +412,12 @@ class JournalConformance:
             assert journal.blob(CONTENT.hash) == CONTENT.content
             assert journal.blob(large.hash) == large.content
             assert list(journal.read("b")) == second
-            journal.close()
-            other.close()
 
     def test_a_second_connection_sees_committed_data(self) -> None:
         if not self.is_durable:
             return
-        with tempfile.TemporaryDirectory() as folder:
-            journal, other = self.make_journal(Path(folder)), self.make_journal(Path(folder))
-            events = chain_events("a", [run_started("a")])
-            journal.append("a", 0, events, [CONTENT])
+        with self.connections() as (journal, other):
+            events = begin(journal, "a")
             assert other.drain("a") == []
             journal.post("a", Cancel())
             assert len(other.drain("a")) == 1  # immediately: a driver that stops must not miss an answer
@@ -471,5 +429,3 @@ class JournalConformance:
                 assert other.is_claimed("a")
                 with raises(RunBusy), other.claim("a"):
                     pass
-            journal.close()
-            other.close()

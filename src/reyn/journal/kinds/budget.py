@@ -73,6 +73,11 @@ class BudgetReserved(Body, frozen=True):
     waited_ms: Count = 0
 
     @property
+    def currency(self) -> str:
+        """The currency of the price; empty if the price is unknown."""
+        return self.price.currency if self.price is not None else ""
+
+    @property
     def tokens(self) -> int:
         """The tokens reserved."""
         return self.input_tokens + self.output_tokens
@@ -104,6 +109,11 @@ class BudgetSettled(Body, frozen=True):
     basis: Literal["usage", "no_usage", "unknown", "not_billed"]
     cost: Count | None = None
     over: Count = 0
+
+    @property
+    def is_assumed(self) -> bool:
+        """Whether the call was charged in full, because its usage or its outcome is unknown."""
+        return self.basis in ("no_usage", "unknown")
 
 
 class Holder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

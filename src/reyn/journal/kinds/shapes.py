@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import add
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.structs import astuple
 
 from reyn.journal.registry import CONTENT, TEXT
 
@@ -122,12 +124,7 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     cache_write_tokens: Tokens = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.cache_write_tokens + other.cache_write_tokens,
-        )
+        return Usage(*map(add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Usage) -> Usage:
         """What was used since `other`; never negative."""

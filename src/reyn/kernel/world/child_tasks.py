@@ -87,7 +87,7 @@ class ChildTasks:
             self._tokens[effect.key] = share or 0
             self._executing.add(effect.key)
             try:
-                with self._commits.active_sub_run():  # shares its commits with those that execute beside it
+                with self._commits.active_run():  # shares its commits with those that execute beside it
                     outcome = await self._children.execute(effect, tape, share)
                 self._tokens[effect.key] = self._tokens_of(outcome[0])
                 return outcome
