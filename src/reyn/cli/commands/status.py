@@ -39,7 +39,7 @@ from reyn.kernel.runtime_types import Cost
 from reyn.runs.usage import GROUPINGS
 
 if TYPE_CHECKING:
-    from reyn.cli.timeline import Entry
+    from reyn.cli.timeline import TimelineEntry
     from reyn.journal import RunRow
     from reyn.journal.kinds import Question
     from reyn.runs.questions import OpenQuestion
@@ -191,7 +191,7 @@ def _took(active: int, total: int) -> str:
     return duration(total) if total - active < 1_000_000 else f"{duration(active)} active of {duration(total)}"
 
 
-def _as_json(step: Entry, start: int) -> dict[str, Any]:
+def _as_json(step: TimelineEntry, start: int) -> dict[str, Any]:
     return {
         "seq": step.seq,
         "seconds": (step.ts - start) / 1_000_000,
