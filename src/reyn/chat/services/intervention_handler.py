@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from reyn.chat.items import Redirected
 from reyn.errors import QuestionUnknown, ReplyInvalid
@@ -13,8 +13,9 @@ from reyn.runs.questions import parse_reply
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reyn.chat.conversation import Conversation
-    from reyn.chat.items import QuestionAsked
+    from reyn.chat.items import ChatItem, QuestionAsked
+    from reyn.chat.services.intervention_registry import InterventionRegistry
+    from reyn.chat.services.skill_runner import SkillRunner
     from reyn.journal.kinds import Question
 
 _MAX_QUESTION = 300
@@ -23,10 +24,23 @@ _ENDS_AS_QUESTION = re.compile(r"[?？؟‽⁇⁈⁉][!！\s\"'”’»›)\]}�
 _QUOTES = "\"'“”„‘’‚«»‹›「」『』"  # noqa: RUF001 - these very characters
 
 
+class OpenConversation(Protocol):
+    """What this module needs of a conversation."""
+
+    @property
+    def questions(self) -> InterventionRegistry: ...
+    @property
+    def runs(self) -> SkillRunner: ...
+    def post(self, text: str) -> None: ...
+    def publish(self, item: ChatItem) -> None: ...
+    def is_of_agent(self, run: str) -> bool: ...
+    def answer(self, question: QuestionAsked, value: Any) -> None: ...
+
+
 class InterventionHandler:
     """Takes what the user types in a conversation."""
 
-    def __init__(self, conversation: Conversation, say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, conversation: OpenConversation, say: Callable[[str], None] | None = None) -> None:
         """Take what the user types.
 
         Args:
