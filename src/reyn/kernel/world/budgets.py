@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.config.budgets import Caps, skill_caps
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceInvalid, PriceUnknown
@@ -21,14 +21,14 @@ from reyn.kernel.world.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost, usage_bound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
     from datetime import tzinfo
 
     from reyn.config import ModelSettings, RunSettings
     from reyn.config.budgets import BudgetsSettings
     from reyn.journal import Journal
     from reyn.kernel.core.snapshot import RunState
-    from reyn.kernel.core.tape import Tape
+    from reyn.kernel.core.tape import Mark, Tape
     from reyn.models import Model, ModelRequest
     from reyn.models.roster import Roster
 
@@ -231,7 +231,7 @@ class CallBudget:
         above: Above,
         call: str,
         now: Callable[[], int],
-        flush: Callable[[Tape], Awaitable[None]],
+        flush: Callable[[Tape], Coroutine[Any, Any, None]],
     ) -> None:
         """Prepare a call.
 
@@ -253,34 +253,35 @@ class CallBudget:
         self._call = call
         self._now = now
         self._flush = flush
+        self._mark: Mark | None = None
         self._is_reserved = False
         self._is_abandoned = False
 
     async def flush(self) -> None:
-        """Make the events of the run durable."""
-        await self._flush(self._tape)
-
-    async def flush_shielded(self) -> None:
         """Make the events of the run durable, in a task that may be cancelled."""
-        flushing = asyncio.ensure_future(self.flush())
+        flushing = asyncio.ensure_future(self._flush(self._tape))
         try:
             await asyncio.shield(flushing)
         except asyncio.CancelledError:
             await asyncio.wait([flushing])  # a commit under way must be known to have succeeded or failed
             raise
 
-    async def reserve_first(
-        self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
-    ) -> None:
-        """Reserve what the first attempt can use, and make it durable together with the intent of the call.
-
-        If a budget does not cover it now, only the intent becomes durable, and `reserve` waits or refuses.
+    def propose(self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest) -> None:
+        """Add the reservation of the first attempt to the events that are committed next, with the intent of the call.
 
         Raises:
             PriceUnknown: A budget limits money, and the price of the model is unknown.
         """
         body = self._reservation(name, model, settings, request, 0)
-        self._is_reserved = await self._try(body, self.flush) is None
+        self._mark, self._is_reserved = self._tape.mark(), True
+        if body is not None:
+            self._tape.record(body, self._now())
+
+    def withdraw(self) -> None:
+        """Drop the reservation of the first attempt, which a budget does not cover now: `reserve` waits or refuses."""
+        if self._mark is not None:
+            self._tape.rewind(self._mark)
+        self._is_reserved = False
 
     async def reserve(
         self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
@@ -304,7 +305,7 @@ class CallBudget:
         longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS
         while True:
             body = self._reservation(name, model, settings, request, int(waited * 1000))
-            error = await self._try(body, self.flush_shielded)
+            error = await self._try(body)
             if error is None or body is None:
                 return None
             if waited >= next_look:  # looking at all runs costs more than another attempt
@@ -315,17 +316,15 @@ class CallBudget:
             await _sleep(delay)
             waited, delay = waited + delay, min(2 * delay, _MAX_POLL)
 
-    async def _try(
-        self, body: kinds.BudgetReserved | None, flush: Callable[[], Awaitable[None]]
-    ) -> BudgetExceeded | None:
+    async def _try(self, body: kinds.BudgetReserved | None) -> BudgetExceeded | None:
         """Make a reservation durable, or only what came before if there is none."""
         if body is None:
-            await flush()
+            await self.flush()
             return None
         mark = self._tape.mark()
         self._tape.record(body, self._now())
         try:
-            await flush()
+            await self.flush()
         except asyncio.CancelledError:
             if self._tape.pending:  # it did not become durable
                 self._tape.rewind(mark)
@@ -333,7 +332,7 @@ class CallBudget:
         except BudgetExceeded as error:
             self._tape.rewind(mark)
             # Release what the last call had reserved: otherwise two runs would wait for each other.
-            await flush()
+            await self.flush()
             return error
         return None
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.token_counting import TokenCounting
-from reyn.errors import InternalError
+from reyn.errors import BudgetExceeded, InternalError
 from reyn.journal import (
     AbortTurn,
     Answer,
@@ -216,7 +216,12 @@ class LiveWorld:
             services.budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush
         )
         self._call = (self._recorder.request(effect, tape), budget)
-        return await self._recorder.begin(effect, *self._call, tape)
+        self._recorder.propose(effect, *self._call, tape)
+        try:
+            await self.flush(tape)
+        except BudgetExceeded:
+            budget.withdraw()
+            await self.flush(tape)
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
@@ -229,7 +234,7 @@ class LiveWorld:
 
         async def record(body: Body) -> None:
             tape.record(body, self.now())
-            await budget.flush_shielded()
+            await budget.flush()
 
         call = self._recorder.perform(effect, request, tape, record, budget)
         if not self._recorder.may_take_time(effect, tape.state):

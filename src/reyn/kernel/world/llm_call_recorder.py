@@ -86,8 +86,8 @@ class LlmCallRecorder:
             source=self._source(call.source()) if call.source is not None else None,
         )
 
-    async def begin(self, call: CallModel, request: ModelRequest, budget: CallBudget, tape: Tape) -> None:
-        """Make the intent of a call durable, with the reservation of its first attempt.
+    def propose(self, call: CallModel, request: ModelRequest, budget: CallBudget, tape: Tape) -> None:
+        """Propose the reservation of the first attempt of a call.
 
         The attempt itself reports a model that cannot be opened, and a price that is unknown.
         """
@@ -100,8 +100,7 @@ class LlmCallRecorder:
         if not isinstance(model, ModelError):
             with suppress(ModelError):
                 sent = self._as_sent(name, _with_max_tokens(request, settings))
-                return await budget.reserve_first(name, model, settings, sent)
-        return await budget.flush()
+                budget.propose(name, model, settings, sent)
 
     async def perform(
         self, call: CallModel, request: ModelRequest, tape: Tape, record: Record, budget: CallBudget
@@ -113,7 +112,7 @@ class LlmCallRecorder:
             request: Its request.
             tape: The run's tape.
             record: Makes retries and switches durable before they happen.
-            budget: Reserves and settles each attempt; `begin` reserved the first one.
+            budget: Reserves and settles each attempt; `propose` reserved the first one.
         """
         if self._roster.is_overridden:
             name, settings = tape.state.models.name, self._roster.override_settings
