@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from reyn.cli.live_line import LiveLine
     from reyn.cli.people import TerminalPeople
-    from reyn.cli.timeline import Entry
+    from reyn.cli.timeline import TimelineEntry
     from reyn.journal import Event
     from reyn.runtime import RunResult, SyncRuntime
 
@@ -138,14 +138,14 @@ class Progress:
         if self._live_line is not None:
             self._live_line.pause()
 
-    def _line(self, entry: Entry) -> str:
+    def _line(self, entry: TimelineEntry) -> str:
         line = coloured_line(entry)
         if entry.type != "answered" or self._people is None:
             return line
         is_elsewhere = (entry.run_id, entry.data["wait"]) in self._people.asked
         return line.replace("reply", "reply from another process", 1) if is_elsewhere else line
 
-    def _is_shown(self, entry: Entry) -> bool:
+    def _is_shown(self, entry: TimelineEntry) -> bool:
         match entry.type:
             case "turn":
                 return bool(entry.data["tokens"])
@@ -164,7 +164,7 @@ class Progress:
             click.echo(line, err=self._err)
 
 
-def coloured_line(entry: Entry) -> str:
+def coloured_line(entry: TimelineEntry) -> str:
     """Return an entry as an indented line; failures are coloured."""
     is_warning = entry.type in _WARNINGS or entry.data.get("status", "ok") != "ok"
     line = f"{'  ' * entry.level}{entry.text}"

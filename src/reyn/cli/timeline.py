@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Event
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TimelineEntry(msgspec.Struct, frozen=True):
     """The line of one event.
 
     Attributes:
@@ -92,7 +92,7 @@ class Timeline:
         self.tokens = 0
         self.unreported = 0
 
-    def add(self, event: Event) -> Entry | None:
+    def add(self, event: Event) -> TimelineEntry | None:
         """Return the entry of the next event, or `None` if it has none."""
         body = decode(event)
         run = self._run_of(event, body)
@@ -100,7 +100,9 @@ class Timeline:
         if line is None:
             return None
         level = line.level + 2 * run.depth
-        return Entry(event.run_id, event.seq, event.ts, level, line.type, short(line.text), dict(line.data), run.depth)
+        return TimelineEntry(
+            event.run_id, event.seq, event.ts, level, line.type, short(line.text), dict(line.data), run.depth
+        )
 
     def _run_of(self, event: Event, body: Body) -> _Run:
         known = self._runs.get(event.run_id)

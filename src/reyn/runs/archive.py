@@ -113,7 +113,7 @@ class Archive(NamedTuple):
     blobs: dict[str, Blob]
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
+class _ArchiveLine(msgspec.Struct, forbid_unknown_fields=True):
     """The fields of every kind of line. The data of an event is not decoded: its hash covers the bytes as written."""
 
     reyn_export: int | None = None
@@ -193,20 +193,20 @@ def read_archive(source: Iterable[bytes], limits: ImportLimits) -> Archive:
     return Archive(runs, events, blobs)
 
 
-def _parse(line: bytes, number: int) -> _Line:
+def _parse(line: bytes, number: int) -> _ArchiveLine:
     try:
-        return msgspec.json.decode(line, type=_Line)
+        return msgspec.json.decode(line, type=_ArchiveLine)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = "The file is compressed; decompress it first." if line.startswith(_GZIP) else None
         raise ArchiveInvalid(f"line {number} is not a line of an archive: {str(error)[:200]}", hint=hint) from error
 
 
-def _has(fields: _Line, names: set[str]) -> bool:
+def _has(fields: _ArchiveLine, names: set[str]) -> bool:
     present = {name for name in fields.__struct_fields__ if getattr(fields, name) not in (None, _NO_DATA)}
     return present == names
 
 
-def _header(fields: _Line, number: int, limits: ImportLimits) -> list[str]:
+def _header(fields: _ArchiveLine, number: int, limits: ImportLimits) -> list[str]:
     if not _has(fields, _HEADER) or fields.runs is None:
         raise ArchiveInvalid(f"line {number}: the archive does not begin with a header")
     if fields.reyn_export != FORMAT:
@@ -216,7 +216,7 @@ def _header(fields: _Line, number: int, limits: ImportLimits) -> list[str]:
     return fields.runs
 
 
-def _to_blob(fields: _Line, number: int, limits: ImportLimits) -> Blob:
+def _to_blob(fields: _ArchiveLine, number: int, limits: ImportLimits) -> Blob:
     if not (_has(fields, {"blob", "text"}) or _has(fields, {"blob", "base64"})) or fields.blob is None:
         raise ArchiveInvalid(f"line {number}: a content has a hash, and `text` or `base64`")
     try:
@@ -233,7 +233,7 @@ def _to_blob(fields: _Line, number: int, limits: ImportLimits) -> Blob:
     return Blob(fields.blob, content)
 
 
-def _add_event(fields: _Line, events: dict[str, list[Event]], number: int) -> None:
+def _add_event(fields: _ArchiveLine, events: dict[str, list[Event]], number: int) -> None:
     if not _has(fields, _EVENT):
         raise ArchiveInvalid(f"line {number}: an event has exactly the fields {', '.join(sorted(_EVENT))}")
     entry: Any = fields

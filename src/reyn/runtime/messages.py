@@ -15,14 +15,14 @@ from reyn.journal.family import descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.world.agent_messages import abort_turns
 from reyn.runs.importing import check_not_imported
-from reyn.runs.questions import post_reply
+from reyn.runs.questions import find_question, post_reply
 from reyn.runtime.executor import RuntimeBase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.models import Image
-    from reyn.runs.questions import PostedReply
+    from reyn.runs.questions import OpenQuestion, PostedReply
 
 
 class PostedMessage(NamedTuple):
@@ -64,12 +64,17 @@ class RunMessages(RuntimeBase):
         """
         row = self.runs.find(run)
         check_not_imported(row, "answered")
-        value = self.project.scrub(value)
+        question = find_question(self.project.journal, row, question_id)
+        return self.reply(question, value, is_text=is_text, by=by, images=images)
+
+    def reply(
+        self, question: OpenQuestion, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
+    ) -> PostedReply:
+        """Post a reply to a question that `runs.open_question` returned; see `answer`."""
         posted = post_reply(
             self.project.journal,
-            row,
-            question_id,
-            value,
+            question,
+            self.project.scrub(value),
             now=self.project.clock.now(),
             is_text=is_text,
             by=by,

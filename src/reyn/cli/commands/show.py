@@ -22,7 +22,7 @@ from reyn.cli.project import open_existing_project
 from reyn.cli.timeline import Timeline
 
 if TYPE_CHECKING:
-    from reyn.cli.timeline import Entry
+    from reyn.cli.timeline import TimelineEntry
 
 
 @click.command(epilog="Example: reyn show order-17 --json")
@@ -62,7 +62,7 @@ def _took(active: int, total: int) -> str:
     return duration(total) if total - active < 1_000_000 else f"{duration(active)} active of {duration(total)}"
 
 
-def _as_json(step: Entry, start: int) -> dict[str, Any]:
+def _as_json(step: TimelineEntry, start: int) -> dict[str, Any]:
     return {
         "seq": step.seq,
         "seconds": (step.ts - start) / 1_000_000,
