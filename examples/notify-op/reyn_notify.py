@@ -8,21 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 
-from reyn.ops import Call, Denied, Env, OpForm, OpSpec, Plan, Result, plan_write
-from reyn.vocabulary.schemas import arguments, result, text
-
-FORM = OpForm(
-    op=None,
-    summary="Queue a message for a channel.",
-    arguments=arguments("notify", None, {"channel": text(80, min_length=1), "message": text(2_000, min_length=1)}),
-    effect="reconcilable",
-    result=result("notify", None, {"channel": {"type": "string"}, "queued_as": {"type": "string"}}),
-    example={"kind": "notify", "channel": "ops", "message": "The nightly report is ready."},
-)
+from reyn.ops import Call, Denied, Env, Plan, Result, plan_write
+from reyn.vocabulary.schemas import single_form, text
 
 
 class NotifyOp:
-    spec = OpSpec("notify", FORM.summary, "reconcilable", permission="tool", forms=(FORM,))
+    spec = single_form(
+        "notify",
+        "Queue a message for a channel.",
+        "reconcilable",
+        {"channel": text(80, min_length=1), "message": text(2_000, min_length=1)},
+        results={"channel": {"type": "string"}, "queued_as": {"type": "string"}},
+        example={"channel": "ops", "message": "The nightly report is ready."},
+        permission="tool",
+    )
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         """Plan the file under a name derived from the call's key, so that a second attempt writes it once.

@@ -48,3 +48,8 @@ class SyncChatRuntime(SyncRuntime):
 
         opened = open_conversation(self.async_form, agent, run_id=run_id, by=by, model=model)
         return SyncConversation(opened, self.runner)
+
+
+# Error messages and `repr` show the names that `reyn` exports.
+ChatRuntime.__name__ = ChatRuntime.__qualname__ = "OSRuntime"
+SyncChatRuntime.__name__ = SyncChatRuntime.__qualname__ = "SyncRuntime"

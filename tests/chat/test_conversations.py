@@ -12,7 +12,7 @@ from reyn import OSRuntime, ReynError, SyncRuntime
 from reyn.chat import Redirected, Reply, ReplyDelta, SkillEnded, SkillProgressed, SkillStarted
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
-from reyn.cli.chat.session import status_text
+from reyn.cli.chat.terminal import status_text
 from reyn.errors import (
     AgentNotFound,
     ChatStopped,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.chat.partial_reply import PartialReply
+from reyn.chat.reader import PartialReply
 from tests.chat.support import reply, run_skill
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from reyn import SyncRuntime
 from reyn.chat import OpFinished
 from reyn.cli.chat.printing import describe
 from reyn.models.listing import ModelStatus
+from reyn.runtime import SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.building import plan, planned, summed_up
 from tests.chat.support import bye, ending_chat, recorded_replies, reply, run_skill, skills, start_skill
@@ -118,7 +118,7 @@ def embedded(monkeypatch, *, is_installed: bool) -> None:
     """Let the embedded model be installed or not, and no variable name another one."""
     monkeypatch.delenv("REYN_MODEL")
     local = ModelStatus("local", (), is_available=is_installed, modes=(), why="" if is_installed else "not installed")
-    monkeypatch.setattr(SyncRuntime, "models", lambda _: [local])
+    monkeypatch.setattr("reyn.models.listing.list_models", lambda *_, **__: [local])
 
 
 SCRIPTS = ["model: scripted:answers.jsonl\n", "model: a\nmodels: {a: b, b: {model: 'scripted:answers.jsonl'}}\n"]

@@ -10,7 +10,7 @@ from prompt_toolkit.document import Document
 
 from reyn import SyncRuntime
 from reyn.cli.chat.commands import COMMANDS
-from reyn.cli.chat.completing import ChatCompleter
+from reyn.cli.chat.terminal import ChatCompleter
 from tests.cli.test_agents import write_agent
 
 POET = "---\ntype: agent\nname: poet\nskills: [pair, 'a*']\nagents: [p*]\n---\nHello.\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
-from reyn.cli.chat.loading import SdkLoading
+from reyn.cli.chat.terminal import SdkLoading
 from reyn.models import catalog
 from tests.cli.support import Terminal, write_answers
 from tests.support import finish, go

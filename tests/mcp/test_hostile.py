@@ -163,9 +163,13 @@ def test_runs_that_lost_their_server_at_once_start_one_new_server(tools: Tools):
     async def execute() -> None:
         async with OSRuntime.open(tools.root, model=ScriptedModel([]), **settings) as runtime:
             connections, server = runtime.project.mcp, runtime.project.config.mcp.servers["desk"]
+
+            async def call(tool: str, arguments: dict[str, Any]) -> Any:
+                return await (await connections.connect("desk", server, {})).call(tool, arguments)
+
             with pytest.raises(Exception, match="desk"):
-                await connections.call("desk", server, {}, "do", {})
-            calls = (connections.call("desk", server, {}, "echo", echo["args"]) for _ in range(5))
+                await call("do", {})
+            calls = (call("echo", echo["args"]) for _ in range(5))
             assert len(await asyncio.gather(*calls)) == 5
 
     asyncio.run(execute())

@@ -89,6 +89,11 @@ def test_a_request_that_the_run_above_does_not_make_is_denied():
     assert verdict({"file.write": ["tickets/"]}, grant, {"file.write": ["tickets/a"]})[0] == "deny"
 
 
+def test_a_request_inside_a_zone_needs_no_request_above_either():
+    """As the gate decides: zones hold for every run."""
+    assert verdict({"file.write": ["output/x/"]}, {}, {})[0] == "allow"
+
+
 @pytest.mark.parametrize("pattern", ["tickets/", "tickets/*.md", "a/**/b.txt", "x/[ab]?.md", ".github/", "tools/*.py"])
 @pytest.mark.parametrize("rule", ["tickets/", "./", "**", "a/", "x/", ".github/", "tools/*.py", "tools/"])
 def test_the_explanation_agrees_with_the_gate(tmp_path: Path, pattern: str, rule: str):

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from reyn.errors import ProjectNotFound
 from reyn.runtime import OSRuntime, SyncRuntime
-from reyn.runtime.sync_form import LoopThread, run_on
+from reyn.runtime.sync_form import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
@@ -115,14 +115,13 @@ def close() -> None:
     _thread.close()
 
 
-def wait_for(work: Callable[[], Coroutine[Any, Any, T]], loop: asyncio.AbstractEventLoop | None = None) -> T:
-    """Execute a coroutine on another thread's event loop and wait for its result.
+def call_on_project(work: Callable[[OSRuntime], Coroutine[Any, Any, T]]) -> T:
+    """Execute a coroutine with the runtime of the current project, on the event loop of plain functions."""
 
-    Args:
-        work: Creates the coroutine.
-        loop: The loop; by default that of plain functions.
-    """
-    return _thread.run(work()) if loop is None else run_on(loop, work())
+    async def execute() -> T:
+        return await work(await project_runtime())
+
+    return _thread.run(execute())
 
 
 def is_loop_running() -> bool:

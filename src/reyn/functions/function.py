@@ -30,6 +30,7 @@ from reyn.functions.signatures import ReturnValue, Signature
 from reyn.functions.types import ConversionError
 from reyn.kernel.world.run_scope import current_scope
 from reyn.runtime import OSRuntime, SyncRuntime
+from reyn.runtime.sync_form import run_on
 from reyn.skills.values import ArtifactType
 
 if TYPE_CHECKING:
@@ -269,22 +270,13 @@ class LLMFunction(_Function, Generic[P, R]):
     ) -> CallResult[R]:
         runtime = self._definition.decoration.runtime
         if runtime is None and scope is not None:
-            return self._on_loop_of(scope, lambda: work(scope.owner))
+            if ambient.is_loop_running():
+                raise CallImpossible(f"{self._definition.what} is a plain function and is called by an async tool")
+            return run_on(scope.loop, work(scope.owner))
         runtime = runtime or ambient.runtime_in_use()
         if isinstance(runtime, OSRuntime):
             raise CallImpossible(f"{self._definition.what} is a plain function; its runtime must be a `SyncRuntime`")
-        if runtime is None:
-
-            async def on_project() -> CallResult[R]:
-                return await work(await ambient.project_runtime())
-
-            return ambient.wait_for(on_project)
-        return runtime.wait(work(runtime.async_form))
-
-    def _on_loop_of(self, scope: RunScope, work: Callable[[], Coroutine[Any, Any, CallResult[R]]]) -> CallResult[R]:
-        if ambient.is_loop_running():
-            raise CallImpossible(f"{self._definition.what} is a plain function and is called by an async tool")
-        return ambient.wait_for(work, scope.loop)
+        return ambient.call_on_project(work) if runtime is None else runtime.wait(work(runtime.async_form))
 
 
 class _FunctionDecorator(Protocol):

@@ -63,7 +63,7 @@ class MemoryJournal:
 
     def _post(self, found: Postings) -> None:
         """Apply the effects of a batch on spending, all of them or none. Raises `BudgetExceeded`."""
-        after = {name: self.balance(name) + posting.change for name, posting in found.accounts.items()}
+        after = {name: posting.added_to(self.balance(name)) for name, posting in found.accounts.items()}
         for name, posting in found.accounts.items():
             check_cap(posting, after[name])
         self._balances.update(after)

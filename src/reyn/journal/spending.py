@@ -7,11 +7,10 @@ journal cannot exceed it together. Spending outlives its run: deleting a run doe
 
 from __future__ import annotations
 
-from operator import add
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from reyn.errors import BudgetExceeded, EventInvalid
 from reyn.journal.kinds import BudgetReserved, BudgetSettled, Draw, Usage
@@ -29,9 +28,6 @@ class Balance(msgspec.Struct, frozen=True):
     cost: int = 0
     reserved_tokens: int = 0
     reserved_cost: int = 0
-
-    def __add__(self, other: Balance) -> Balance:
-        return Balance(*map(add, astuple(self), astuple(other)))
 
 
 class SpendRow(msgspec.Struct, frozen=True, array_like=True):
@@ -79,12 +75,24 @@ class SpendRow(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class Posting(NamedTuple):
+class Posting:
     """The effect of a batch on one account. `draw` has the caps to check, and `needed` what was reserved last."""
 
-    change: Balance
-    draw: Draw | None = None
-    needed: tuple[int, int] = (0, 0)
+    __slots__ = ("cost", "draw", "needed", "reserved_cost", "reserved_tokens", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = self.cost = self.reserved_tokens = self.reserved_cost = 0
+        self.draw: Draw | None = None
+        self.needed = (0, 0)
+
+    def added_to(self, balance: Balance) -> Balance:
+        """Return the balance after the batch."""
+        return Balance(
+            balance.tokens + self.tokens,
+            balance.cost + self.cost,
+            balance.reserved_tokens + self.reserved_tokens,
+            balance.reserved_cost + self.reserved_cost,
+        )
 
 
 _SPENDING = (BudgetReserved, BudgetSettled)
@@ -130,22 +138,23 @@ def postings(run_id: str, skill: str, reserved: BudgetReserved | None, bodies: S
 
 
 def _reserve(accounts: dict[str, Posting], reserved: BudgetReserved) -> None:
-    needed = reserved.tokens, reserved.cost or 0
+    tokens, cost = reserved.tokens, reserved.cost or 0
     for draw in reserved.draws:
-        before, capped, last = accounts.get(draw.account, _NOTHING)
+        posting = accounts.get(draw.account) or accounts.setdefault(draw.account, Posting())
+        posting.reserved_tokens += tokens
+        posting.reserved_cost += cost
         if draw.tokens is not None or draw.cost is not None:
-            capped, last = draw, needed
-        accounts[draw.account] = Posting(before + Balance(0, 0, *needed), capped, last)
+            posting.draw, posting.needed = draw, (tokens, cost)
 
 
 def _settle(accounts: dict[str, Posting], reserved: BudgetReserved, settled: BudgetSettled) -> None:
-    change = Balance(settled.usage.total, settled.cost or 0, -reserved.tokens, -(reserved.cost or 0))
+    tokens, cost, usage, charged = reserved.tokens, reserved.cost or 0, settled.usage.total, settled.cost or 0
     for draw in reserved.draws:
-        before = accounts.get(draw.account, _NOTHING)
-        accounts[draw.account] = before._replace(change=before.change + change)
-
-
-_NOTHING = Posting(Balance())
+        posting = accounts.get(draw.account) or accounts.setdefault(draw.account, Posting())
+        posting.tokens += usage
+        posting.cost += charged
+        posting.reserved_tokens -= tokens
+        posting.reserved_cost -= cost
 
 
 def _row(run_id: str, skill: str, reserved: BudgetReserved, settled: BudgetSettled) -> SpendRow:

@@ -135,15 +135,15 @@ class Accounts:
                 if before is None:
                     before = to_balance(self._connection.execute(BALANCE, (account,)).fetchall())
                     self._balances[account] = before
-                check_cap(posting, before + posting.change)
+                check_cap(posting, posting.added_to(before))
 
     def post(self, found: Postings) -> None:
         """Apply the effects of a batch on accounts."""
         rows = []
-        for account, posting in found.accounts.items():
-            rows.append((account, *msgspec.structs.astuple(posting.change)))
+        for account, one in found.accounts.items():
+            rows.append((account, one.tokens, one.cost, one.reserved_tokens, one.reserved_cost))
             if account in self._balances:
-                self._balances[account] += posting.change
+                self._balances[account] = one.added_to(self._balances[account])
         self._connection.executemany(_POST, rows)
 
 

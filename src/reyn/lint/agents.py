@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import nearest
 from reyn.errors import AgentNotFound, SkillInvalid, SkillNotFound, codes
+from reyn.lint.requests import malformed, unknown_keys
 from reyn.lint.structure import unknown_class
-from reyn.permissions import RuleError, parse_requests
 from reyn.skills.loader import UNKNOWN_OP_FIX
 
 if TYPE_CHECKING:
@@ -45,13 +45,17 @@ def lint_agent(
         return error.findings
     if document is None:
         return []
+    others = [other for other in agents if other != name]
+    requests = {key: value for key, value in agent.permissions.items() if key in vocabulary.permission_keys}
     return sorted(
         [
             *_unknown_ops(agent, document, vocabulary),
-            *_requests(agent, document, vocabulary),
-            *_unknown_skills(agent, document, list(skills)),
+            *unknown_keys(document, vocabulary),
+            *malformed(document, requests),
+            # They are warnings, because a program can add skills, and an agent can still be written.
+            *_unmatched(document, "skills", agent.skills or (), list(skills), SkillNotFound.code, "skill"),
+            *_unmatched(document, "agents", agent.agents, others, AgentNotFound.code, "other agent"),
             *(unknown_class(document, classes) if classes is not None else ()),
-            *_unknown_agents(agent, document, [other for other in agents if other != name]),
         ]
     )
 
@@ -63,31 +67,11 @@ def _unknown_ops(agent: Agent, document: Document, vocabulary: Vocabulary) -> It
             yield document.finding(codes.UNKNOWN_OP, f"unknown op `{kind}`", "allowed_ops", index, fix=fix)
 
 
-def _requests(agent: Agent, document: Document, vocabulary: Vocabulary) -> Iterator[Finding]:
-    for key, value in agent.permissions.items():
-        if key not in vocabulary.permission_keys:
-            fix = nearest(key, vocabulary.permission_keys)
-            message = f"unknown permission `{key}`"
-            yield document.finding(codes.UNKNOWN_PERMISSION, message, "permissions", key, fix=fix)
-            continue
-        try:
-            parse_requests({key: value})
-        except RuleError as error:
-            message = f"`permissions.{key}`: {error}"
-            yield document.finding(codes.WRONG_VALUE, message, "permissions", key, fix=error.fix)
-
-
-def _unknown_skills(agent: Agent, document: Document, skills: list[str]) -> Iterator[Finding]:
-    """Report patterns that match no skill. They are warnings, because a program can add skills."""
-    for index, pattern in enumerate(agent.skills or ()):
-        if not any(fnmatchcase(skill, pattern) for skill in skills):
-            fix, message = nearest(pattern, skills), f"no skill matches `{pattern}`"
-            yield document.finding(SkillNotFound.code, message, "skills", index, fix=fix, severity="warning")
-
-
-def _unknown_agents(agent: Agent, document: Document, others: list[str]) -> Iterator[Finding]:
-    """Report patterns that match no other agent. They are warnings, because the agent can still be written."""
-    for index, pattern in enumerate(agent.agents):
-        if not any(fnmatchcase(other, pattern) for other in others):
-            fix, message = nearest(pattern, others), f"no other agent matches `{pattern}`"
-            yield document.finding(AgentNotFound.code, message, "agents", index, fix=fix, severity="warning")
+def _unmatched(
+    document: Document, key: str, patterns: Iterable[str], names: list[str], code: str, noun: str
+) -> Iterator[Finding]:
+    """Report patterns that match no name."""
+    for index, pattern in enumerate(patterns):
+        if not any(fnmatchcase(name, pattern) for name in names):
+            message = f"no {noun} matches `{pattern}`"
+            yield document.finding(code, message, key, index, fix=nearest(pattern, names), severity="warning")

@@ -25,9 +25,15 @@ if TYPE_CHECKING:
 def unknown_permissions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report permission keys that do not exist."""
     document = loaded.folder.read("skill.md")
-    permissions = document.value.get("permissions") if document and isinstance(document.value, dict) else None
+    if document is not None:
+        yield from unknown_keys(document, vocabulary)
+
+
+def unknown_keys(document: Document, vocabulary: Vocabulary) -> Iterator[Finding]:
+    """Report permission keys of a skill or an agent that do not exist."""
+    permissions = document.value.get("permissions") if isinstance(document.value, dict) else None
     for key, value in permissions.items() if isinstance(permissions, dict) else ():
-        if document is not None and key not in vocabulary.permission_keys:
+        if key not in vocabulary.permission_keys:
             fix = nearest(key, vocabulary.permission_keys)
             if key == "file" and isinstance(value, dict) and value.keys() <= {"read", "write"}:
                 fix = f"write {' and '.join(f'`file.{access}:`' for access in value)}"
@@ -37,14 +43,18 @@ def unknown_permissions(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[
 
 def malformed_requests(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report requests that are not understood."""
-    document = loaded.folder.read("skill.md")
-    permissions = loaded.partial.permissions if loaded.partial else {}
+    if loaded.partial is not None:
+        yield from malformed(loaded.document(), loaded.partial.permissions)
+
+
+def malformed(document: Document, permissions: dict[str, Any]) -> Iterator[Finding]:
+    """Report requests of a skill or an agent that are not understood."""
     for key, value in permissions.items():
         try:
             parse_requests({key: value})
         except RuleError as error:
-            if document is not None:
-                yield document.finding(codes.WRONG_VALUE, f"`permissions.{key}`: {error}", "permissions", key)
+            message = f"`permissions.{key}`: {error}"
+            yield document.finding(codes.WRONG_VALUE, message, "permissions", key, fix=error.fix)
 
 
 def _written(document: Document, kind: str, index: int) -> int:

@@ -44,8 +44,7 @@ class _Writer:
     def __init__(self, nodes: YamlNodes) -> None:
         self._nodes = nodes
         self._source_lines = nodes.text.split("\n")
-        self._comments = _comments_by_line(nodes.text)
-        self._filled = _filled_lines(nodes.text)
+        self._comments, self._filled = _scan(nodes.text)
         self._written: set[int] = set()
 
     def lines(self, root: Node) -> list[str]:
@@ -157,30 +156,25 @@ def _last_line(node: Node) -> int:
     return int(mark.line - 1 if is_block and not mark.column else mark.line)
 
 
-def _filled_lines(text: str) -> set[int]:
-    """Return the lines that have more than comments."""
-    lines: set[int] = set()
-    for token in yaml.scan(text, Loader=yaml.SafeLoader):
-        start, end = token.start_mark, token.end_mark
-        if start.index < end.index:
-            lines |= {*range(start.line, end.line + (end.column > 0))}
-    return lines
+def _scan(text: str) -> tuple[dict[int, str], set[int]]:
+    """Return the comments of a YAML text by line, and the lines that have more than comments.
 
-
-def _comments_by_line(text: str) -> dict[int, str]:
-    """Return every comment of a YAML text. A `#` inside a token is not a comment."""
+    A `#` inside a token is not a comment.
+    """
     comments: dict[int, str] = {}
+    filled: set[int] = set()
     end = line = 0
     for token in [*yaml.scan(text, Loader=yaml.SafeLoader), None]:
         gap = text[end : token.start_mark.index if token else len(text)]
         for number, part in enumerate(gap.split("\n"), line):
             if "#" in part:
                 comments[number] = part[part.index("#") :].rstrip()
-        if token is not None and token.end_mark.index >= end:
+        if token is not None and token.end_mark.index > max(end, token.start_mark.index):
             end, line = token.end_mark.index, token.end_mark.line
-    return comments
+            filled |= {*range(token.start_mark.line, line + (token.end_mark.column > 0))}
+    return comments, filled
 
 
 def comments_of(text: str) -> list[str]:
     """Return every comment of a YAML text."""
-    return list(_comments_by_line(text).values())
+    return list(_scan(text)[0].values())

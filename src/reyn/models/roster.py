@@ -14,6 +14,7 @@ from reyn.config.models import BUILT_IN_ADAPTERS
 from reyn.config.values import PromptLimit
 from reyn.documents import nearest_hint
 from reyn.errors import AdapterInvalid, ModelUnknown, ModelUntrusted, ReynError
+from reyn.models import catalog
 from reyn.models.protocol import (
     ClosableModel,
     DeclaresAnswerForm,
@@ -100,9 +101,7 @@ class Roster:
 
     def check_name(self, name: str) -> None:
         """Check that a name belongs to a model, without opening it. Raises `ModelUnknown`."""
-        from reyn.models.catalog import check_adapter
-
-        check_adapter(self.resolve(name)[1].model)
+        catalog.check_adapter(self.resolve(name)[1].model)
 
     def open(self, name: str) -> Model:
         """Return the model of a name, opened on first use."""
@@ -110,12 +109,9 @@ class Roster:
             return self._override
         key, settings = self.resolve(name)
         if key not in self._opened:
-            from reyn.models.catalog import open_model
-
             self._check_code(key, settings)
-
             try:
-                self._opened[key] = open_model(
+                self._opened[key] = catalog.open_model(
                     key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
                 )
             except ModelUnknown as error:
@@ -124,17 +120,13 @@ class Roster:
 
     def preload(self, name: str) -> None:
         """Import the SDK of a model without opening it. Another thread may call it; `open` reports the errors."""
-        from reyn.models.catalog import import_sdk
-
         if self._override is None:
             with suppress(ReynError, ImportError):
-                import_sdk(self.resolve(name)[1].model)
+                catalog.import_sdk(self.resolve(name)[1].model)
 
     def _check_code(self, key: str, settings: ModelSettings) -> None:
         """Check that the configuration or the caller names a model that is code. A journal may not."""
-        from reyn.models.catalog import is_reference
-
-        if key not in self._names and key not in self._named and is_reference(settings.model):
+        if key not in self._names and key not in self._named and catalog.is_reference(settings.model):
             hint = "Name the model again, or add it under `models` in reyn.yaml."
             raise AdapterInvalid(f"model `{key}` is code, which a recorded run alone may not load", hint=hint)
 
@@ -198,12 +190,10 @@ class Roster:
             return settings.answer_form
         if not settings.model:
             return "full"
-        from reyn.models.catalog import INSTANT_ADAPTERS
-
         adapter = settings.model.partition(":")[0]
         if adapter in ("anthropic", "gemini") or (adapter == "openai" and settings.base_url is None):
             return "tools"  # every chat model there has native tools; of other servers, Reyn cannot know
-        if adapter in BUILT_IN_ADAPTERS and adapter not in INSTANT_ADAPTERS:
+        if adapter in BUILT_IN_ADAPTERS and adapter not in catalog.INSTANT_ADAPTERS:
             return "short"
         try:
             return _declared_form(self.open(name))
@@ -247,10 +237,8 @@ class Roster:
         if self._override is not None:
             return self._override_takes_time
         if name not in self._takes_time:
-            from reyn.models.catalog import INSTANT_ADAPTERS
-
             models = [self.settings(fallback).model for fallback in self.fallbacks(name)]
-            self._takes_time[name] = any(model.partition(":")[0] not in INSTANT_ADAPTERS for model in models)
+            self._takes_time[name] = any(model.partition(":")[0] not in catalog.INSTANT_ADAPTERS for model in models)
         return self._takes_time[name]
 
     def secrets(self) -> Secrets:

@@ -90,9 +90,7 @@ class RulePlaces:
     def of_zone(self, access: str, text: str) -> str:
         """Return the file and line of a zone; `default` if no file sets it."""
         for document in reversed(self._documents):
-            files = document.value.get("files")
-            zone = files.get(access) if isinstance(files, dict) else None
-            if isinstance(zone, list):
+            if (zone := _zone_in(document, access)) is not None:
                 return _place(document, "files", access, zone.index(text)) if text in zone else ""
         return "default"
 
@@ -116,15 +114,19 @@ def _rules_in(document: Document) -> dict[str, Any]:
     return rules if isinstance(rules, dict) else {}
 
 
+def _zone_in(document: Document, access: str) -> list[Any] | None:
+    files = document.value.get("files")
+    zone = files.get(access) if isinstance(files, dict) else None
+    return zone if isinstance(zone, list) else None
+
+
 def _findings(root: Path, known: Iterable[str]) -> Iterator[Finding]:
     """Yield every error in the rules and zones of a project's files, with its position."""
     for document in _documents(root):
         for error in read_rules(_rules_in(document), known)[1]:
             yield document.finding(CONFIG_INVALID, _message(error), "permissions", *error.path, fix=error.fix)
-        files = document.value.get("files")
         for access in ("read", "write"):
-            zone = files.get(access) if isinstance(files, dict) else None
-            for index, text in enumerate(zone if isinstance(zone, list) else ()):
+            for index, text in enumerate(_zone_in(document, access) or ()):
                 try:
                     _zone(str(text), access)
                 except RuleError as error:

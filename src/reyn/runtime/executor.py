@@ -48,10 +48,10 @@ from reyn.skills.inputs import missing_class_warnings, to_artifact, unknown_fiel
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
     from reyn.context import NormalizedMessageList
-    from reyn.journal import kinds
+    from reyn.journal import RunRow, kinds
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.world.budgets import Above
@@ -151,7 +151,8 @@ class RunExecutor:
         if refusal is not None:  # another process took the message first
             result = self._project.runs.result(run_id)
         if result.status == "cancelled":
-            self._cancel_descendants(run_id, result.reason)
+            # Descendants that started or stopped before the cancellation was recorded.
+            self.cancel(descendants(journal, run_id), result.reason)
         report_end(journal, self.polling, result)
         return result
 
@@ -364,15 +365,16 @@ class RunExecutor:
                 tape.record(body, now, *blobs)
             tape.flush_now(journal)
 
-    def _cancel_descendants(self, run_id: str, reason: str) -> None:
-        """Cancel sub-runs that started or stopped before the cancellation of their root run was recorded."""
+    def cancel(self, rows: Iterable[RunRow], reason: str) -> None:
+        """Cancel the runs that have not ended. A process that executes one stops before its next effect."""
         journal = self._project.journal
-        for row in descendants(journal, run_id):
-            if row.status in ENDED:
-                continue
+        running = [row for row in rows if row.status not in ENDED]
+        for row in running:
             messages = journal.drain(row.run_id, row.messages_taken)
             if not any(isinstance(message.payload, Cancel) for message in messages):
                 journal.post(row.run_id, Cancel(reason))
+            self.polling.notify(row.run_id)  # a driver in this process reads it before its next effect
+        for row in running:
             self.take_messages(row.run_id)
 
     # -- interrupting ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from reyn.context.transcript import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
-from reyn.journal import ENDED, AbortTurn, AttachedImage, Cancel, ChangeMemory, Rename, Say
+from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, Say
 from reyn.journal.family import descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.world.agent_messages import abort_turns
@@ -154,14 +154,7 @@ class RunMessages(RuntimeBase):
         check_not_imported(row, "cancelled: it is never executed here")
         if row.status in ENDED:
             raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to cancel.")
-        family = [
-            run.run_id for run in (row, *descendants(self.project.journal, row.run_id)) if run.status not in ENDED
-        ]
-        for name in family:
-            self.project.journal.post(name, Cancel(reason))
-            self._executor.polling.notify(name)  # a driver in this process reads it before its next effect
-        for name in family:
-            self._executor.take_messages(name)
+        self._executor.cancel((row, *descendants(self.project.journal, row.run_id)), reason)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         """Abort the turn in progress of a conversation. The conversation can be continued.

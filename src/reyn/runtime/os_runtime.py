@@ -11,6 +11,7 @@ rules; the packages below do.
 from __future__ import annotations
 
 import asyncio
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.context.transcript import normalize
@@ -40,7 +41,9 @@ if TYPE_CHECKING:
     from reyn.models import Message, Model
     from reyn.ops import Op
     from reyn.runs.questions import PostedReply
+    from reyn.runtime.trials import Trials
     from reyn.skills import Skill
+    from reyn.skills.cases import TrialReport
 
 
 class _Call(NamedTuple):
@@ -68,6 +71,17 @@ class OSRuntime(Forks, RunMessages):
         """
         super().__init__(project, RunExecutor(project, self, base._executor if base else None))  # noqa: SLF001 - of this class
         self.permissions = Permissions(project)
+        if not project.is_derived:
+            project.run_cases = self._run_cases
+
+    def _run_cases(self, folder: Path) -> TrialReport:
+        return self._trials.run(folder)
+
+    @cached_property
+    def _trials(self) -> Trials:
+        from reyn.runtime.trials import Trials
+
+        return Trials(self.project, _run_case)
 
     @classmethod
     def open(
@@ -367,6 +381,11 @@ class OSRuntime(Forks, RunMessages):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+async def _run_case(project: Project, skill: str, input: Any) -> RunResult:
+    async with OSRuntime(project) as runtime:
+        return await runtime.run(skill, input, run_id="case")
 
 
 class RunStream:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +45,7 @@ from reyn.skills.inputs import check_supported
 from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import Self
 
     from reyn.config import Config
@@ -137,7 +136,8 @@ class ProjectServices:
             setup = OpSetup(config, self.secret_for, self.library, self._findings_of, self.load, self._try_folder)
             self.mcp = Connections(root)
             self._own_ops = with_mcp_tools(standard_ops().with_ops(*options.ops).set_up(setup), self.mcp, setup, root)
-        self._trials: Any = None
+        self.run_cases: Callable[[Path], TrialReport] | None = None
+        """Runs the cases of the skill in a folder. The runtime of the project sets it."""
         self._has_learned = False
         self._has_learned_keys = False
 
@@ -345,11 +345,8 @@ class ProjectServices:
     def _try_folder(self, folder: Path) -> TrialReport:
         if self._base is not None:
             return self._base._try_folder(folder)  # noqa: SLF001 - of this class
-        if self._trials is None:
-            # `trials` is built on this module: it opens a project of its own for each case.
-            self._trials = import_module("reyn.runtime.trials").Trials(self)
-        report: TrialReport = self._trials.run(folder)
-        return report
+        assert self.run_cases is not None
+        return self.run_cases(folder)
 
     # -- models ---------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ packages are denied, and no model is called. The next trial on the machine remov
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import shutil
@@ -24,19 +25,21 @@ from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.models.scripted import ScriptedModel
 from reyn.ops import Denied
-from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.project import Project
 from reyn.runtime.services import ProjectOptions
-from reyn.runtime.sync_runtime import SyncRuntime
 from reyn.skills import Library
 from reyn.skills.cases import Case, CaseReport, TrialReport, read_cases
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Coroutine, Iterator
 
     from reyn.journal.kinds import Question
     from reyn.kernel.runtime_types import RunResult
     from reyn.ops import Call, Env, OpSpec, Plan
+    from reyn.runs.recorded import Runs
+    from reyn.runtime.services import ProjectServices
+
+    RunCase = Callable[[Project, str, Any], Coroutine[Any, Any, RunResult]]
 
 _PREFIX = "reyn-trial-"
 SECONDS = 30.0
@@ -58,8 +61,15 @@ _REASON = "a case executes no op with effects outside of its own folder"
 class Trials:
     """Tries skills of one project. The result of an unchanged folder is remembered."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: ProjectServices, run: RunCase) -> None:
+        """Try skills of a project.
+
+        Args:
+            project: The project.
+            run: Runs a skill with an input in the project of a case, and closes that project.
+        """
         self._project = project
+        self._run_case = run
         self._known: dict[str, TrialReport] = {}
 
     def run(self, folder: Path) -> TrialReport:
@@ -93,10 +103,10 @@ class Trials:
                 target = scratch / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
+            trial = self._trial_project(scratch.resolve(), case)
             try:
-                with SyncRuntime(OSRuntime(self._trial_project(scratch.resolve(), case))) as rt:
-                    result = rt.run(str(folder.resolve()), case.input, run_id="case")
-                    return CaseReport(case.name, tuple(_problems(case, result, rt)))
+                result = asyncio.run(self._run_case(trial, str(folder.resolve()), case.input))
+                return CaseReport(case.name, tuple(_problems(case, result, trial.runs)))
             except ReynError as error:
                 return CaseReport(case.name, (_short(f"{error.code}: {error.message}"),))
 
@@ -180,7 +190,7 @@ class _Replies:
         return next(self._replies, LATER)
 
 
-def _problems(case: Case, result: RunResult, rt: SyncRuntime) -> Iterator[str]:
+def _problems(case: Case, result: RunResult, runs: Runs) -> Iterator[str]:
     """Yield how a result differs from what the case expects, and the answers that Reyn rejected."""
     expected = case.expected
     found = []
@@ -191,11 +201,11 @@ def _problems(case: Case, result: RunResult, rt: SyncRuntime) -> Iterator[str]:
         found.append(f"it visits {_names(result.path)}, expected {_names(expected.path)}")
     if not isinstance(expected.artifact, msgspec.UnsetType) and result.artifact != expected.artifact:
         found.append(f"it returns {_json(result.artifact)}, expected {_json(expected.artifact)}")
-    used = sum(event.kind == kinds.LlmResponded.kind for row in rt.runs.all() for event in rt.runs.events(row.run_id))
+    used = sum(event.kind == kinds.LlmResponded.kind for row in runs.all() for event in runs.events(row.run_id))
     if not found and used < len(case.answers):
         found.append(f"it uses {used} of {len(case.answers)} answers")
     if found:
-        errors = (decode(event) for event in rt.runs.events(result.run_id) if event.kind == kinds.ValidationError.kind)
+        errors = (decode(event) for event in runs.events(result.run_id) if event.kind == kinds.ValidationError.kind)
         found += [
             f"answer {one.call}: {one.path}: {one.message}" for one in errors if isinstance(one, kinds.ValidationError)
         ]

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from reyn.chat.items import QuestionAsked
 
@@ -33,17 +33,12 @@ class InterventionRegistry:
         """Return whether a question is open."""
         return (question.run, question.question.id) in self._open
 
-    async def wait(self) -> QuestionAsked:
-        """Wait until a question is open; return the oldest."""
-        while (question := self.first) is None:
+    async def wait(self, holds: Callable[[QuestionAsked], bool] = lambda _: True) -> QuestionAsked:
+        """Wait until a question is open for which `holds` is true; return the oldest."""
+        while (question := next(filter(holds, self), None)) is None:
             self._has_some.clear()
             await self._has_some.wait()
         return question
-
-    async def opened(self) -> None:
-        """Wait until another question is opened."""
-        self._has_some.clear()
-        await self._has_some.wait()
 
     def open(self, question: QuestionAsked) -> None:
         """Add a question."""

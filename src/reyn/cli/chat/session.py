@@ -1,42 +1,43 @@
-"""Hold a conversation: read messages, print what happens. One way for pipes, one for terminals."""
+"""Hold a conversation: print what happens, and take lines of standard input as messages. `terminal` has the prompt."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import io
+import os
+import sys
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from reyn.chat.services.auto_resume_handler import AutoResumeHandler
 from reyn.chat.services.intervention_handler import InterventionHandler
-from reyn.chat.services.snapshot_journal import read_messages
-from reyn.cli.chat.commands import COMMANDS, ChatCommands
-from reyn.cli.chat.lines import read_lines
-from reyn.cli.chat.printing import message_line
-from reyn.cli.output import charge_text, clean, print_next, short
-from reyn.errors import ChatStopped, ReynError, RunNotResumable
+from reyn.cli.chat.commands import ChatCommands
+from reyn.cli.output import print_next
+from reyn.errors import ChatStopped, InputInvalid, RunNotResumable
 from reyn.kernel.runtime_types import EXIT_CODES
+from reyn.runtime.messages import MAX_MESSAGE_CHARS
 
 if TYPE_CHECKING:
-    from reyn.chat import Conversation, Reply
+    from collections.abc import AsyncIterator, Callable, Coroutine
+    from typing import Any
+
+    from reyn.chat import Conversation, QuestionAsked, Reply
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import OSRuntime
 
+    Hold = Callable[[Conversation, OSRuntime], Coroutine[Any, Any, None]]
 
-_REFRESH_SECONDS = 0.5
-"""How often the status line is drawn again while the user types nothing."""
-_MAX_PROGRESS = 3
-_MAX_RECALLED = 1_000
-"""The characters of each message that are shown when a conversation continues."""
+T = TypeVar("T")
+_MAX_LINE_BYTES = 4 * MAX_MESSAGE_CHARS
+"""No character of UTF-8 has more than four bytes."""
 
 
-async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer, *, is_terminal: bool) -> int:
-    """Talk until the user leaves or the conversation ends; return the exit code."""
+async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer, hold: Hold) -> int:
+    """Talk until the user leaves or the conversation ends; return the exit code. `hold` reads what the user types."""
     async with conversation:
         printing = asyncio.ensure_future(_print(conversation, printer))
-        if is_terminal:
-            _print_opening(conversation, runtime)
-        hold = _talk_at_terminal if is_terminal else _talk_in_lines
         talking = asyncio.ensure_future(hold(conversation, runtime))
         try:
             # Printing ends first if the output was closed. No further message is sent then.
@@ -60,10 +61,7 @@ async def _print(conversation: Conversation, printer: Printer) -> None:
         printer.show(item)
 
 
-# -- pipes --------------------------------------------------------------------------------------------
-
-
-async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
+async def talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
     """Take each line of standard input as a message, or as the reply to an open question."""
     replies: list[asyncio.Future[Reply]] = []
 
@@ -82,138 +80,94 @@ async def _talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None
         elif line.strip():
             handler.handle(line)
         await conversation.ready()  # after a reply, the next question takes the next line
-        await _pause(conversation, replies)
-    await _await_replies(conversation, replies)
+        await _await_replies(conversation, replies, lambda _: True)  # any question takes the next line
+    # A question of a background run does not hold the turn.
+    await _await_replies(conversation, replies, lambda one: not conversation.runs.is_executing(one.run))
 
 
-async def _pause(conversation: Conversation, replies: list[asyncio.Future[Reply]]) -> None:
-    """Wait until every message has its reply, or a question is open."""
-    asked = asyncio.ensure_future(conversation.questions.wait())
+async def _await_replies(
+    conversation: Conversation, replies: list[asyncio.Future[Reply]], holds: Callable[[QuestionAsked], bool]
+) -> None:
+    """Wait until every message has its reply, or a question for which `holds` is true is open."""
+    asked: asyncio.Future[Any] = asyncio.ensure_future(conversation.questions.wait(holds))
     try:
-        while pending := [reply for reply in replies if not reply.done()]:
-            waiting: list[asyncio.Future[Any]] = [asked, *pending]
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            if asked.done():
-                return
+        while (pending := [reply for reply in replies if not reply.done()]) and not asked.done():
+            await asyncio.wait([asked, *pending], return_when=asyncio.FIRST_COMPLETED)
     finally:
         asked.cancel()
         await asyncio.wait([asked])
-    _raise_failures(replies)
-
-
-async def _await_replies(conversation: Conversation, replies: list[asyncio.Future[Reply]]) -> None:
-    """Wait until every message has its reply, or a question holds the turn. Those of background runs do not."""
-    while pending := [reply for reply in replies if not reply.done()]:
-        if any(not conversation.runs.is_executing(question.run) for question in conversation.questions):
-            break
-        opened = asyncio.ensure_future(conversation.questions.opened())
-        waiting: list[asyncio.Future[Any]] = [opened, *pending]
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            opened.cancel()
-            await asyncio.wait([opened])
-    _raise_failures([reply for reply in replies if reply.done()])
-
-
-def _raise_failures(replies: list[asyncio.Future[Reply]]) -> None:
-    """Raise why a message has no reply, unless the conversation stopped and said so."""
     for reply in replies:
-        if reply.exception() is not None and not isinstance(reply.exception(), ChatStopped | RunNotResumable):
-            raise reply.exception()  # type: ignore[misc]  # it is not None
+        error = reply.exception() if reply.done() else None
+        # A conversation that stopped has said so.
+        if error is not None and not isinstance(error, ChatStopped | RunNotResumable):
+            raise error
 
 
-# -- terminals ----------------------------------------------------------------------------------------
+# -- standard input -----------------------------------------------------------------------------------
 
 
-def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
-    """Print who answers and how to leave; if the conversation continues, also its last messages."""
-    click.echo(f"{clean(conversation.agent.name)} answers. /help lists the commands, Ctrl-D leaves.")
-    if others := _interrupted(conversation, runtime):
-        click.echo(f"interrupted: {short(', '.join(others), 200)}; `reyn resume --all` continues them")
-    if not runtime.runs.is_recorded(conversation.run_id):
-        return
-    messages = read_messages(runtime.runs.events(conversation.run_id), runtime.runs.content)
-    title = runtime.runs.state(conversation.run_id).title or conversation.run_id
-    count = sum(one.role != "agent" for one in messages)
-    click.echo(f"{clean(title)}: {count} message{'' if count == 1 else 's'} so far; the last:")
-    for message in messages[-2:]:
-        click.echo(message_line(message, _MAX_RECALLED))
+async def read_lines() -> AsyncIterator[str]:
+    """Yield the lines of standard input without their line ends. A line is read when it is asked for.
+
+    Raises:
+        InputInvalid: A line is not UTF-8 text, or too long.
+    """
+    read, number = _reader(), 0
+    while line := await in_daemon_thread(read):
+        number += 1
+        try:
+            yield line.decode().rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            message = f"line {number} of standard input is not UTF-8 text: {error.reason}"
+            raise InputInvalid(message, hint="Convert the input to UTF-8, for example with `iconv`.") from error
 
 
-def _interrupted(conversation: Conversation, runtime: OSRuntime) -> list[str]:
-    """Return the runs that an earlier process left, without those that continue with the conversation."""
-    rows = AutoResumeHandler(runtime).interrupted()
-    return [row.run_id for row in rows if not f"{row.run_id}.".startswith(f"{conversation.run_id}.")]
+def in_daemon_thread(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Return what a function in a thread returns. It delays neither Ctrl-C nor the end of the process."""
+    found: Future[T] = Future()
+
+    def execute() -> None:
+        found.set_running_or_notify_cancel()
+        try:
+            found.set_result(work())
+        except Exception as error:  # noqa: BLE001 - raised where the result is awaited
+            found.set_exception(error)
+
+    threading.Thread(target=execute, daemon=True).start()
+    return asyncio.wrap_future(found)
 
 
-async def _talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> None:
-    """Read messages at a prompt with history and completion. Ctrl-C stops the reply, Ctrl-D leaves."""
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import FileHistory
-    from prompt_toolkit.key_binding import KeyBindings
-    from prompt_toolkit.patch_stdout import patch_stdout
-
-    from reyn.cli.chat.completing import ChatCompleter
-    from reyn.cli.chat.loading import SdkLoading
-
-    bindings = KeyBindings()
-
-    @bindings.add("escape", "enter")
-    def _(event: object) -> None:
-        event.current_buffer.insert_text("\n")  # type: ignore[attr-defined]  # an event of the library
-
-    state = runtime.project.root / ".reyn"
-    state.mkdir(mode=0o700, exist_ok=True)
-    session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(state / "chat_history")),
-        completer=ChatCompleter(runtime, COMMANDS, conversation.agent.name),
-        complete_while_typing=False,
-        key_bindings=bindings,
-        bottom_toolbar=lambda: status_text(conversation, runtime),
-        refresh_interval=_REFRESH_SECONDS,
-    )
-    commands = ChatCommands(conversation, runtime, click.echo)
-    handler = InterventionHandler(conversation)
-    loading = SdkLoading(lambda: runtime.project.preload_model(conversation.agent.model))
-    with patch_stdout(raw=True):
-        while True:
-            try:
-                text = await session.prompt_async("> ")
-            except KeyboardInterrupt:
-                if conversation.is_busy:
-                    conversation.abort("Ctrl-C")
-                else:
-                    click.echo("  press Ctrl-D to leave")
-                continue
-            except EOFError:
-                return
-            if not text.strip():
-                continue
-            if text.startswith("/"):
-                if commands.execute(text):
-                    return
-                continue
-            await loading.wait()
-            try:
-                handler.handle(text)
-            except ReynError as error:
-                click.echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
+def _reader() -> Callable[[], bytes]:
+    """Return a function that reads one line; it returns an empty one at the end."""
+    try:
+        descriptor = sys.stdin.fileno()
+    except (io.UnsupportedOperation, ValueError):  # a program replaced it
+        stream = sys.stdin
+        return lambda: stream.readline().encode(errors="surrogateescape")
+    return _DescriptorLines(descriptor).read
 
 
-def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
-    """Return the line below the prompt: agent, tokens, cost, what runs, and what waits for the user."""
-    parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
-    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
-    if row is not None and row.charge.currency:
-        parts.append(charge_text(row.charge))
-    parts += [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]
-    if (running := len(conversation.runs.in_progress)) > _MAX_PROGRESS:
-        parts.append(f"{running} running")
-    if questions := len(conversation.questions):
-        parts.append(f"{questions} question{'s' if questions > 1 else ''} open")
-    is_asking = any(not conversation.runs.is_executing(question.run) for question in conversation.questions)
-    if conversation.is_busy and not is_asking:
-        received = f" ({conversation.received:,} characters)" if conversation.received else ""
-        parts.append(f"replying{received}; Ctrl-C stops")
-    return " · ".join(parts)
+class _DescriptorLines:
+    """Reads lines from a file descriptor. No lock of a stream is held meanwhile, so the interpreter can exit."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._buffer = bytearray()
+        self._searched = 0
+
+    def read(self) -> bytes:
+        while (end := self._buffer.find(b"\n", self._searched)) < 0:
+            self._searched = len(self._buffer)
+            if self._searched > _MAX_LINE_BYTES:
+                raise InputInvalid(
+                    f"a line of standard input is longer than {_MAX_LINE_BYTES} bytes", hint="Shorten the message."
+                )
+            chunk = os.read(self._descriptor, 1 << 16)
+            if not chunk:
+                end = len(self._buffer) - 1
+                break
+            self._buffer += chunk
+        line = bytes(self._buffer[: end + 1])
+        del self._buffer[: end + 1]
+        self._searched = 0
+        return line

@@ -17,7 +17,6 @@ from reyn.cli.trust import ask_for_trust
 from reyn.errors import ConversationInvalid, ModelNotInstalled, UsageError
 
 if TYPE_CHECKING:
-    from reyn.chat import Conversation
     from reyn.cli.chat.printing import Printer
     from reyn.runtime import SyncRuntime
 
@@ -61,6 +60,7 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
         ask_for_trust()
         _check_installed()
     from reyn.chat import open_conversation
+    from reyn.cli.chat.session import talk, talk_in_lines
 
     with open_project(model=model_name(model)) as runtime:
         name = run_id
@@ -70,17 +70,14 @@ def command(agent: str, continues: bool, run_id: str | None, fork: str | None, m
             name = _forked(runtime, fork, run_id, agent)
         answering = model_name(model) or _embedded(runtime, agent, name)
         conversation = open_conversation(runtime.async_form, agent, run_id=name, by=user_name(), model=answering)
+        hold = talk_in_lines
+        if is_terminal:
+            from reyn.cli.chat.terminal import talk_at_terminal as hold
         printer = _printer(as_json=as_json, is_terminal=is_terminal)
-        return _talk(runtime, conversation, printer, is_terminal=is_terminal)
-
-
-def _talk(runtime: SyncRuntime, conversation: Conversation, printer: Printer, *, is_terminal: bool) -> int:
-    from reyn.cli.chat.session import talk
-
-    code = runtime.wait(talk(conversation, runtime.async_form, printer, is_terminal=is_terminal))
-    if is_terminal and runtime.runs.is_recorded(conversation.run_id):
-        click.echo(f"continue with: reyn chat --run-id {conversation.run_id}", err=True)
-    return code
+        code = runtime.wait(talk(conversation, runtime.async_form, printer, hold))
+        if is_terminal and runtime.runs.is_recorded(conversation.run_id):
+            click.echo(f"continue with: reyn chat --run-id {conversation.run_id}", err=True)
+        return code
 
 
 def _printer(*, as_json: bool, is_terminal: bool) -> Printer:

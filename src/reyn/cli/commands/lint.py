@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from reyn.errors import Finding
     from reyn.skills import Library
+    from reyn.vocabulary import Vocabulary
 
 
 @click.command(epilog="Example: reyn lint hello --json")
@@ -30,10 +31,8 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     cannot be parsed hides findings that depend on it. The exit code is 1 if there are errors; warnings do not count.
     Paths are relative to the current folder, or absolute outside of it. `reyn explain CODE` explains a finding.
     """
-    from reyn.cli.hints import full_hint
     from reyn.config import PythonSettings
-    from reyn.errors import FixImpossible
-    from reyn.lint import fix_skill, lint_agent, lint_skill
+    from reyn.lint import lint_agent, lint_skill
     from reyn.ops import standard_ops
     from reyn.skills import Library
     from reyn.skills.agents import PREFIX, Agents
@@ -50,42 +49,19 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
         folders = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
     # A skill at a path is resolved against the project that contains it.
     libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in folders}
-    unfixed = 0
-    for folder, around in libraries.items() if fix else ():
-        try:
-            files = fix_skill(folder, around, vocabulary)
-        except FixImpossible as error:
-            unfixed += 1
-            click.echo(clean(f"{folder.name}: {error.code} {error.message}"), err=True)
-            click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
-            continue
-        for file in files:
-            click.echo(clean(f"rewrote {_path_of(file, folder, around)}"), err=as_json)
+    unfixed = _fix(libraries, vocabulary, as_json) if fix else 0
     # Models that need trust are configured, too.
     classes = None if project is None else {*project.project.config.models, *project.project.trust.ignored_models}
+    reports = []
+    for folder, around in libraries.items():
+        findings = lint_skill(folder, around, vocabulary, python, classes if around is library else None)
+        placed = [replace(finding, file=_path_of(finding.file, folder, around)) for finding in findings]
+        reports.append(_Report(folder.name, placed))
     known_skills = [name for name, _, _ in library]
-    reports = [
-        *(
-            _Report(
-                f.name,
-                [
-                    replace(finding, file=_path_of(finding.file, f, around))
-                    for finding in lint_skill(f, around, vocabulary, python, classes if around is library else None)
-                ],
-            )
-            for f, around in libraries.items()
-        ),
-        *(
-            _Report(
-                f"{PREFIX}{name}",
-                [
-                    replace(finding, file=relative_path(project_root() / finding.file))
-                    for finding in lint_agent(agents, name, known_skills, vocabulary, classes)
-                ],
-            )
-            for name in names
-        ),
-    ]
+    for name in names:
+        findings = lint_agent(agents, name, known_skills, vocabulary, classes)
+        placed = [replace(finding, file=relative_path(project_root() / finding.file)) for finding in findings]
+        reports.append(_Report(f"{PREFIX}{name}", placed))
     errors = sum(finding.severity == "error" for report in reports for finding in report.findings)
     if as_json:
         print_json([msgspec.to_builtins(f) | {"skill": report.name} for report in reports for f in report.findings])
@@ -95,6 +71,26 @@ def command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
     if not reports:
         click.echo("no skills in this project; `reyn lint PATH` checks one elsewhere")
     return 1 if errors or unfixed else 0
+
+
+def _fix(libraries: dict[Path, Library], vocabulary: Vocabulary, as_json: bool) -> int:
+    """Rewrite skills; return the number of those that cannot be rewritten."""
+    from reyn.cli.hints import full_hint
+    from reyn.errors import FixImpossible
+    from reyn.lint import fix_skill
+
+    unfixed = 0
+    for folder, library in libraries.items():
+        try:
+            files = fix_skill(folder, library, vocabulary)
+        except FixImpossible as error:
+            unfixed += 1
+            click.echo(clean(f"{folder.name}: {error.code} {error.message}"), err=True)
+            click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
+            continue
+        for file in files:
+            click.echo(clean(f"rewrote {_path_of(file, folder, library)}"), err=as_json)
+    return unfixed
 
 
 class _Report(NamedTuple):

@@ -195,32 +195,25 @@ class Connections:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._open: dict[tuple[str, int, frozenset[tuple[str, str]]], _Connection] = {}
-
-    async def call(
-        self, name: str, server: McpServer, credentials: Mapping[str, str], tool: str, arguments: dict[str, Any]
-    ) -> Any:
-        """Call a tool and return its result.
-
-        Raises:
-            OpFailed: There is no result.
-        """
-        connection = await self._connected(name, server, credentials)
-        return await connection.call(tool, arguments)
+        self._open: dict[tuple[str, int, frozenset[tuple[str, str]]], Connection] = {}
 
     async def definitions(self, name: str, server: McpServer, credentials: Mapping[str, str]) -> ToolDefinitions:
         """Return the current tool definitions of a server."""
-        connection = await self._connected(name, server, credentials)
-        return await connection.current()
+        return await (await self.connect(name, server, credentials)).current()
 
-    async def _connected(self, name: str, server: McpServer, credentials: Mapping[str, str]) -> _Connection:
+    async def connect(self, name: str, server: McpServer, credentials: Mapping[str, str]) -> Connection:
+        """Return an open connection to a server.
+
+        Raises:
+            OpFailed: The server cannot be used.
+        """
         # Another loop cannot use the connection: its streams belong to the one that opened it.
         key = (name, id(asyncio.get_running_loop()), frozenset(credentials.items()))
         connection = self._open.get(key)
         if connection is None or connection.is_closed:
             closed = connection
             # Replaced before anything is awaited: another call must not open a second one meanwhile.
-            connection = self._open[key] = _Connection(name, server, dict(credentials), str(self._root))
+            connection = self._open[key] = Connection(name, server, dict(credentials), str(self._root))
             if closed is not None:
                 await closed.aclose()
         await connection.ready()
@@ -233,7 +226,7 @@ class Connections:
             await self._open.pop(key).aclose()
 
 
-class _Connection:
+class Connection:
     """One server. A task of its own opens and closes the client, as the SDK requires."""
 
     def __init__(self, name: str, server: McpServer, credentials: dict[str, str], root: str) -> None:

@@ -51,12 +51,11 @@ class McpTool:
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         credentials = self._credentials(env)
         try:
-            now = (await self._connections.definitions(self._name, self._server, credentials)).tool(self._tool.name)
+            connection = await self._connections.connect(self._name, self._server, credentials)
+            now = (await connection.current()).tool(self._tool.name)
             if now is None or now.digest != self._tool.digest:
                 return call.denied(_changed(self._name, self._tool.name, is_gone=now is None))
-            answer = await self._connections.call(
-                self._name, self._server, credentials, self._tool.name, call.args.get("args", {})
-            )
+            answer = await connection.call(self._tool.name, call.args.get("args", {}))
         except ServerTimeout as error:
             return call.timeout(str(error))
         return await asyncio.to_thread(_result, call, answer)

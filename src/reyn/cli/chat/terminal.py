@@ -1,0 +1,206 @@
+"""Hold a conversation at a terminal: a prompt with history and completion, and a line about what happens."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+import click
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import Completer, Completion
+from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.patch_stdout import patch_stdout
+
+from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+from reyn.chat.services.intervention_handler import InterventionHandler
+from reyn.chat.services.snapshot_journal import read_messages
+from reyn.cli.chat.commands import COMMANDS, ChatCommands
+from reyn.cli.chat.printing import message_line
+from reyn.cli.chat.session import in_daemon_thread
+from reyn.cli.output import charge_text, clean, short
+from reyn.errors import ReynError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from prompt_toolkit.completion import CompleteEvent
+    from prompt_toolkit.document import Document
+
+    from reyn.chat import Conversation
+    from reyn.runtime import OSRuntime
+
+_REFRESH_SECONDS = 0.5
+"""How often the status line is drawn again while the user types nothing."""
+_MAX_PROGRESS = 3
+_MAX_RECALLED = 1_000
+"""The characters of each message that are shown when a conversation continues."""
+_MAX_ENTRIES = 200
+
+
+def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
+    """Print who answers and how to leave; if the conversation continues, also its last messages."""
+    click.echo(f"{clean(conversation.agent.name)} answers. /help lists the commands, Ctrl-D leaves.")
+    if others := _interrupted(conversation, runtime):
+        click.echo(f"interrupted: {short(', '.join(others), 200)}; `reyn resume --all` continues them")
+    if not runtime.runs.is_recorded(conversation.run_id):
+        return
+    messages = read_messages(runtime.runs.events(conversation.run_id), runtime.runs.content)
+    title = runtime.runs.state(conversation.run_id).title or conversation.run_id
+    count = sum(one.role != "agent" for one in messages)
+    click.echo(f"{clean(title)}: {count} message{'' if count == 1 else 's'} so far; the last:")
+    for message in messages[-2:]:
+        click.echo(message_line(message, _MAX_RECALLED))
+
+
+def _interrupted(conversation: Conversation, runtime: OSRuntime) -> list[str]:
+    """Return the runs that an earlier process left, without those that continue with the conversation."""
+    rows = AutoResumeHandler(runtime).interrupted()
+    return [row.run_id for row in rows if not f"{row.run_id}.".startswith(f"{conversation.run_id}.")]
+
+
+async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> None:
+    """Read messages at a prompt with history and completion. Ctrl-C stops the reply, Ctrl-D leaves."""
+    _print_opening(conversation, runtime)
+    bindings = KeyBindings()
+
+    @bindings.add("escape", "enter")
+    def _(event: object) -> None:
+        event.current_buffer.insert_text("\n")  # type: ignore[attr-defined]  # an event of the library
+
+    state = runtime.project.root / ".reyn"
+    state.mkdir(mode=0o700, exist_ok=True)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(state / "chat_history")),
+        completer=ChatCompleter(runtime, COMMANDS, conversation.agent.name),
+        complete_while_typing=False,
+        key_bindings=bindings,
+        bottom_toolbar=lambda: status_text(conversation, runtime),
+        refresh_interval=_REFRESH_SECONDS,
+    )
+    commands = ChatCommands(conversation, runtime, click.echo)
+    handler = InterventionHandler(conversation)
+    loading = SdkLoading(lambda: runtime.project.preload_model(conversation.agent.model))
+    with patch_stdout(raw=True):
+        while True:
+            try:
+                text = await session.prompt_async("> ")
+            except KeyboardInterrupt:
+                if conversation.is_busy:
+                    conversation.abort("Ctrl-C")
+                else:
+                    click.echo("  press Ctrl-D to leave")
+                continue
+            except EOFError:
+                return
+            if not text.strip():
+                continue
+            if text.startswith("/"):
+                if commands.execute(text):
+                    return
+                continue
+            await loading.wait()
+            try:
+                handler.handle(text)
+            except ReynError as error:
+                click.echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
+
+
+def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
+    """Return the line below the prompt: agent, tokens, cost, what runs, and what waits for the user."""
+    parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
+    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
+    if row is not None and row.charge.currency:
+        parts.append(charge_text(row.charge))
+    parts += [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]
+    if (running := len(conversation.runs.in_progress)) > _MAX_PROGRESS:
+        parts.append(f"{running} running")
+    if questions := len(conversation.questions):
+        parts.append(f"{questions} question{'s' if questions > 1 else ''} open")
+    is_asking = any(not conversation.runs.is_executing(question.run) for question in conversation.questions)
+    if conversation.is_busy and not is_asking:
+        received = f" ({conversation.received:,} characters)" if conversation.received else ""
+        parts.append(f"replying{received}; Ctrl-C stops")
+    return " · ".join(parts)
+
+
+class SdkLoading:
+    """Imports the SDK of the model in a thread, while the user writes the first message.
+
+    Args:
+        load: Imports it. Leaving the conversation does not wait for it.
+    """
+
+    def __init__(self, load: Callable[[], None]) -> None:
+        self._loading = in_daemon_thread(load)
+
+    async def wait(self) -> None:
+        """Wait until the SDK is imported; if it is not yet, print a line first."""
+        if not self._loading.done():
+            click.echo("  connecting to the model ...")
+            await self._loading
+
+
+class ChatCompleter(Completer):
+    """Completes the word before the cursor.
+
+    At the beginning of a line, `/command`; a word with a slash, a path; else a skill that the agent may run or an agent
+    that it may ask. After `/skills` and `/agents`, only the one or the other.
+
+    Args:
+        runtime: The runtime of the project.
+        commands: The commands.
+        agent: The agent that answers.
+    """
+
+    def __init__(self, runtime: OSRuntime, commands: Iterable[str], agent: str) -> None:
+        self._runtime = runtime
+        self._commands = tuple(commands)
+        self._agent = agent
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        word = document.get_word_before_cursor(WORD=True)
+        first, blank, _ = document.text_before_cursor.partition(" ")
+        if first.startswith("/") and not blank:
+            names: Iterable[str] = self._commands
+        elif "/" in word:
+            names = self._files(word)
+        elif first == "/skills":
+            names = self._skills()
+        elif first == "/agents":
+            names = self._agents()
+        else:
+            names = [*self._skills(), *self._agents()] if word else ()
+        for name in names:
+            if name.startswith(word):
+                yield Completion(name, start_position=-len(word))
+
+    def _skills(self) -> list[str]:
+        """Return the skills that the agent may run."""
+        try:
+            patterns = self._runtime.project.agents.load(self._agent).skills
+        except ReynError:  # the file was deleted, or is being edited
+            return []
+        names = [name for name, _, _ in self._runtime.project.library]
+        return names if patterns is None else _matching(names, patterns)
+
+    def _agents(self) -> list[str]:
+        """Return the agents that the agent may ask."""
+        try:
+            patterns = self._runtime.project.agents.load(self._agent).agents
+        except ReynError:
+            return []
+        return _matching([name for name in self._runtime.project.agents if name != self._agent], patterns)
+
+    def _files(self, word: str) -> list[str]:
+        """Return the entries of the project's folder that a word begins to name."""
+        folder, _, _ = word.rpartition("/")
+        base = (self._runtime.project.root / folder).resolve()
+        if not base.is_relative_to(self._runtime.project.root) or not base.is_dir():
+            return []
+        entries = sorted(entry for entry in base.iterdir() if not entry.name.startswith("."))[:_MAX_ENTRIES]
+        return [f"{folder}/{entry.name}{'/' if entry.is_dir() else ''}" for entry in entries]
+
+
+def _matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
