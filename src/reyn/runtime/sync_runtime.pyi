@@ -36,8 +36,7 @@ from reyn.runs.importing import ImportReport
 from reyn.runs.prune import PruneReport
 from reyn.runs.questions import OpenQuestion, PostedReply
 from reyn.runs.recorded import Runs
-from reyn.runs.run_files import RunFiles
-from reyn.runs.undo import UndoReport
+from reyn.runs.run_files import RunFiles, UndoReport
 from reyn.runs.usage import BudgetStatus, Grouping, UsageReport
 from reyn.runtime.messages import PostedMessage
 from reyn.runtime.os_runtime import OSRuntime, RunStream
