@@ -55,8 +55,7 @@ if TYPE_CHECKING:
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.questions import OpenQuestion
-    from reyn.runs.run_files import RunFiles
-    from reyn.runs.undo import UndoReport
+    from reyn.runs.run_files import RunFiles, UndoReport
     from reyn.runs.usage import Grouping, UsageReport
 
 

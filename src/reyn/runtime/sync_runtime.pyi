@@ -36,8 +36,7 @@ from reyn.runs.importing import ImportReport
 from reyn.runs.prune import PruneReport
 from reyn.runs.questions import OpenQuestion, PostedReply
 from reyn.runs.recorded import Runs
-from reyn.runs.run_files import RunFiles
-from reyn.runs.undo import UndoReport
+from reyn.runs.run_files import RunFiles, UndoReport
 from reyn.runs.usage import BudgetStatus, Grouping, UsageReport
 from reyn.runtime.messages import PostedMessage
 from reyn.runtime.os_runtime import OSRuntime, RunStream
@@ -237,6 +236,8 @@ class SyncProject(Synchronous):
     def hooks(self) -> tuple[Hook, ...]: ...
     @property
     def runs(self) -> SyncRuns: ...
+    @property
+    def run_cases(self) -> Callable[[Path], TrialReport] | None: ...
     @property
     def mcp(self) -> Connections: ...
     @classmethod

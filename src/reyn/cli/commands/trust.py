@@ -48,7 +48,7 @@ def command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_json: b
 
 def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
     from reyn.permissions.trust import load_project
-    from reyn.runtime.ownership import inspect_journal
+    from reyn.runtime.project import inspect_journal
 
     loaded, journal = load_project(root), inspect_journal(root)
     if not as_json:

@@ -10,7 +10,7 @@ from reyn.cli.output import clean, json_option, print_json
 from reyn.cli.project import open_existing_project
 
 if TYPE_CHECKING:
-    from reyn.runs.undo import UntrackedOp
+    from reyn.runs.run_files import UntrackedOp
 
 
 @click.command(epilog="Example: reyn undo order-17 --dry-run")
