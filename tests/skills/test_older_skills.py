@@ -291,7 +291,7 @@ def test_a_sub_skill_is_run_and_judged(root: Path):
     assert (bound["data.judgement"]["score"], bound["data.judgement"]["passed"]) == (0.9, True)
 
 
-@pytest.mark.parametrize("skill", ["page_digest", "skill_checker"])
+@pytest.mark.parametrize("skill", ["page_digest", "skill_checker", "run_and_eval"])
 def test_a_fix_writes_the_documented_form(root: Path, skill: str):
     folder = root / "reyn/local" / skill
     assert fix_skill(folder, Library(root), VOCABULARY)
@@ -299,6 +299,8 @@ def test_a_fix_writes_the_documented_form(root: Path, skill: str):
     assert [str(finding) for finding in findings if finding.code == "RYN135" or finding.severity == "error"] == []
     if skill == "page_digest":
         assert "  web: true\n" in (folder / "skill.md").read_text()
+    if skill == "run_and_eval":
+        assert "args_from: {output: data.run.final_output}\n" in (folder / "phases/evaluate.md").read_text()
 
 
 def test_a_fix_removes_arguments_without_effect(root: Path):

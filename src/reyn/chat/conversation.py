@@ -301,14 +301,14 @@ class Conversation:
         """Give the conversation a title; an empty one removes it."""
         self._runtime.rename(self.run_id, title, by=self._by)
 
-    def answer(self, question: QuestionAsked, value: Any, *, is_text: bool = False) -> None:
+    def answer(self, question: QuestionAsked, value: Any) -> None:
         """Reply to a question of the conversation or of one of its runs.
 
         Raises:
             ReplyInvalid: The value does not fit the question.
             QuestionUnknown: The question has a reply already.
         """
-        self._runtime.answer(question.run, question.question.id, value, is_text=is_text, by=self._by)
+        self._runtime.answer(question.run, question.question.id, value, by=self._by)
         self.questions.close(question.run, question.question.id)
         if not self.runs.is_executing(question.run):
             self._is_ready.clear()  # the turn continues

@@ -122,19 +122,13 @@ class ProjectContext(HandoffSettings, frozen=True, forbid_unknown_fields=True, o
     counter: CounterChoice = "auto"
 
 
+_CHOICES = "`all`, `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, `max_tokens`, "
 ContextChoice = Annotated[
-    ManifestName | HandoffSettings,
-    msgspec.Meta(
-        description="`all`, `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, "
-        "`max_tokens`, `ask_handoff` and `max_prompt_tokens`"
-    ),
+    ManifestName | HandoffSettings, msgspec.Meta(description=f"{_CHOICES}`ask_handoff` and `max_prompt_tokens`")
 ]
 ProjectContextChoice = Annotated[
     ManifestName | ProjectContext,
-    msgspec.Meta(
-        description="`all`, `default`, `none`, or a mapping with `manifest`, `handoff_fields`, `narrative_cap`, "
-        "`max_tokens`, `ask_handoff`, `max_prompt_tokens` and `counter`"
-    ),
+    msgspec.Meta(description=f"{_CHOICES}`ask_handoff`, `max_prompt_tokens` and `counter`"),
 ]
 CounterName = Literal["chars", "bytes", "o200k_base", "model"]
 """A way to count tokens; `model` is the tokenizer of the model itself."""

@@ -15,8 +15,6 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_ordered = msgspec.json.Encoder()
-
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
     """Content and its SHA-256 hash. Create one with `Blob.of`."""
@@ -34,9 +32,8 @@ canonical: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").
 """Return the canonical JSON (sorted keys) of a value made of JSON types, structs and tuples."""
 
 
-def ordered(value: Any) -> bytes:
-    """Return JSON that preserves the order of keys, for values whose order matters, such as skills."""
-    return _ordered.encode(value)
+ordered: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+"""Return JSON that preserves the order of keys, for values whose order matters, such as skills."""
 
 
 def digest(content: bytes) -> str:

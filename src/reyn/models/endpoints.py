@@ -238,19 +238,17 @@ class Endpoint:
 class Endpoints:
     """The endpoints that the runs of a process have used."""
 
-    def __init__(self, clock: EndpointClock | None = None) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._endpoints: dict[str, Endpoint] = {}
 
     def get(self, name: str, settings: EndpointSettings) -> Endpoint:
         """Return an endpoint. If projects in one process configure it differently, the latest settings apply."""
         with self._lock:
-            endpoint = self._endpoints.get(name)
-            if endpoint is None:
-                endpoint = self._endpoints[name] = Endpoint(name, settings, self._clock)
-            endpoint.settings = settings
-            return endpoint
+            if name not in self._endpoints:
+                self._endpoints[name] = Endpoint(name, settings)
+            self._endpoints[name].settings = settings
+            return self._endpoints[name]
 
     def reset(self) -> None:
         """Forget all endpoints, their failures and the rates of their calls."""

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
 
 
-class ForkOrigin(NamedTuple):
+class ForkState(NamedTuple):
     """The event that a fork continues from, and the state of the run after it."""
 
     event: Event
     state: RunState
 
 
-def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool) -> ForkOrigin:
+def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, between_visits: bool) -> ForkState:
     """Return the last event at or before `at` from which a run can continue.
 
     Args:
@@ -59,7 +59,7 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
         is_request = isinstance(body, kinds.LlmRequested) and not between_visits
         is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
         if is_request or is_between_visits:
-            point = ForkOrigin(event, state)
+            point = ForkState(event, state)
     if at is not None and at > last:
         raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
     if point is None:
@@ -95,7 +95,7 @@ def write_files(files: dict[str, str | None], gate: Gate, content: Callable[[str
 
 
 def fork_input(
-    point: ForkOrigin, skill: CompiledSkill, value: Any, content: Callable[[str], bytes], *, is_new_skill: bool
+    point: ForkState, skill: CompiledSkill, value: Any, content: Callable[[str], bytes], *, is_new_skill: bool
 ) -> dict[str, Any] | None:
     """Return the artifact that replaces the input of a fork's next phase; `None` if the input does not change.
 
@@ -129,7 +129,7 @@ def fork_input(
 def fork_event(
     run_id: str,
     origin: str,
-    point: ForkOrigin,
+    point: ForkState,
     model: str | None,
     artifact: dict[str, Any] | None,
     skill: Skill | None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reyn.journal import kinds
     from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.world.services import Listener, OnDelta
-    from reyn.runs.fork import ForkOrigin
+    from reyn.runs.fork import ForkState
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
 
@@ -83,7 +83,7 @@ class Forks(RuntimeBase):
         return await self._executor.claim_and_execute(name, start, observers)
 
     def _forked(
-        self, name: str, origin: str, point: ForkOrigin, model: str | None, input: Any, skill: str | None
+        self, name: str, origin: str, point: ForkState, model: str | None, input: Any, skill: str | None
     ) -> tuple[kinds.RunForked, tuple[Blob, ...]]:
         """Return the first event of a fork, after validating a new input or a new skill.
 
@@ -105,7 +105,7 @@ class Forks(RuntimeBase):
         pinned = Blob.of(canonical(settings)) if is_imported else None
         return fork_event(name, origin, point, model, artifact, loaded, specs, pinned)
 
-    def _is_imported(self, point: ForkOrigin) -> bool:
+    def _is_imported(self, point: ForkState) -> bool:
         """Whether the event that a fork continues from was imported; a fork of an imported run inherits such events."""
         row = self.project.journal.find(point.event.run_id)
         return row is not None and bool(row.imported)

@@ -33,7 +33,7 @@ def test_a_kernel_that_commits_the_outcome_before_the_effect_is_caught(arena: Pa
     async def outcome_first(self: Driver, effect):
         await self.world.flush(self.tape)
         request = self.world._recorder.request(effect, self.tape)
-        text = Blob.of(ScriptedModel(scenario.answers)._answers[self.tape.state.models.answers].text.encode())
+        text = Blob.of(ScriptedModel(scenario.answers)._answers[self.tape.state.models.answers][0].encode())
         outcome = kinds.LlmResponded(effect.key, text.hash)
         self.tape.record(outcome, self.world.now(), text)
         await self.world.flush(self.tape)
@@ -77,7 +77,7 @@ def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkey
     """It ignores the before-images of the recorded intent, so an edit that took place is repeated."""
 
     async def replanned(self: OpPerformer, effect: PerformOp, tape):
-        call, env, op = _call(effect, tape), self._env(tape), self._ops.get(effect.args["kind"])
+        call, env, op = _call(effect, tape), self.environments.env(tape), self._ops.get(effect.args["kind"])
         plan = plan_op(op, call, env)
         held = {blob.hash: blob.content for blob in plan.blobs}
         env = Env(

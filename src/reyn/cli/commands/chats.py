@@ -201,9 +201,10 @@ def _conversations(runtime: SyncRuntime) -> list[RunRow]:
 
 
 def _find(runtime: SyncRuntime, run: str) -> RunRow:
+    from reyn.chat.opening import check_conversation
+
     row = runtime.runs.find(run)
-    if not row.skill.startswith(PREFIX):
-        raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, not a conversation with an agent")
+    check_conversation(row, None)
     return row
 
 

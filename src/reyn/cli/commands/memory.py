@@ -11,6 +11,7 @@ from reyn.cli.output import clean, json_option, print_json, short
 from reyn.cli.project import project_root
 
 if TYPE_CHECKING:
+    from reyn.chat.services.memory_service import MemoryService
     from reyn.ops.memory_files import MemoryFile
 
 
@@ -28,13 +29,7 @@ def command() -> None:
 @json_option
 def list_memories(agent: str | None, as_json: bool) -> None:
     """List the memories, the latest first."""
-    from reyn.chat.services.memory_service import MemoryService
-
-    _print(
-        MemoryService(project_root()).all(agent),
-        as_json=as_json,
-        if_none="no memories; `reyn memory edit NAME` creates one",
-    )
+    _print(_service().all(agent), as_json=as_json, if_none="no memories; `reyn memory edit NAME` creates one")
 
 
 @command.command("show", epilog="Example: reyn memory show designer/tea")
@@ -42,10 +37,9 @@ def list_memories(agent: str | None, as_json: bool) -> None:
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Print a memory."""
-    from reyn.chat.services.memory_service import MemoryService
     from reyn.cli.chat.printing import printable
 
-    memory = MemoryService(project_root()).find(name)
+    memory = _service().find(name)
     if as_json:
         print_json(memory)
         return
@@ -62,9 +56,7 @@ def edit(name: str) -> None:
 
     The command opens the editor that $EDITOR names.
     """
-    from reyn.chat.services.memory_service import MemoryService
-
-    service = MemoryService(project_root())
+    service = _service()
     path = service.path(name)
     before = service.source(name)
     after = click.edit(before or service.template(name), extension=".md")
@@ -81,9 +73,7 @@ def edit(name: str) -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Remove a memory."""
-    from reyn.chat.services.memory_service import MemoryService
-
-    click.echo(f"removed {MemoryService(project_root()).remove(name).path}")
+    click.echo(f"removed {_service().remove(name).path}")
 
 
 @command.command("search", epilog="Example: reyn memory search 'green tea' --json")
@@ -92,10 +82,14 @@ def remove(name: str) -> None:
 @json_option
 def search(query: str, limit: int, as_json: bool) -> None:
     """List the memories that match QUERY best."""
+    memories = [memory for memory, _ in _service().search(query, limit)]
+    _print(memories, as_json=as_json, if_none="no memory matches")
+
+
+def _service() -> MemoryService:
     from reyn.chat.services.memory_service import MemoryService
 
-    memories = [memory for memory, _ in MemoryService(project_root()).search(query, limit)]
-    _print(memories, as_json=as_json, if_none="no memory matches")
+    return MemoryService(project_root())
 
 
 def _print(memories: list[MemoryFile], *, as_json: bool, if_none: str) -> None:
