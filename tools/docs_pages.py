@@ -17,8 +17,8 @@ import click
 import msgspec
 
 from reyn.cli.app import COMMANDS, app
-from reyn.cli.examples import EXAMPLES
 from reyn.cli.hints import full_hint
+from reyn.cli.templates import EXAMPLES
 from reyn.config import Config, UserConfig
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reyn import ModelAnswer, ModelRequest, SyncRuntime, Usage
-from reyn.cli.usage_plot import to_svg
+from reyn.cli.charts import usage_svg
 from reyn.config.budgets import PriceSettings
 from reyn.models import Model
 from reyn.testing import ScriptedModel
@@ -78,7 +78,7 @@ def draw() -> str:
                 is_weekend = clock.time.weekday() >= 5
                 for number in range(chance.randrange(1, 4) if is_weekend else chance.randrange(9, 22)):
                     runtime.run(("triage", "reply")[number % 2], {"text": "hello"}, run_id=f"{day}-{number}")
-            return to_svg(runtime.runs.usage("day"))
+            return usage_svg(runtime.runs.usage("day"))
 
 
 def _write_skill(folder: Path, name: str) -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from reyn.cli.prompt_bars import to_svg, to_text
+from reyn.cli.charts import prompts_svg, prompts_text
 from reyn.context.budget import FrameSection
 from reyn.runs.frames import VisitContext
 from tests.cli.support import IN, write_answers
@@ -89,9 +89,9 @@ def test_context_as_svg_is_well_formed(ran: Path, reyn):
 
 def test_context_reports_cached_tokens(here: Path):
     visit = VisitContext(5, "a", 1, 1, (FrameSection("system", 400, 400),), 420, 300)
-    assert "reported: 420 input tokens, 300 cached" in to_text([visit])
+    assert "reported: 420 input tokens, 300 cached" in prompts_text([visit])
 
 
 def test_context_of_a_run_without_prompts(here: Path):
-    assert to_text([]) == "no prompts yet\n"
-    assert to_svg("r", []).endswith("</svg>\n")
+    assert prompts_text([]) == "no prompts yet\n"
+    assert prompts_svg("r", []).endswith("</svg>\n")

@@ -13,8 +13,8 @@ import pytest
 import reyn
 from reyn.cli.app import COMMANDS as COMMAND_NAMES
 from reyn.cli.app import app
-from reyn.cli.examples import EXAMPLES
 from reyn.cli.hints import COMMANDS, full_hint
+from reyn.cli.templates import EXAMPLES
 from reyn.errors import FINDINGS, ReynError, RunNotFound, SkillNotFound, all_errors
 
 PACKAGE = Path(reyn.__file__).parent

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import pytest
 
-from reyn.cli.ages import age_text
 from reyn.cli.app import COMMANDS, app
+from reyn.cli.output import age_text
 from reyn.kernel.runtime_types import SystemClock
 from tests.cli.support import IN, write_answers
 from tests.support import finish, go, write_skill

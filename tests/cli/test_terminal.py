@@ -180,7 +180,7 @@ def test_answer_streams(streaming: list, reyn):
 
 
 def test_control_characters_in_streamed_text_are_escaped_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys):
-    from reyn.cli.streaming import TextStream
+    from reyn.cli.progress import TextStream
     from reyn.models import Delta
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reyn import ModelAnswer, SyncRuntime, Usage
-from reyn.cli.usage_plot import to_text
+from reyn.cli.charts import usage_text
 from reyn.config.budgets import PriceSettings, amount_text, money_text
 from reyn.testing import ScriptedModel
 from tests.support import finish, go, write_skill
@@ -188,7 +188,7 @@ def test_the_limit_leaves_out_groups_but_not_the_total(spent: Path, reyn):
 def test_a_plot_fits_the_terminal_if_its_bars_can_be_short_enough(spent: Path, columns: int):
     with SyncRuntime.open(spent) as rt:
         report = rt.runs.usage("run")
-    lines = to_text(report, columns).splitlines()[1:-1]
+    lines = usage_text(report, columns).splitlines()[1:-1]
     assert all("█" in line for line in lines if "unknown" not in line and "0.00 USD" not in line)
     if columns >= 45:
         assert max(map(len, lines)) <= columns
@@ -198,7 +198,7 @@ def test_a_table_that_is_wider_than_the_terminal_is_printed_as_blocks(
     spent: Path, reyn, monkeypatch: pytest.MonkeyPatch
 ):
     table = reyn("usage").out
-    monkeypatch.setattr("reyn.cli.commands.usage.is_terminal", lambda: True)
+    monkeypatch.setattr("reyn.cli.commands.status.is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "200")
     assert reyn("usage").out == table
     monkeypatch.setenv("COLUMNS", "30")

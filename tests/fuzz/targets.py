@@ -14,7 +14,7 @@ TARGETS: dict[str, Target] = {
     "servers": servers.target,
     "faults": faults.target,
 }
-_COMMANDS = ("events", "export", "frame", "graph", "import_", "lint", "runs", "show", "skills")
+_COMMANDS = ("authoring", "checking", "recorded", "status")
 _LAZY = ("anyio._backends._asyncio", "httpcore", "httpx", "openai", "regex", "sqlite3")
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reyn.cli.commands.graph import command
+from reyn.cli.commands.authoring import graph_command
 from reyn.errors import GraphvizUnavailable
 from reyn.skills import ArtifactType, Phase, Skill
 from reyn.skills.drawing import edges, nodes, to_dot, to_mermaid, to_svg, to_text
@@ -221,7 +221,9 @@ def test_the_command_draws_in_the_requested_format(tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["a", "b"], "b": ["end"]})
 
     def call(*words: str) -> str:
-        result = CliRunner().invoke(command, ["s", *words], obj={"project": str(tmp_path)}, catch_exceptions=False)
+        result = CliRunner().invoke(
+            graph_command, ["s", *words], obj={"project": str(tmp_path)}, catch_exceptions=False
+        )
         assert result.exit_code == 0
         return result.output
 

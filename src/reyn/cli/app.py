@@ -65,8 +65,18 @@ COMMANDS = {
     "explain": "Explain an error code.",
     "completion": "Print a shell completion script.",
 }
-_MODULES = {"import": "import_", "import-skill": "import_skill", "export-skill": "export_skill"}
-"""Modules whose name differs from their command: `import` is a keyword, and a module has no hyphen."""
+_MODULES = {
+    "access": ("permissions", "trust"),
+    "agents": ("agent", "memory"),
+    "authoring": ("init", "new", "skills", "ops", "graph", "frame"),
+    "checking": ("lint", "test", "import-skill", "export-skill"),
+    "execution": ("run", "resume", "answer", "fork", "rerun", "cancel"),
+    "recorded": ("events", "replay", "diff", "verify", "undo", "prune", "export", "import"),
+    "status": ("runs", "show", "usage", "context"),
+    "system": ("config", "doctor", "explain", "completion", "models"),
+}
+_MODULE_OF = {command: module for module, commands in _MODULES.items() for command in commands}
+"""The module of each command; the others have one of their own."""
 
 BROKEN_PIPE = 141
 
@@ -93,7 +103,8 @@ class LazyGroup(CommandGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = import_module(f"reyn.cli.commands.{_MODULES.get(cmd_name, cmd_name)}").command
+        module = import_module(f"reyn.cli.commands.{_MODULE_OF.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, f"{cmd_name.replace('-', '_')}_command")
         return command
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,11 +14,13 @@ from reyn.documents import JsonError, decode_json, read_error
 from reyn.errors import InputInvalid, ProjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from reyn.journal import Journal
     from reyn.ops import OpTable
     from reyn.runtime import OSRuntime, SyncRuntime
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 _CONFIG = "reyn.yaml"
 
@@ -184,3 +186,38 @@ def _read_stdin() -> str:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputInvalid(f"cannot read standard input: {read_error(error)}") from error
+
+
+model_option = click.option(
+    "--model",
+    metavar="MODEL",
+    help="A name from reyn.yaml, ADAPTER:NAME (openai, anthropic, gemini, litellm), local, or package.module:Class.",
+)
+
+_OPTIONS = (
+    model_option,
+    click.option(
+        "--strict/--lenient", default=None, help="Enforce required fields at every depth, or at the top level only."
+    ),
+    click.option("--output-language", metavar="LANG", help="Language of natural-language output."),
+    click.option("--max-phase-visits", type=click.IntRange(min=1), metavar="N", help="Maximum visits of one phase."),
+    click.option(
+        "--max-phase-retries",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Maximum retries after a rejected answer, per visit.",
+    ),
+    click.option(
+        "--max-act-turns",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Maximum act turns (ops without a decision) per visit.",
+    ),
+)
+
+
+def setting_options(command: F) -> F:
+    """Add an option for each of these keys."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

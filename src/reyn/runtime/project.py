@@ -226,7 +226,7 @@ class Project(ProjectServices):
         if self.config.tools:
             yield from self.ops.problems
         yield from self.budget_warnings()
-        for name, why in self.secrets.unreadable.items():
+        for name, why in self.roster.secrets().unreadable.items():
             yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
 
     def budget_warnings(self) -> Iterator[str]:

@@ -395,14 +395,14 @@ class ProjectServices:
         """Register the secrets outside the keyring, so that they are redacted in everything that is recorded."""
         if not self._has_learned:
             self._has_learned = True
-            self.secrets.learn()
+            self.roster.secrets().learn()
 
     def all_secrets(self) -> Scrubber:
         """Return a scrubber that also knows the keys of the configured models, which may be in the keyring.
 
         They are read before the first op of this project, because a file that an op reads may contain them.
         """
-        secrets = self.secrets
+        secrets = self.roster.secrets()
         if not self._has_learned_keys:
             self._has_learned_keys = True
             entries = self.config.models.values()
@@ -412,7 +412,7 @@ class ProjectServices:
     def scrub(self, value: Any) -> Any:
         """Replace the values of secrets in a JSON value that reaches a run from outside."""
         self.learn_secrets()
-        return self.secrets.scrubber.scrub_value(value)
+        return self.roster.secrets().scrubber.scrub_value(value)
 
     # -- lifetime -------------------------------------------------------------------------------------
 

@@ -10,8 +10,7 @@ import click
 
 from reyn.cli.output import clean, json_option, reyn_command
 from reyn.cli.people import user_name
-from reyn.cli.project import model_name, open_project, print_assumed_project
-from reyn.cli.settings import model_option
+from reyn.cli.project import model_name, model_option, open_project, print_assumed_project
 from reyn.cli.terminal import is_plain
 from reyn.cli.trust import ask_for_trust
 from reyn.errors import ConversationInvalid, ModelNotInstalled, UsageError
@@ -33,7 +32,9 @@ _MAX_DIGITS = 18
 @click.option("--fork", metavar="RUN@MESSAGE", help="Copy a conversation and replace message MESSAGE.")
 @model_option
 @json_option
-def command(agent: str, continues: bool, run_id: str | None, fork: str | None, model: str | None, as_json: bool) -> int:
+def chat_command(
+    agent: str, continues: bool, run_id: str | None, fork: str | None, model: str | None, as_json: bool
+) -> int:
     """Talk with AGENT, which can run the skills of the project.
 
     On a terminal, type a message and press Enter; Alt-Enter begins a new line. Ctrl-C stops the reply, Ctrl-D leaves

@@ -35,7 +35,7 @@ _limit_option = click.option(
 @_limit_option
 @json_option
 @click.pass_context
-def command(context: click.Context, limit: int, as_json: bool) -> None:
+def chats_command(context: click.Context, limit: int, as_json: bool) -> None:
     """List, search, show, rename and delete conversations. Without a subcommand, list them.
 
     A conversation is a run: `reyn show`, `reyn verify`, `reyn replay`, `reyn fork` and `reyn export` take its id.
@@ -46,7 +46,7 @@ def command(context: click.Context, limit: int, as_json: bool) -> None:
         raise click.UsageError("options of a subcommand follow its name", context)
 
 
-@command.command("list", epilog="Example: reyn chats list --limit 5")
+@chats_command.command("list", epilog="Example: reyn chats list --limit 5")
 @_limit_option
 @json_option
 def list_(limit: int, as_json: bool) -> None:
@@ -69,7 +69,7 @@ def _list(limit: int, *, as_json: bool) -> None:
     print_table(_HEADER, [_cells(entry) for entry in entries])
 
 
-@command.command(epilog="Example: reyn chats search green tea")
+@chats_command.command(epilog="Example: reyn chats search green tea")
 @click.argument("words", nargs=-1, required=True)
 @_limit_option
 @json_option
@@ -92,7 +92,7 @@ def search(words: tuple[str, ...], limit: int, as_json: bool) -> None:
         click.echo(f"no conversation contains {clean(' '.join(words))}")
 
 
-@command.command(epilog="Example: reyn chats show tea")
+@chats_command.command(epilog="Example: reyn chats show tea")
 @click.argument("run")
 @json_option
 def show(run: str, as_json: bool) -> None:
@@ -127,7 +127,7 @@ def show(run: str, as_json: bool) -> None:
                 click.echo(f"   ← {link.state}: {short(link.reply, _EXCERPT)}")
 
 
-@command.command(epilog='Example: reyn chats rename tea "Which tea to buy"')
+@chats_command.command(epilog='Example: reyn chats rename tea "Which tea to buy"')
 @click.argument("run")
 @click.argument("title")
 def rename(run: str, title: str) -> None:
@@ -141,7 +141,7 @@ def rename(run: str, title: str) -> None:
     click.echo(f"renamed {clean(row.run_id)}" if title.strip() else f"removed the title of {clean(row.run_id)}")
 
 
-@command.command(epilog="Example: reyn chats delete tea --yes")
+@chats_command.command(epilog="Example: reyn chats delete tea --yes")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--dry-run", is_flag=True, help="Print the runs without deleting them.")

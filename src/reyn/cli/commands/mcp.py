@@ -22,7 +22,7 @@ _LOCAL = "reyn.local.yaml"
 
 
 @click.group(cls=CommandGroup, epilog="Example: reyn mcp list")
-def command() -> None:
+def mcp_command() -> None:
     """Add, list and test MCP servers. A phase uses their tools as ops: `allowed_ops: [mcp:SERVER/TOOL]`.
 
     A tool can be used after you have accepted its definition with `reyn mcp test`. If the server changes the definition
@@ -30,7 +30,7 @@ def command() -> None:
     """
 
 
-@command.command("list", epilog="Example: reyn mcp list --json")
+@mcp_command.command("list", epilog="Example: reyn mcp list --json")
 @json_option
 def list_servers(as_json: bool) -> None:
     """List the configured servers and the tools that were accepted. Connects to nothing."""
@@ -63,7 +63,7 @@ def _row(runtime: SyncRuntime, name: str) -> dict[str, Any]:
     return {"server": name, "connection": connection, "trusted": server.trusted, "tools": tools, "problem": problem}
 
 
-@command.command("test", epilog="Example: reyn mcp test git")
+@mcp_command.command("test", epilog="Example: reyn mcp test git")
 @click.argument("server")
 @click.option("--accept", is_flag=True, help="Accept the definitions without a question.")
 @json_option
@@ -121,7 +121,7 @@ def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *,
     return True
 
 
-@command.command(
+@mcp_command.command(
     "add",
     epilog="Example: reyn mcp add git -- mcp-server-git --repository .",
     context_settings={"ignore_unknown_options": True},

@@ -19,7 +19,7 @@ _MAX_BYTES = 1_000_000
 
 
 @click.group(cls=CommandGroup, epilog="Example: reyn secret set OPENAI_API_KEY")
-def command() -> None:
+def secret_command() -> None:
     """Store, list and remove secrets, and bind them to origins. Configuration refers to a secret as `secret://NAME`.
 
     Secrets are stored in the system keyring, or in a file with mode 0600 if there is none. The environment variable
@@ -27,7 +27,7 @@ def command() -> None:
     """
 
 
-@command.command(
+@secret_command.command(
     "set",
     epilog="Example: reyn secret set OPENAI_API_KEY < key.txt",
     # Extra arguments are rejected below without repeating them: one of them may be the value.
@@ -67,7 +67,7 @@ def set_secret(context: click.Context, name: str, variable: str | None, origins:
     _print_override(name)
 
 
-@command.command("list", epilog="Example: reyn secret list --json")
+@secret_command.command("list", epilog="Example: reyn secret list --json")
 @json_option
 def list_secrets(as_json: bool) -> None:
     """List secrets, where each is stored, and its origins.
@@ -103,7 +103,7 @@ def list_secrets(as_json: bool) -> None:
         click.echo(f"{name:<{widths[0]}}  {store:<{widths[1]}}  {origins}".rstrip())
 
 
-@command.command("allow", epilog="Example: reyn secret allow OPENAI_API_KEY https://api.openai.com")
+@secret_command.command("allow", epilog="Example: reyn secret allow OPENAI_API_KEY https://api.openai.com")
 @click.argument("name")
 @click.argument("origin")
 def allow_origin(name: str, origin: str) -> None:
@@ -119,7 +119,7 @@ def allow_origin(name: str, origin: str) -> None:
     click.echo(f"{handle} may be sent to {', '.join(user_config().allowed(handle))}")
 
 
-@command.command("revoke", epilog="Example: reyn secret revoke OPENAI_API_KEY https://old.example.com")
+@secret_command.command("revoke", epilog="Example: reyn secret revoke OPENAI_API_KEY https://old.example.com")
 @click.argument("name")
 @click.argument("origin", required=False)
 def revoke_origin(name: str, origin: str | None) -> None:
@@ -138,7 +138,7 @@ def revoke_origin(name: str, origin: str | None) -> None:
         click.echo(f"{handle} was not bound to {origin or 'any origin'}")
 
 
-@command.command("rm", epilog="Example: reyn secret rm OPENAI_API_KEY")
+@secret_command.command("rm", epilog="Example: reyn secret rm OPENAI_API_KEY")
 @click.argument("name")
 def remove_secret(name: str) -> None:
     """Remove the secret NAME from every store.

@@ -1,16 +1,19 @@
-"""`reyn permissions`."""
+"""Commands about access: `permissions`, `trust`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from reyn.cli.groups import CommandGroup
-from reyn.cli.output import clean, json_option, print_json, print_table, short, time_of
-from reyn.cli.project import open_existing_project, skill_name
+from reyn.cli.output import clean, json_option, print_json, print_table, reyn_command, short, time_of
+from reyn.cli.people import is_attended
+from reyn.cli.project import open_existing_project, project_root, skill_name
+from reyn.cli.trust import decide, print_wants
 from reyn.documents import JsonError, decode_json
-from reyn.errors import InputInvalid
+from reyn.errors import InputInvalid, ProjectNotFound, UsageError
 
 if TYPE_CHECKING:
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
@@ -19,11 +22,11 @@ _COLOURS = {"allow": "green", "ask": "magenta", "partly": "yellow", "deny": "red
 
 
 @click.group(cls=CommandGroup, for_names="explain", epilog="Example: reyn permissions explain triage")
-def command() -> None:
+def permissions_command() -> None:
     """Explain what a skill may do; list and revoke standing approvals."""
 
 
-@command.command(epilog="Example: reyn permissions explain triage --op file")
+@permissions_command.command(epilog="Example: reyn permissions explain triage --op file")
 @click.argument("skill")
 @click.option("--op", metavar="KIND|JSON", help="Decide about one op kind, or about one op with all its arguments.")
 @json_option
@@ -42,7 +45,7 @@ def explain(skill: str, op: str | None, as_json: bool) -> None:
     print_json(report) if as_json else _print_report(report)
 
 
-@command.command("list", epilog="Example: reyn permissions list --json")
+@permissions_command.command("list", epilog="Example: reyn permissions list --json")
 @json_option
 def list_approvals(as_json: bool) -> None:
     """List standing approvals.
@@ -73,7 +76,7 @@ def list_approvals(as_json: bool) -> None:
     print_table(("ID", "SKILL", "VERSION", "OP", "RULE", "BY", "AT", "RUN"), rows)
 
 
-@command.command(epilog="Example: reyn permissions revoke --all")
+@permissions_command.command(epilog="Example: reyn permissions revoke --all")
 @click.argument("approval_id", metavar="[ID]", type=int, required=False)
 @click.option("--all", "is_all", is_flag=True, help="Revoke all standing approvals.")
 @json_option
@@ -144,3 +147,98 @@ def _print_verdict(verdict: OpReport | OpVerdict) -> None:
 
 def _effect(effect: str) -> str:
     return click.style(effect, fg=_COLOURS[effect])
+
+
+@click.command(epilog="Example: reyn trust --yes")
+@click.argument("path", required=False)
+@click.option("--yes", is_flag=True, help="Trust the project without a question.")
+@click.option("--revoke", is_flag=True, help="Forget the decision about the project.")
+@click.option("--list", "is_list", is_flag=True, help="List the decisions about all projects.")
+@json_option
+def trust_command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_json: bool) -> None:
+    """List the settings of the project at PATH that grant access, and ask whether to trust the project.
+
+    PATH is the current project by default. These settings in reyn.yaml and reyn.local.yaml grant access: wider file
+    zones, permissions, secrets for new servers, Python code to load, and MCP servers. Reyn ignores them until you trust
+    the project; other settings need no trust. If these settings change later, Reyn asks again. It stores your decision
+    in your user configuration, outside the project.
+
+    A journal that another user created needs trust, too. Until then, its runs can be read but not continued.
+    """
+    if sum((yes, revoke, is_list)) > 1:
+        raise click.UsageError("--yes, --revoke and --list exclude each other")
+    if is_list:
+        if path is not None:
+            raise click.UsageError("--list takes no PATH")
+        _list(as_json=as_json)
+        return
+    root = (project_root() if path is None else Path(path)).resolve()
+    if revoke:
+        _revoke(root, as_json=as_json)
+        return
+    if not root.is_dir():
+        raise ProjectNotFound(f"no folder `{path}`")
+    _trust(root, yes=yes, as_json=as_json)
+
+
+def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
+    from reyn.permissions.trust import load_project
+    from reyn.runtime.project import inspect_journal
+
+    loaded, journal = load_project(root), inspect_journal(root)
+    if not as_json:
+        if not loaded.trust.grants and journal.is_own:
+            click.echo(f"{clean(str(root))} has no settings that need trust")
+            return
+        print_wants(loaded, journal, err=False)
+        if not loaded.trust.ignored and journal.is_own:
+            click.echo("already trusted" if loaded.trust.state == "trusted" else "the secrets are bound already")
+            return
+        if not yes and not is_attended():
+            raise UsageError("cannot ask: this is not a terminal", hint="Review the list, then run `reyn trust --yes`.")
+        decide(loaded, is_trusted=yes or click.confirm("Trust this project?", default=False, err=True), err=False)
+        return
+    if yes and (loaded.trust.grants or not journal.is_own):
+        decide(loaded, is_trusted=True)
+        loaded, journal = load_project(root), inspect_journal(root)
+    trust = loaded.trust
+    fields = {"path": trust.root, "state": trust.state, "grants": trust.grants, "ignored": trust.ignored}
+    print_json(fields | {"journal": journal, "digest": trust.digest})
+
+
+def _revoke(root: Path, *, as_json: bool) -> None:
+    from reyn.config import user_config
+    from reyn.permissions.trust import bound_secrets
+
+    existed = user_config().decide(root, None)
+    bound = bound_secrets(root)
+    if as_json:
+        print_json({"path": str(root), "revoked": existed, "bound": bound})
+        return
+    click.echo(f"{'revoked' if existed else 'no decision about'} {clean(str(root))}")
+    for handle, origin in bound:
+        command = reyn_command("secret", "revoke", handle.removeprefix("secret://"), origin)
+        click.echo(f"{handle} may still be sent to {origin}; remove that with: {command}")
+
+
+def _list(*, as_json: bool) -> None:
+    from reyn.config import user_config
+    from reyn.errors import ConfigError
+    from reyn.permissions.trust import load_project
+
+    listed: list[dict[str, Any]] = []
+    for path, entry in sorted(user_config().read().projects.items()):
+        state = "trusted" if entry.trusted else "declined"
+        try:
+            trust = load_project(Path(path)).trust
+            state = state if trust.digest == entry.wants else "changed"
+        except ConfigError:
+            state = "unreadable"
+        listed.append({"path": path, "state": state if Path(path).is_dir() else "missing"})
+    if as_json:
+        print_json(listed)
+        return
+    for one in listed:
+        click.echo(f"{one['state']:<10}  {clean(one['path'])}")
+    if not listed:
+        click.echo("no decisions; `reyn trust` in a project lists the settings that need trust")

@@ -1,0 +1,284 @@
+"""Commands that check skills, and exchange them: `lint`, `test`, `import-skill`, `export-skill`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+import msgspec
+from msgspec.structs import replace
+
+from reyn.cli.files import relative_path
+from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.project import configured_project, open_existing_project, project_ops, project_root, skill_name
+
+if TYPE_CHECKING:
+    from reyn.errors import Finding
+    from reyn.skills import Library
+    from reyn.vocabulary import Vocabulary
+
+
+@click.command(epilog="Example: reyn lint hello --json")
+@click.argument("skills", nargs=-1, metavar="[SKILL|agent:NAME]...")
+@click.option("--fix", is_flag=True, help="Rewrite skills of the older form; write edge texts. Comments are preserved.")
+@json_option
+def lint_command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
+    """Check skills and agents; print errors and warnings with file, line, column, code and fix.
+
+    Without an argument, every skill and every agent of the project is checked. SKILL is a name or a path. A file that
+    cannot be parsed hides findings that depend on it. The exit code is 1 if there are errors; warnings do not count.
+    Paths are relative to the current folder, or absolute outside of it. `reyn explain CODE` explains a finding.
+    """
+    from reyn.config import PythonSettings
+    from reyn.lint import lint_agent, lint_skill
+    from reyn.ops import standard_ops
+    from reyn.skills import Library
+    from reyn.skills.agents import PREFIX, Agents
+    from reyn.skills.resolve import is_path
+
+    project, library = configured_project(), Library(project_root())
+    vocabulary = (standard_ops() if project is None else project.project.ops).vocabulary
+    python = (PythonSettings() if project is None else project.project.config.python).sandbox
+    agents = Agents(project_root())
+    names = [name.removeprefix(PREFIX) for name in skills if name.startswith(PREFIX)]
+    folders = [(library.find(skill_name(name)), is_path(name)) for name in skills if not name.startswith(PREFIX)]
+    if not skills:
+        names = [name for name in agents if agents.path(name) is not None]
+        folders = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
+    # A skill at a path is resolved against the project that contains it.
+    libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in folders}
+    unfixed = _fix(libraries, vocabulary, as_json) if fix else 0
+    # Models that need trust are configured, too.
+    classes = None if project is None else {*project.project.config.models, *project.project.trust.ignored_models}
+    reports = []
+    for folder, around in libraries.items():
+        findings = lint_skill(folder, around, vocabulary, python, classes if around is library else None)
+        placed = [replace(finding, file=_path_of(finding.file, folder, around)) for finding in findings]
+        reports.append(_Report(folder.name, placed))
+    known_skills = [name for name, _, _ in library]
+    for name in names:
+        findings = lint_agent(agents, name, known_skills, vocabulary, classes)
+        placed = [replace(finding, file=relative_path(project_root() / finding.file)) for finding in findings]
+        reports.append(_Report(f"{PREFIX}{name}", placed))
+    errors = sum(finding.severity == "error" for report in reports for finding in report.findings)
+    if as_json:
+        print_json([msgspec.to_builtins(f) | {"skill": report.name} for report in reports for f in report.findings])
+        return 1 if errors or unfixed else 0
+    for report in reports:
+        _print(report)
+    if not reports:
+        click.echo("no skills in this project; `reyn lint PATH` checks one elsewhere")
+    return 1 if errors or unfixed else 0
+
+
+def _fix(libraries: dict[Path, Library], vocabulary: Vocabulary, as_json: bool) -> int:
+    """Rewrite skills; return the number of those that cannot be rewritten."""
+    from reyn.cli.hints import full_hint
+    from reyn.errors import FixImpossible
+    from reyn.lint import fix_skill
+
+    unfixed = 0
+    for folder, library in libraries.items():
+        try:
+            files = fix_skill(folder, library, vocabulary)
+        except FixImpossible as error:
+            unfixed += 1
+            click.echo(clean(f"{folder.name}: {error.code} {error.message}"), err=True)
+            click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
+            continue
+        for file in files:
+            click.echo(clean(f"rewrote {_path_of(file, folder, library)}"), err=as_json)
+    return unfixed
+
+
+class _Report(NamedTuple):
+    """The findings about a skill or an agent."""
+
+    name: str
+    findings: list[Finding]
+
+
+def _path_of(file: str, folder: Path, library: Library) -> str:
+    """Return the path of a file that a finding about a skill names: one of the skill, or a shared one."""
+    from reyn.skills.names import find_path
+
+    own = find_path(folder, file)
+    shared = [parent.parent for parent in library.shared if file.startswith(f"{parent.name}/")]
+    if own is None and shared:
+        return relative_path(find_path(shared[0], file) or shared[0] / file)
+    return relative_path(own or folder / file)
+
+
+def _print(report: _Report) -> None:
+    errors = sum(finding.severity == "error" for finding in report.findings)
+    warnings = sum(finding.severity == "warning" for finding in report.findings)
+    counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "OK"
+    click.echo(f"{clean(report.name)}: {counts}")
+    for finding in report.findings:
+        for line in str(finding).split("\n"):
+            click.echo(clean(line))
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+@click.command(epilog="Example: reyn test summarize --json")
+@click.argument("skills", nargs=-1, metavar="[SKILL]...")
+@json_option
+def test_command(skills: tuple[str, ...], as_json: bool) -> int:
+    """Run the cases of SKILL, or of every skill of the project, and compare the results.
+
+    A case is a folder below `cases/` of the skill, with an input, the answers of a model and the expected result. No
+    model is called and nothing is recorded. Files go to a temporary folder; programs, the web, MCP servers and ops of
+    other packages are denied. The exit code is 1 if a case fails.
+    """
+    from reyn.errors import CaseInvalid
+
+    with open_existing_project() as rt:
+        names = [skill_name(name) for name in skills] or [
+            name for name, shelf, _ in rt.project.library if shelf != "stdlib"
+        ]
+        reports = {name: rt.project.try_cases(name) for name in names}
+    for name, report in reports.items() if skills else ():
+        if not report.cases:
+            raise CaseInvalid(f"the skill `{name}` has no cases")
+    if as_json:
+        print_json(
+            [
+                {"skill": name, "case": case.name, "passed": case.passed, "problems": list(case.problems)}
+                for name, report in reports.items()
+                for case in report.cases
+            ]
+        )
+    else:
+        for name, report in reports.items():
+            click.echo(clean(f"{name}: {report.summary}"))
+            for problem in report.failures:
+                click.echo(clean(f"  {problem}"))
+        if not reports:
+            click.echo("no skills in this project; `reyn test NAME` tests one of the standard library")
+    return 0 if all(report.passed for report in reports.values()) else 1
+
+
+@click.command("import-skill", epilog="Example: reyn import-skill downloads/pdf-processing --name pdf")
+@click.argument("path")
+@click.option("--name", help="Name of the new skill. Default: that of the Agent Skill.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written and what cannot be converted.")
+@json_option
+def import_skill_command(path: str, name: str | None, dry_run: bool, as_json: bool) -> int:
+    """Convert the Agent Skill (agentskills.io) in the folder PATH into the skill reyn/local/NAME.
+
+    Its instructions become the only phase of the skill; its scripts, references and assets are copied. What Reyn cannot
+    convert is listed. An existing skill is not overwritten, and the name in the folder never takes the place of a skill
+    of the project or of the standard library; `--name` does. `reyn run skill_importer` does the same with a review.
+    """
+    from reyn.cli.files import write_new_files
+    from reyn.errors import FileExists
+    from reyn.lint import lint_skill
+    from reyn.skills import Library
+    from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, to_reyn
+    from reyn.skills.files import read_folder
+
+    source = Path(path).parent if Path(path).name == SKILL_FILE else Path(path)
+    files, left_out = read_folder(source)
+    conversion = to_reyn(parse_agent_skill(files), name or "")
+    root, folder = project_root(), f"reyn/local/{conversion.name}"
+    notes = [*conversion.unconverted, *left_out]
+    errors: list[str] = []
+    if os.path.lexists(root / folder):
+        hint = "Remove it, or choose another name with `--name`."
+        raise FileExists(f"`{folder}` already exists; nothing was written", hint=hint)
+    if name is None:
+        _check_new(conversion.name, Library(root))
+    if not dry_run:
+        write_new_files(root, {f"{folder}/{file}": content for file, content in conversion.files.items()})
+        findings = lint_skill(root / folder, Library(root), project_ops().vocabulary)
+        errors = [str(finding) for finding in findings if finding.severity == "error"]
+    if as_json:
+        print_json(
+            {
+                "name": conversion.name,
+                "folder": folder,
+                "written": not dry_run,
+                "files": sorted(conversion.files),
+                "unconverted": notes,
+                "errors": errors,
+            }
+        )
+        return 1 if errors else 0
+    verb = "would write" if dry_run else "created"
+    click.echo(f"{verb} {clean(folder)} ({len(conversion.files)} files)")
+    for file in sorted(conversion.files) if dry_run else ():
+        click.echo(f"  {clean(file)}")
+    if notes:
+        click.echo("not converted:")
+    for note in notes:
+        click.echo(f"  - {clean(note)}")
+    for error in errors:
+        click.echo(f"  {clean(error)}", err=True)
+    if not dry_run:
+        click.echo(f"next: reyn run {conversion.name} 'What to do'")
+    return 1 if errors else 0
+
+
+def _check_new(name: str, library: Library) -> None:
+    """Refuse a name that the author of the folder chose and that a skill of the project or the standard library has.
+
+    A skill in reyn/local precedes the others: one with the name `chat` would answer in every conversation.
+    """
+    from reyn.errors import FileExists, SkillNotFound
+    from reyn.skills.resolve import STDLIB
+
+    try:
+        existing = library.find(name)
+    except SkillNotFound:
+        return
+    place = "the standard library" if existing.is_relative_to(STDLIB) else "the project"
+    raise FileExists(
+        f"a skill `{name}` exists in {place}, and this one would take its place; nothing was written",
+        hint=f"Choose another name with `--name`. `--name {name}` takes the place of the existing skill.",
+    )
+
+
+@click.command("export-skill", epilog="Example: reyn export-skill summarize --to output")
+@click.argument("skill")
+@click.option("--to", "folder", default=".", metavar="DIR", help="Folder for the new one. Default: the current folder.")
+@click.option("--name", help="Name of the Agent Skill. Default: that of the skill, with hyphens.")
+@json_option
+def export_skill_command(skill: str, folder: str, name: str | None, as_json: bool) -> None:
+    """Write SKILL as an Agent Skill (agentskills.io): the folder DIR/NAME with a SKILL.md.
+
+    The phases become steps of the instructions. What the format cannot express is listed. An Agent Skill that was
+    imported and not changed since is written as it was. An existing folder is not overwritten.
+    """
+    from reyn.cli.files import write_new_files
+    from reyn.errors import AgentSkillInvalid, FileExists, SkillNotExportable
+    from reyn.skills import Library, load_skill
+    from reyn.skills.agentskills import from_reyn
+    from reyn.skills.files import read_folder
+
+    library = Library(project_root())
+    found = library.find(skill_name(skill))
+    loaded = load_skill(found, project_ops().vocabulary, library)
+    try:
+        files, left_out = read_folder(found)
+    except AgentSkillInvalid as error:
+        raise SkillNotExportable(error.message) from error
+    conversion = from_reyn(loaded, files, name or "")
+    target = Path(folder) / conversion.name
+    if os.path.lexists(target):
+        raise FileExists(f"`{target}` already exists; nothing was written", hint="Choose another folder with `--to`.")
+    write_new_files(target, conversion.files)
+    notes = [*conversion.unconverted, *left_out]
+    if as_json:
+        fields = {"name": conversion.name, "folder": str(target), "files": sorted(conversion.files)}
+        print_json(fields | {"unconverted": notes})
+        return
+    click.echo(f"created {clean(str(target))} ({len(conversion.files)} files)")
+    if notes:
+        click.echo("not converted:")
+    for note in notes:
+        click.echo(f"  - {clean(note)}")
