@@ -133,15 +133,20 @@ class Stub:
         arguments = {argument.arg: argument.annotation for argument in (*method.args.args, *method.args.kwonlyargs)}
         for node in ast.walk(method):
             match node:
-                case ast.AnnAssign(target=ast.Attribute(attr=name), annotation=annotation):
+                case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name), annotation=annotation):
                     pass
-                case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Name(id=argument)) if (
-                    argument in arguments
-                ):
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=ast.Name(id=argument)
+                ) if argument in arguments:
                     annotation = arguments[argument] or ast.Name("Any")
-                case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Call(func=ast.Name() as annotation)):
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)],
+                    value=ast.Call(func=ast.Name() as annotation),
+                ):
                     pass
-                case ast.Assign(targets=[ast.Attribute(attr=name)]) if not name.startswith("_"):
+                case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)]) if not name.startswith(
+                    "_"
+                ):
                     raise SystemExit(f"{module.name}: declare the type of `self.{name}`")
                 case _:
                     continue

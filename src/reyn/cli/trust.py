@@ -12,7 +12,7 @@ from reyn.cli.project import project_root
 
 if TYPE_CHECKING:
     from reyn.permissions.trust import LoadedProject
-    from reyn.runtime.ownership import JournalReport
+    from reyn.runtime.project import JournalReport
 
 
 def ask_for_trust() -> None:
@@ -21,7 +21,7 @@ def ask_for_trust() -> None:
     It also asks about a journal that another user created, which is read-only until it is trusted.
     """
     from reyn.permissions.trust import load_project
-    from reyn.runtime.ownership import inspect_journal
+    from reyn.runtime.project import inspect_journal
 
     loaded = load_project(project_root().resolve())
     journal = inspect_journal(Path(loaded.trust.root))
@@ -43,7 +43,7 @@ def print_wants(loaded: LoadedProject, journal: JournalReport, *, err: bool = Tr
 def decide(loaded: LoadedProject, *, is_trusted: bool, err: bool = True) -> None:
     """Store a decision and print it."""
     from reyn.permissions.trust import store_decision
-    from reyn.runtime.ownership import inspect_journal
+    from reyn.runtime.project import inspect_journal
 
     refused = store_decision(loaded, is_trusted=is_trusted) if loaded.trust.grants else []
     if is_trusted:

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reyn.errors import RunNotFound
+
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow
+
+_MAX_LISTED = 5
 
 
 def lineage(journal: Journal, row: RunRow) -> list[RunRow]:
@@ -34,3 +38,22 @@ def descendants(journal: Journal, run_id: str) -> list[RunRow]:
         if row.parent == run_id or row.parent in rows:
             rows[row.run_id] = row
     return list(rows.values())
+
+
+def find_run(journal: Journal, run: str) -> RunRow:
+    """Return a run by its id, or by a unique prefix of it.
+
+    Raises:
+        RunNotFound: There is no such run, or the prefix is ambiguous.
+    """
+    row = journal.find(run)
+    if row is not None:
+        return row
+    rows = [row for row in journal.runs(run) if not row.parent.startswith(run)] if run else []
+    if len(rows) == 1:
+        return rows[0]
+    if not rows:
+        raise RunNotFound(f"no run `{run}`")
+    ids = [f"`{row.run_id}`" for row in rows[:_MAX_LISTED]]
+    more = [f"{len(rows) - _MAX_LISTED} more"] if len(rows) > _MAX_LISTED else []
+    raise RunNotFound(f"`{run}` is the beginning of {len(rows)} run ids: {', '.join([*ids, *more])}")

@@ -9,20 +9,12 @@ executed: `fork` and `rerun` continue them as new runs.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import (
-    ArchiveInvalid,
-    ArchiveTooLarge,
-    JournalError,
-    NextAction,
-    ReynError,
-    RunIdTaken,
-    RunImported,
-)
+from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, NextAction, ReynError, RunIdTaken, RunImported
 from reyn.journal import Batch, Body, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes
@@ -39,6 +31,8 @@ if TYPE_CHECKING:
     from reyn.journal import Event, Journal, RunRow
     from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
+
+I = TypeVar("I", kinds.SubRunStarted, kinds.AgentAsked)  # noqa: E741 - an intent
 
 
 class ImportReport(msgspec.Struct, frozen=True):
@@ -84,7 +78,7 @@ def check_archive(archive: Archive, limits: ImportLimits) -> CheckedArchive:
     runs = _Runs(archive)
     for run in archive.runs:
         runs.check(run)
-    return CheckedArchive(archive, runs.in_order(), runs.parents)
+    return CheckedArchive(archive, list(runs.histories), runs.parents)
 
 
 def import_runs(journal: Journal, checked: CheckedArchive, origin: str) -> ImportReport:
@@ -173,20 +167,17 @@ class _Runs:
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
-        self._histories: dict[str, _History] = {}
+        self.histories: dict[str, _History] = {}
+        """The checked runs, each after its parent and after the run that it was forked from."""
         self._open: list[str] = []
         self._shapes: dict[str, str] = {}
         self.parents: dict[str, str] = {}
         """The parents of sub-runs, by run."""
 
-    def in_order(self) -> list[str]:
-        """Return the runs, each after its parent and after the run that it was forked from."""
-        return list(self._histories)
-
     def check(self, run: str) -> _History:
         """Check a run and return its history."""
-        if run in self._histories:
-            return self._histories[run]
+        if run in self.histories:
+            return self.histories[run]
         if run in self._open or len(self._open) > _MAX_ORIGINS:
             raise ArchiveInvalid(f"run `{run}` needs itself, or too many other runs")
         self._open.append(run)
@@ -197,7 +188,7 @@ class _Runs:
         except ReynError as error:
             raise ArchiveInvalid(f"run `{run[:200]}`: {error.message}") from error
         self._open.pop()
-        self._histories[run] = history
+        self.histories[run] = history
         return history
 
     def _check(self, run: str) -> _History:
@@ -259,11 +250,10 @@ class _Runs:
             if not last <= event.ts <= MAX_TS:
                 raise ArchiveInvalid(f"{where} has the impossible time {event.ts}")
             last = event.ts
-            for name in content_hashes(decode(event)):
-                if name not in self._archive.blobs:
-                    raise ArchiveInvalid(
-                        f"run `{run}` refers to content `{name[:12]}…`, which the archive does not contain"
-                    )
+            missing = next((name for name in content_hashes(body) if name not in self._archive.blobs), None)
+            if missing is not None:
+                what = f"content `{missing[:12]}…`, which the archive does not contain"
+                raise ArchiveInvalid(f"run `{run}` refers to {what}")
             self._check_values(body, where)
 
     def _check_values(self, value: msgspec.Struct, where: str) -> None:
@@ -318,47 +308,41 @@ class _Runs:
         above = self._needed(run, parent.run, "is a sub-run of")
         self.parents[run] = parent.run
         if opening.ask is not None:
-            self._check_asked(run, opening, parent, above, history)
-            return
-        intents = (
-            body
-            for body in above.bodies
-            if isinstance(body, kinds.SubRunStarted) and (body.call, body.run) == (parent.call, run)
-        )
-        intent = next(intents, None)
+            what, taken = self._check_asked(run, opening, parent, above), "reply"
+        else:
+            what, taken = self._check_started(run, opening, parent, above), "result"
+        if what:
+            raise ArchiveInvalid(what)
+        ends = (one for one in above.bodies if isinstance(one, kinds.SubRunCompleted | kinds.AgentReplied))
+        if any(one.run == run and one.head and one.head not in history.hashes for one in ends):
+            raise ArchiveInvalid(f"run `{run}` is not the one whose {taken} run `{parent.run}` took")
+
+    def _check_started(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, above: _History) -> str:
+        """Return why a sub-run is not the one that the run above started; empty if it is."""
+        intent = _intent(above, kinds.SubRunStarted, parent.call, run)
         if intent is None or run != f"{parent.run}.{parent.call}" or intent.background != parent.background:
-            raise ArchiveInvalid(f"run `{parent.run}` did not start its sub-run `{run}`")
+            return f"run `{parent.run}` did not start its sub-run `{run}`"
         workspace = above.state.workspace if intent.shares_workspace else None
         recorded = (intent.skill_hash, intent.input, workspace)
         if (opening.skill_hash, opening.input, opening.workspace) != recorded:
-            raise ArchiveInvalid(f"run `{run}` has another skill, input or workspace than run `{parent.run}` started")
-        heads = [
-            one.head for one in above.bodies if isinstance(one, kinds.SubRunCompleted) and one.run == run and one.head
-        ]
-        if any(head not in history.hashes for head in heads):
-            raise ArchiveInvalid(f"run `{run}` is not the one whose result run `{parent.run}` took")
+            return f"run `{run}` has another skill, input or workspace than run `{parent.run}` started"
+        return ""
 
-    def _check_asked(
-        self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, above: _History, history: _History
-    ) -> None:
-        """Check that a conversation is the one that an agent opened in the run above: the same agent and message."""
-        intent = next(
-            (
-                body
-                for body in above.bodies
-                if isinstance(body, kinds.AgentAsked) and (body.call, body.run) == (parent.call, run)
-            ),
-            None,
-        )
+    def _check_asked(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, above: _History) -> str:
+        """Return why a conversation is not the one that an agent opened in the run above; empty if it is."""
+        intent = _intent(above, kinds.AgentAsked, parent.call, run)
         asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else ("", "")
         if intent is None or run != f"{parent.run}.{parent.call}" or asked_by != (parent.run, parent.call):
-            raise ArchiveInvalid(f"run `{parent.run}` did not open the conversation `{run}`")
+            return f"run `{parent.run}` did not open the conversation `{run}`"
         recorded = (intent.skill_hash, intent.input, intent.history, None)
         if (opening.skill_hash, opening.input, opening.history, opening.workspace) != recorded:
-            raise ArchiveInvalid(f"run `{run}` has another agent or message than run `{parent.run}` opened it with")
-        heads = [one.head for one in above.bodies if isinstance(one, kinds.AgentReplied) and one.run == run]
-        if any(head is not None and head not in history.hashes for head in heads):
-            raise ArchiveInvalid(f"run `{run}` is not the one whose reply run `{parent.run}` took")
+            return f"run `{run}` has another agent or message than run `{parent.run}` opened it with"
+        return ""
+
+
+def _intent(above: _History, kind: type[I], call: str, run: str) -> I | None:
+    """Return the event with which a run started another one."""
+    return next((one for one in above.bodies if isinstance(one, kind) and (one.call, one.run) == (call, run)), None)
 
 
 _CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
@@ -419,8 +403,12 @@ def _check_fields(value: msgspec.Struct, where: str) -> None:
             for name in (path, *made):
                 if not is_recorded_path(name):
                     raise ArchiveInvalid(f"{where}: {name[:200]!r} is not the path of a file that an op can change")
-        case kinds.Question():
-            _check_wait(value, where)
+        case kinds.Question(expires_at=expires, run=run):
+            if expires is not None and not 0 <= expires <= MAX_TS:
+                raise ArchiveInvalid(f"{where}: the question expires at the impossible time {expires}")
+            if run is not None and not is_run_id(run):
+                raise ArchiveInvalid(f"{where}: {run[:200]!r} is not a run id")
+            _check_schema(value.response_schema, where)
         case kinds.AskRequest(response_schema=schema):
             _check_schema(schema, where)
         case (
@@ -440,14 +428,6 @@ def _parts(value: msgspec.Struct) -> Iterator[msgspec.Struct]:
         for item in field if isinstance(field, tuple) else (field,):
             if isinstance(item, msgspec.Struct):
                 yield item
-
-
-def _check_wait(wait: kinds.Question, where: str) -> None:
-    if wait.expires_at is not None and not 0 <= wait.expires_at <= MAX_TS:
-        raise ArchiveInvalid(f"{where}: the question expires at the impossible time {wait.expires_at}")
-    if wait.run is not None and not is_run_id(wait.run):
-        raise ArchiveInvalid(f"{where}: {wait.run[:200]!r} is not a run id")
-    _check_schema(wait.response_schema, where)
 
 
 def _check_schema(schema: dict[str, Any], where: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.documents import JsonError, decode_json
-from reyn.errors import ModelError, NextAction, OpMissing, QuestionUnknown, ReplyInvalid, RunBusy, RunNotResumable
+from reyn.errors import NextAction, QuestionUnknown, ReplyInvalid
 from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.family import descendants, lineage
 from reyn.journal.kinds import Question
@@ -22,10 +22,7 @@ from reyn.kernel.world.inbox import answer_error, images_error
 from reyn.kernel.world.loading import check_supported_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from reyn.journal import AttachedImage, Journal, RunRow
-    from reyn.kernel.runtime_types import RunResult
 
 
 _MAX_EXAMPLE = 60
@@ -113,18 +110,17 @@ def _is_own(row: RunRow) -> bool:
     return row.wait is not None and row.wait.run is None
 
 
-def _find_question(journal: Journal, row: RunRow, question_id: str) -> OpenQuestion:
+def find_question(journal: Journal, row: RunRow, question_id: str) -> OpenQuestion:
+    """Return the open question of a run or of its descendants, if it has this id.
+
+    Raises:
+        QuestionUnknown: The question is not open.
+    """
     question = open_question(journal, row)
     if question is None or question.question.id != question_id:
         state = f"it waits for `{question.question.id}`" if question else f"its status is {row.status}"
         action = answer_action(row.run_id, question.question) if question else None
         raise QuestionUnknown(f"run `{row.run_id}` has no open question `{question_id}`; {state}", action=action)
-    if question.is_answered:
-        raise QuestionUnknown(
-            f"question `{question_id}` of run `{question.run_id}` has a reply already",
-            hint="Resume the run; it continues with the stored reply.",
-            action=NextAction("resume", row.run_id),
-        )
     return question
 
 
@@ -133,8 +129,7 @@ def _find_question(journal: Journal, row: RunRow, question_id: str) -> OpenQuest
 
 def post_reply(
     journal: Journal,
-    row: RunRow,
-    question_id: str,
+    question: OpenQuestion,
     value: Any,
     *,
     now: int,
@@ -142,12 +137,11 @@ def post_reply(
     by: str = "",
     images: tuple[AttachedImage, ...] = (),
 ) -> PostedReply:
-    """Post a reply to a question of a run or of its descendants, then check whether a process executes the run.
+    """Post a reply to an open question, then check whether a process executes the run.
 
     Args:
         journal: The journal of the run.
-        row: The run that asks, or an ancestor of it.
-        question_id: The id of the question.
+        question: The question.
         value: The reply, a JSON value.
         now: The time, in microseconds since 1970.
         is_text: Whether `value` is text as a user typed it, see `parse_reply`.
@@ -155,60 +149,35 @@ def post_reply(
         images: The images of what a user says in a conversation.
 
     Raises:
-        QuestionUnknown: The question is not open, has a reply already, or has expired.
+        QuestionUnknown: The question has a reply already, or has expired.
         ReplyInvalid: The reply does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
-    question = _find_question(journal, row, question_id)
-    check_supported_rules(row.run_id, row.rules)
-    if question.question.is_expired(now):
-        raise QuestionUnknown(
-            f"question `{question_id}` of run `{question.run_id}` has expired",
-            hint="Resume the run; it continues as if the question was declined.",
-            action=NextAction("resume", row.run_id),
-        )
-    if is_text:
-        value = parse_reply(question.question, value)
-    fault = answer_error(question.question, question_id, value) or images_error(question.question, images)
-    if fault:
-        raise ReplyInvalid(fault)
-    message_id = journal.post(question.run_id, Answer(question_id, value, by, images))
     asking = journal.find(question.run_id)
     assert asking is not None
-    rows = lineage(journal, asking)
+    rows, wait = lineage(journal, asking), question.question
+    root = rows[-1].run_id
+    if question.is_answered:
+        raise QuestionUnknown(
+            f"question `{wait.id}` of run `{question.run_id}` has a reply already",
+            hint="Resume the run; it continues with the stored reply.",
+            action=NextAction("resume", root),
+        )
+    check_supported_rules(root, asking.rules)
+    if wait.is_expired(now):
+        raise QuestionUnknown(
+            f"question `{wait.id}` of run `{question.run_id}` has expired",
+            hint="Resume the run; it continues as if the question was declined.",
+            action=NextAction("resume", root),
+        )
+    if is_text:
+        value = parse_reply(wait, value)
+    fault = answer_error(wait, wait.id, value) or images_error(wait, images)
+    if fault:
+        raise ReplyInvalid(fault)
+    message_id = journal.post(question.run_id, Answer(wait.id, value, by, images))
     is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post, see the module's docstring
-    return PostedReply(question.run_id, question_id, rows[-1].run_id, message_id, is_claimed)
-
-
-async def resume_answered(
-    journal: Journal, answer: PostedReply, resume: Callable[[str], Awaitable[RunResult]]
-) -> RunResult | None:
-    """Resume the root run of a reply, unless a live process executes it.
-
-    Args:
-        journal: The journal of the run.
-        answer: What `post_reply` returned.
-        resume: Resumes a run by its id.
-
-    Returns:
-        The result of the run; `None` if another process continues it.
-    """
-    if answer.is_claimed:
-        return None
-    try:
-        return await resume(answer.root_run)
-    except RunBusy:  # another process claimed the run first
-        return None
-    except RunNotResumable:
-        asking = journal.find(answer.run_id)
-        if asking is not None and asking.messages_taken >= answer.message_id:  # another process took the reply first
-            return None
-        raise
-    except (ModelError, OpMissing) as error:
-        advice = "; resume the run, with another model if necessary" if isinstance(error, ModelError) else ""
-        error.set_hint(f"The reply is stored{advice}. {error.hint}")
-        error.action = error.action or NextAction("resume", answer.root_run)
-        raise
+    return PostedReply(question.run_id, wait.id, root, message_id, is_claimed)
 
 
 def pending_message(journal: Journal, run_id: str) -> int:

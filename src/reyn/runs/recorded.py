@@ -15,7 +15,7 @@ from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
 from reyn.journal import ENDED
-from reyn.journal.family import descendants, root_run
+from reyn.journal.family import descendants, find_run, root_run
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.core.run_state import fold
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
@@ -55,12 +55,10 @@ if TYPE_CHECKING:
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
     from reyn.runs.questions import OpenQuestion
-    from reyn.runs.run_files import RunFiles
-    from reyn.runs.undo import UndoReport
+    from reyn.runs.run_files import RunFiles, UndoReport
     from reyn.runs.usage import Grouping, UsageReport
 
 
-_MAX_LISTED = 5
 _CACHED_SKILLS = 64
 """The number of compiled skills to cache; the oldest is dropped first."""
 _IMPORT_LIMITS = ImportLimits()
@@ -102,8 +100,6 @@ class Runs:
     def _journal(self) -> Journal:
         return self._project.existing_journal
 
-    # -- finding --------------------------------------------------------------------------------------
-
     def is_recorded(self, run_id: str) -> bool:
         """Return whether a run of exactly this id exists."""
         return self._journal.find(run_id) is not None
@@ -114,17 +110,7 @@ class Runs:
         Raises:
             RunNotFound: There is no such run, or the prefix is ambiguous.
         """
-        row = self._journal.find(run)
-        if row is not None:
-            return row
-        rows = [row for row in self._journal.runs(run) if not row.parent.startswith(run)] if run else []
-        if len(rows) == 1:
-            return rows[0]
-        if not rows:
-            raise RunNotFound(f"no run `{run}`")
-        ids = [f"`{row.run_id}`" for row in rows[:_MAX_LISTED]]
-        more = [f"{len(rows) - _MAX_LISTED} more"] if len(rows) > _MAX_LISTED else []
-        raise RunNotFound(f"`{run}` is the beginning of {len(rows)} run ids: {', '.join([*ids, *more])}")
+        return find_run(self._journal, run)
 
     def all(self) -> list[RunRow]:
         """Return all runs, newest first."""
@@ -271,8 +257,7 @@ class Runs:
 
     def diff(self, a: str, b: str) -> DiffReport:
         """Return the first decision in which two runs differ, and its cause."""
-        rows = self.find(a), self.find(b)
-        one, other = (side_of(row.run_id, tuple(self._journal.read(row.run_id))) for row in rows)
+        one, other = (side_of(row.run_id, tuple(self.events(row.run_id))) for row in map(self.find, (a, b)))
         return compare(one, other, self._journal.blob)
 
     def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:

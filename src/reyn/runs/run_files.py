@@ -1,6 +1,6 @@
 """The files of recorded runs: recreate a workspace for a fork or an import, undo changes.
 
-`fork` and `undo` derive the changes from events; this module applies them to the file system.
+The changes are derived from events. `fork` writes the files of a workspace.
 """
 
 from __future__ import annotations
@@ -8,29 +8,21 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import RunBlocked
-from reyn.journal import kinds
+from reyn.journal import decode, kinds
 from reyn.journal.family import descendants
 from reyn.kernel.core.run_state import fold
 from reyn.kernel.world.environments import decide_restore, roots_of
 from reyn.kernel.world.loading import load_head, load_state
 from reyn.permissions import Gate, Policy
 from reyn.runs.fork import workspace_files, write_files
-from reyn.runs.undo import (
-    UndoReport,
-    UntrackedOp,
-    changed_files,
-    created_files,
-    own_events,
-    reverted_changes,
-    untracked_ops,
-)
 from reyn.workspace.restore import Files, Restored, preview_restore, restore, timestamped_changes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from reyn.journal import Event, Journal
@@ -39,6 +31,40 @@ if TYPE_CHECKING:
     from reyn.workspace import Location
 
     GateOf = Callable[[RunState, Callable[[str], bytes]], Gate]
+
+
+class UntrackedOp(msgspec.Struct, frozen=True):
+    """An op that may have changed files that no event records, so that an undo cannot restore them.
+
+    `op` is its kind, `args` are its arguments, and `paths` the files, if they are known.
+    """
+
+    run: str
+    call: str
+    op: str
+    args: str
+    paths: tuple[str, ...] = ()
+
+
+class UndoReport(msgspec.Struct, frozen=True):
+    """The result of an undo, or of its dry run."""
+
+    run_id: str
+    restored: tuple[str, ...]
+    left: tuple[str, ...]
+    """Files that another program changed since; they were not restored."""
+    is_dry: bool = False
+    deleted: tuple[str, ...] = ()
+    """The restored files that the run had created; the undo deleted them."""
+    verdicts: tuple[kinds.RestoreVerdict, ...] = ()
+    """The decisions of the permission gate, one per file. A file with a `reason` was denied and stays as it is."""
+
+    untracked: tuple[UntrackedOp, ...] = ()
+    """Ops whose changes of files are not recorded, or not all of them. Nothing of them was restored."""
+
+    @property
+    def denied(self) -> tuple[kinds.RestoreVerdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if verdict.reason)
 
 
 class _Made(NamedTuple):
@@ -92,7 +118,7 @@ class RunFiles:
 
     def changed_files(self, runs: Sequence[str]) -> dict[str, str]:
         """Return the files that some runs changed: `new`, `changed` or `deleted` by path."""
-        return changed_files(change for _, _, change in reversed(self._changes(runs)))
+        return _changed_files(change for _, _, change in reversed(self._changes(runs)))
 
     def undo(self, runs: Sequence[str], *, dry_run: bool) -> UndoReport:
         """Restore the files that some runs changed, newest change first; leave files that were changed since.
@@ -110,16 +136,16 @@ class RunFiles:
     def _untracked(self, runs: Sequence[str]) -> Iterator[UntrackedOp]:
         """Yield the ops of some runs whose changes of files are not recorded."""
         for name in runs:
-            yield from untracked_ops(own_events(name, self._journal.read(name)), self._journal.blob)
+            yield from _untracked_ops(_own_events(name, self._journal.read(name)), self._journal.blob)
 
     def _changes(self, runs: Sequence[str]) -> list[tuple[str, str, kinds.Change]]:
         """Return the unreverted changes, newest first, each with its run and the run whose workspace it applies to."""
         entries, reverted = [], list[tuple[tuple[int, int], kinds.Change]]()
         for name in runs:
             workspace = load_state(self._journal, name).workspace
-            events = own_events(name, list(self._journal.read(name)))
+            events = _own_events(name, list(self._journal.read(name)))
             entries += [(at, name, workspace, change) for at, change in timestamped_changes(events)]
-            reverted += reverted_changes(events)
+            reverted += _reverted_changes(events)
         entries = [entry for entry in entries if not any(entry[3] == old and entry[0] < at for at, old in reverted)]
         return [entry[1:] for entry in sorted(entries, key=lambda entry: entry[0], reverse=True)]
 
@@ -164,9 +190,67 @@ class RunFiles:
 
 
 def _report(run_id: str, changes: list[_Made], done: list[Restored], *, is_dry: bool = False) -> UndoReport:
-    new = created_files(made.change for made in changes)
+    new = _created_files(made.change for made in changes)
     restored = tuple(dict.fromkeys(path for one in done for path in one.restored))
     left = tuple(dict.fromkeys(path for one in done for path in one.left))
     deleted = tuple(path for path in restored if path in new)
     verdicts = tuple(verdict for one in done for verdict in one.verdicts)
     return UndoReport(run_id, restored, left, is_dry=is_dry, deleted=deleted, verdicts=verdicts)
+
+
+# -- changes, derived from events ---------------------------------------------------------------------
+
+
+def _reverted_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], kinds.Change]]:
+    """Yield the changes of a run and its sub-runs that were reverted, with time and sequence number."""
+    restoring: tuple[kinds.Change, ...] = ()
+    for event in events:
+        match decode(event):
+            case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
+                restoring = changes
+            case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
+                yield from (((event.ts, event.seq), change) for change in restoring if change.path in restored)
+
+
+def _own_events(run_id: str, history: Iterable[Event]) -> list[Event]:
+    """Return the events of a run without those that it shares with the origin of a fork."""
+    return [event for event in history if event.run_id == run_id]
+
+
+def _created_files(changes: Iterable[kinds.Change]) -> set[str]:
+    """Return the files that did not exist before these changes, which come newest first."""
+    oldest = {change.path: change.before for change in changes}
+    return {path for path, before in oldest.items() if before is None}
+
+
+def _changed_files(changes: Iterable[kinds.Change]) -> dict[str, str]:
+    """Return `new`, `changed` or `deleted` by path, from changes in the order in which they were made."""
+    files: dict[str, tuple[str | None, str | None]] = {}
+    for change in changes:
+        first = files[change.path][0] if change.path in files else change.before
+        files[change.path] = (first, change.after)
+    return {
+        path: "new" if before is None else "deleted" if after is None else "changed"
+        for path, (before, after) in files.items()
+        if before != after
+    }
+
+
+def _untracked_ops(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[UntrackedOp]:
+    """Yield the ops that may have changed files without a record: programs, tools, unsafe steps."""
+    started: dict[str, tuple[str, kinds.OpStarted]] = {}
+    for event in events:
+        match decode(event):
+            case kinds.OpStarted(is_untracked=True) as body:
+                started[body.call] = (event.run_id, body)
+            case kinds.OpCompleted(call=call) as body if call in started:
+                run, intent = started.pop(call)
+                if body.unrecorded or (body.changes is None and body.status != "denied"):
+                    yield _untracked(run, intent, content, body.unrecorded)
+    yield from (_untracked(run, intent, content) for run, intent in started.values())
+
+
+def _untracked(
+    run: str, started: kinds.OpStarted, content: Callable[[str], bytes], paths: tuple[str, ...] = ()
+) -> UntrackedOp:
+    return UntrackedOp(run, started.call, started.op_kind, content(started.args).decode(), paths)

@@ -12,7 +12,8 @@ from reyn.journal.spending import run_accounts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reyn.journal import Journal, SpendRow
+    from reyn.config.budgets import Caps
+    from reyn.journal import Journal, SpendRow, kinds
     from reyn.kernel.world.budgets import BudgetedRun, Budgets
 
 Grouping = Literal["day", "skill", "model", "run"]
@@ -164,25 +165,27 @@ def run_budgets(
     """Return the budgets that the next model call of a run draws on: those of runs, of skills, and of the day."""
     skills = {budgets.account_of(budgets.day(now), run.skill): run.skill for run in (own, *above)}
     skills |= {run_accounts(run.run_id)[1]: run.skill for run in (own, *above)}
-    statuses: list[BudgetStatus] = []
-    for draw in budgets.draws(own, above, budgets.day(now)).accounts:
-        balance, skill = journal.balance(draw.account), skills.get(draw.account, "")
-        if draw.tokens is not None:
-            statuses.append(
-                BudgetStatus(f"{draw.scope}_tokens", skill, draw.tokens, balance.tokens, balance.reserved_tokens)
-            )
-        if draw.cost is not None:
-            used, reserved = balance.cost, balance.reserved_cost
-            statuses.append(BudgetStatus(f"{draw.scope}_cost", skill, draw.cost, used, reserved, budgets.currency))
-    return tuple(statuses)
+    draws = budgets.draws(own, above, budgets.day(now)).accounts
+    return tuple(
+        status
+        for draw in draws
+        for status in _statuses(journal, budgets, draw.scope, skills.get(draw.account, ""), draw.account, draw)
+    )
 
 
 def _budgets_of(journal: Journal, budgets: Budgets, day: str) -> Iterable[BudgetStatus]:
     for skill in ("", *budgets.skills):
-        caps, balance = budgets.day_caps(skill), journal.balance(budgets.account_of(day, skill))
-        prefix = "skill_day" if skill else "day"
-        if caps.tokens is not None:
-            yield BudgetStatus(f"{prefix}_tokens", skill, caps.tokens, balance.tokens, balance.reserved_tokens)
-        if caps.cost is not None:
-            cost, reserved = balance.cost, balance.reserved_cost
-            yield BudgetStatus(f"{prefix}_cost", skill, caps.cost, cost, reserved, budgets.currency)
+        account, scope = budgets.account_of(day, skill), "skill_day" if skill else "day"
+        yield from _statuses(journal, budgets, scope, skill, account, budgets.day_caps(skill))
+
+
+def _statuses(
+    journal: Journal, budgets: Budgets, scope: str, skill: str, account: str, caps: Caps | kinds.Draw
+) -> Iterable[BudgetStatus]:
+    """Yield the budgets of one account: of tokens and of money, if it has them."""
+    balance = journal.balance(account)
+    if caps.tokens is not None:
+        yield BudgetStatus(f"{scope}_tokens", skill, caps.tokens, balance.tokens, balance.reserved_tokens)
+    if caps.cost is not None:
+        used, reserved = balance.cost, balance.reserved_cost
+        yield BudgetStatus(f"{scope}_cost", skill, caps.cost, used, reserved, budgets.currency)

@@ -35,6 +35,8 @@ from reyn.kernel.world.loading import (
     new_tape,
     pin_model,
     pin_ops,
+    pin_run,
+    start_event,
 )
 from reyn.kernel.world.services import Observers, Services
 from reyn.runs.importing import check_not_imported
@@ -155,10 +157,14 @@ class RunExecutor:
         return result
 
     async def start(
-        self, first: tuple[kinds.RunStarted, tuple[Blob, ...]], model: str, observers: Observers
+        self, name: str, skill: Skill, artifact: Blob, settings: Blob, model: str, observers: Observers, **details: Any
     ) -> RunResult:
-        """Execute a new run whose claim is held, from its first event."""
-        tape = new_tape(self._project.journal, *first, now=self._project.clock.now())
+        """Execute a new run whose claim is held, from its first event; `start_event` documents the details."""
+        project = self._project
+        pinned = pin_run(skill, artifact, pin_ops(skill, project.ops.vocabulary))
+        chosen = pin_model(project.roster, model)
+        first = start_event(name, pinned, settings, chosen, hooks=project.hook_names, **details)
+        tape = new_tape(project.journal, *first, now=project.clock.now())
         self.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(model, observers))
 

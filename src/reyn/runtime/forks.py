@@ -12,7 +12,7 @@ import msgspec
 from reyn.journal import Blob, canonical
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
-from reyn.kernel.world.loading import check_ops, load_run, pin_model, pin_ops, pin_run, pin_settings, start_event
+from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
 from reyn.kernel.world.services import Observers
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.executor import RuntimeBase, check_in_file
@@ -57,11 +57,7 @@ class Forks(RuntimeBase):
             listener: A callback that receives every event after it is durable.
             on_delta: A callback that receives the pieces of a model's answer as they arrive.
         """
-        row, name, observers = (
-            self.runs.find(run),
-            self._executor.new_id(run_id),
-            Observers(listener, on_delta),
-        )
+        row, name, observers = self.runs.find(run), self._executor.new_id(run_id), Observers(listener, on_delta)
         changes = input is not None or skill is not None
         point = find_fork_point(row.run_id, self.project.journal.read(row.run_id), at, between_visits=changes)
         assert point.state.started is not None
@@ -136,11 +132,7 @@ class Forks(RuntimeBase):
             listener: A callback that receives every event after it is durable.
             on_delta: A callback that receives the pieces of a model's answer as they arrive.
         """
-        row, name, observers = (
-            self.runs.find(run),
-            self._executor.new_id(run_id),
-            Observers(listener, on_delta),
-        )
+        row, name, observers = self.runs.find(run), self._executor.new_id(run_id), Observers(listener, on_delta)
         state = self.runs.state(row.run_id)
         assert state.started is not None
         started, recorded = state.started, self.runs.compile_skill(state.started)
@@ -159,26 +151,26 @@ class Forks(RuntimeBase):
         default = self.project.config.model if is_imported else None
         opened = self.project.roster.ready(model or default, "" if is_imported else started.model)
 
-        def recorded_blob(name: str | None) -> Blob | None:
-            return Blob(name, self.project.journal.blob(name)) if name else None
-
         async def start() -> RunResult:
-            first = start_event(
+            return await self._executor.start(
                 name,
-                pin_run(skill, artifact, pin_ops(skill, self.project.ops.vocabulary)),
+                skill,
+                artifact,
                 pin_settings(settings),
-                pin_model(self.project.roster, opened),
+                opened,
+                observers,
                 rerun_of=started.run_id,
                 source=source,
                 imported=is_imported,
-                requests=recorded_blob(started.requests),
-                summaries=recorded_blob(started.summaries),
+                requests=self._recorded(started.requests),
+                summaries=self._recorded(started.summaries),
                 history=(started.history if is_conversation(skill) else (), ()),
-                hooks=self.project.hook_names,
             )
-            return await self._executor.start(first, opened, observers)
 
         return await self._executor.claim_and_execute(name, start, observers)
+
+    def _recorded(self, name: str | None) -> Blob | None:
+        return Blob(name, self.project.journal.blob(name)) if name else None
 
 
 def _check_imported(skill: Skill, vocabulary: Vocabulary) -> None:

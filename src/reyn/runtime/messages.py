@@ -15,14 +15,16 @@ from reyn.journal.family import descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.world.agent_messages import abort_turns
 from reyn.runs.importing import check_not_imported
-from reyn.runs.questions import post_reply
+from reyn.runs.questions import find_question, post_reply
 from reyn.runtime.executor import RuntimeBase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reyn.journal import RunRow
+    from reyn.journal.port import InboxPayload
     from reyn.models import Image
-    from reyn.runs.questions import PostedReply
+    from reyn.runs.questions import OpenQuestion, PostedReply
 
 
 class PostedMessage(NamedTuple):
@@ -64,12 +66,17 @@ class RunMessages(RuntimeBase):
         """
         row = self.runs.find(run)
         check_not_imported(row, "answered")
-        value = self.project.scrub(value)
+        question = find_question(self.project.journal, row, question_id)
+        return self.reply(question, value, is_text=is_text, by=by, images=images)
+
+    def reply(
+        self, question: OpenQuestion, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
+    ) -> PostedReply:
+        """Post a reply to a question that `runs.open_question` returned; see `answer`."""
         posted = post_reply(
             self.project.journal,
-            row,
-            question_id,
-            value,
+            question,
+            self.project.scrub(value),
             now=self.project.clock.now(),
             is_text=is_text,
             by=by,
@@ -95,15 +102,11 @@ class RunMessages(RuntimeBase):
             MessageInvalid: The text is not valid Unicode.
             RunNotResumable: The conversation has ended.
         """
-        row = self.runs.find(run)
-        check_not_imported(row, "continued")
+        row = self._conversation(run, "continued")
         if row.status in ENDED:
             raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
-        if (row.wait is None or not row.wait.is_message) and not self._is_conversation(row.run_id):
-            raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
         message = checked_message(self.project.scrub(text))
-        posted = self.project.journal.post(row.run_id, Say(message, by))
-        self._executor.polling.notify(row.run_id)
+        posted = self._post(row.run_id, Say(message, by))
         return PostedMessage(row.run_id, posted, self.project.journal.is_claimed(row.run_id))
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:
@@ -115,29 +118,41 @@ class RunMessages(RuntimeBase):
             InputInvalid: The title is too long, or has more than one line.
             ConversationInvalid: The run is not a conversation.
         """
-        row = self.runs.find(run)
-        check_not_imported(row, "renamed")
-        if (row.wait is None or not row.wait.is_message) and not self._is_conversation(row.run_id):
-            raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
-        self.project.journal.post(row.run_id, Rename(checked_title(self.project.scrub(title)), by))
-        self._executor.polling.notify(row.run_id)
+        row = self._conversation(run, "renamed")
+        self._post(row.run_id, Rename(checked_title(self.project.scrub(title)), by))
         self._executor.take_messages(row.run_id)
 
-    def _is_conversation(self, run_id: str) -> bool:
-        """Return whether the skill of a run has a conversation. A run that is one stays one, so it is read once."""
-        if run_id in self._known_conversations:
-            return True
-        started = self.runs.state(run_id).started
+    def _conversation(self, run: str, what: str) -> RunRow:
+        """Return a run that is a conversation and was not imported. A run that is one stays one: it is read once."""
+        row = self.runs.find(run)
+        check_not_imported(row, what)
+        if (row.wait is not None and row.wait.is_message) or row.run_id in self._known_conversations:
+            return row
+        started = self.runs.state(row.run_id).started
         assert started is not None
         phases = self.runs.compile_skill(started).skill.phases.values()
-        found = any(phase.conversation is not None for phase in phases)
-        if found:
-            self._known_conversations.add(run_id)
-        return found
+        if all(phase.conversation is None for phase in phases):
+            raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
+        self._known_conversations.add(row.run_id)
+        return row
 
     @cached_property
     def _known_conversations(self) -> set[str]:
         return set()
+
+    def _open_run(self, run: str, what: str, hint: str) -> RunRow:
+        """Return a run that has not ended and was not imported."""
+        row = self.runs.find(run)
+        check_not_imported(row, f"{what}: it is never executed here")
+        if row.status in ENDED:
+            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint=hint)
+        return row
+
+    def _post(self, run_id: str, payload: InboxPayload) -> int:
+        """Put a message into the inbox of a run; a driver in this process reads it before its next effect."""
+        message_id = self.project.journal.post(run_id, payload)
+        self._executor.polling.notify(run_id)
+        return message_id
 
     def cancel(self, run: str, reason: str = "") -> None:
         """Cancel a run and its descendants. The process that executes the run stops before the next effect.
@@ -145,10 +160,7 @@ class RunMessages(RuntimeBase):
         Raises:
             RunNotResumable: The run has ended.
         """
-        row = self.runs.find(run)
-        check_not_imported(row, "cancelled: it is never executed here")
-        if row.status in ENDED:
-            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to cancel.")
+        row = self._open_run(run, "cancelled", "There is nothing to cancel.")
         self._executor.cancel((row, *descendants(self.project.journal, row.run_id)), reason)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
@@ -166,12 +178,8 @@ class RunMessages(RuntimeBase):
         Raises:
             RunNotResumable: The run has ended.
         """
-        row = self.runs.find(run)
-        check_not_imported(row, "aborted: it is never executed here")
-        if row.status in ENDED:
-            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint="There is nothing to abort.")
-        self.project.journal.post(row.run_id, AbortTurn(reason, self.project.scrub(partial)))
-        self._executor.polling.notify(row.run_id)
+        row = self._open_run(run, "aborted", "There is nothing to abort.")
+        self._post(row.run_id, AbortTurn(reason, self.project.scrub(partial)))
         journal = self.project.journal
         abort_turns(journal, self._executor.polling, descendants(journal, row.run_id), reason)
 
@@ -203,20 +211,14 @@ class RunMessages(RuntimeBase):
         self._change_memory(run, "compact", "")
 
     def _change_memory(self, run: str, action: Literal["remember", "forget", "compact"], text: str) -> None:
-        row = self.runs.find(run)
-        check_not_imported(row, "changed: it is never executed here")
-        if row.status in ENDED:
-            raise RunNotResumable(
-                f"run `{row.run_id}` is already {row.status}", hint="Its memory is not used any more."
-            )
+        row = self._open_run(run, "changed", "Its memory is not used any more.")
         state, value = self.runs.state(row.run_id), self.project.scrub(text)
         if state.phase not in state.conversations:
             raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
         size = self.runs.conversation_size(row.run_id)
         if error := memory_error(state.memory(state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
-        self.project.journal.post(row.run_id, ChangeMemory(action, value))
-        self._executor.polling.notify(row.run_id)
+        self._post(row.run_id, ChangeMemory(action, value))
         self._executor.take_messages(row.run_id)
 
 

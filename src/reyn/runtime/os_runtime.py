@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.context.transcript import normalize
-from reyn.errors import InputInvalid, ReynError
+from reyn.errors import InputInvalid, ModelError, NextAction, OpMissing, ReynError, RunBusy, RunNotResumable
 from reyn.journal import Blob, canonical
-from reyn.kernel.world.loading import pin_model, pin_ops, pin_run, start_event
 from reyn.kernel.world.services import Observers
-from reyn.runs.questions import resume_answered
 from reyn.runtime.executor import RunExecutor
 from reyn.runtime.forks import Forks
 from reyn.runtime.messages import RunMessages
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from reyn.context import NormalizedMessageList
     from reyn.journal import Event, Journal
     from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
     from reyn.kernel.world.hooks import Hook
@@ -45,6 +44,15 @@ if TYPE_CHECKING:
     from reyn.runtime.trials import Trials
     from reyn.skills import Skill
     from reyn.skills.cases import TrialReport
+
+
+class _Call(NamedTuple):
+    """A call of `OSRuntime.run`."""
+
+    skill: str | Skill
+    input: Any
+    run_id: str | None
+    observers: Observers
 
 
 class OSRuntime(Forks, RunMessages):
@@ -193,7 +201,7 @@ class OSRuntime(Forks, RunMessages):
             within: Pass `current_scope()` inside an op to start a sub-run of the op's run. If Reyn repeats the op
                 after a crash, the same call continues the same sub-run.
             history: Earlier messages, if the entry phase is a conversation: `Message` objects, or dicts in the format
-                of chat completion APIs. Messages from `rt.transcript()` are already stored; Reyn references them.
+                of chat completion APIs. Messages from `rt.runs.transcript()` are already stored; Reyn references them.
                 System messages are ignored, because the phase has its own system prompt.
 
         Raises:
@@ -211,40 +219,43 @@ class OSRuntime(Forks, RunMessages):
             MessageInvalid: A message in `history` has an unknown role, a malformed field or invalid text.
             TranscriptInvalid: A tool call in `history` does not have exactly one result.
         """
-        observers, value = Observers(listener, on_delta, check), self.project.scrub(input)
-        name = self._executor.checked_id(run_id)
+        call = _Call(skill, self.project.scrub(input), run_id, Observers(listener, on_delta, check))
+        return await self._run(call, within, normalize(history))
+
+    async def _run(self, call: _Call, within: RunScope | None, history: NormalizedMessageList) -> RunResult:
+        project, executor, (skill, value, run_id, observers) = self.project, self._executor, call
+        name = executor.checked_id(run_id)
 
         async def again() -> RunResult:
-            return await self._executor.run_again(name, skill, value, observers)
+            return await executor.run_again(name, skill, value, observers)
 
         if run_id is not None and self.runs.is_recorded(name):
-            return await self._executor.claim_and_execute(name, again, observers)
-        loaded = self.project.load(skill) if isinstance(skill, str) else self.project.check_skill(skill)
-        earlier = normalize(history)
-        if earlier.length and not is_conversation(loaded):
+            return await executor.claim_and_execute(name, again, observers)
+        loaded = project.load(skill) if isinstance(skill, str) else project.check_skill(skill)
+        if history.length and not is_conversation(loaded):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
         if within is not None:
-            return await self._executor.run_within(within, loaded, value, observers, earlier)
-        settings = self.project.run_settings()
+            return await executor.run_within(within, loaded, value, observers, history)
+        settings = project.run_settings()
         artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
-        model = self.project.roster.ready(self.project.config.model)
+        model = project.roster.ready(project.config.model)
 
         async def start() -> RunResult:
-            if run_id is not None and self.project.journal.find(name) is not None:  # another process was faster
+            if run_id is not None and project.journal.find(name) is not None:  # another process was faster
                 return await again()
-            first = start_event(
+            return await executor.start(
                 name,
-                pin_run(loaded, artifact, pin_ops(loaded, self.project.ops.vocabulary)),
-                self.project.pinned_settings(settings),
-                pin_model(self.project.roster, model),
-                source=self.project.source_of(skill),
-                summaries=self.project.summaries(loaded, settings),
-                history=self.project.store_history(earlier),
-                hooks=self.project.hook_names,
+                loaded,
+                artifact,
+                project.pinned_settings(settings),
+                model,
+                observers,
+                source=project.source_of(skill),
+                summaries=project.summaries(loaded, settings),
+                history=project.store_history(history),
             )
-            return await self._executor.start(first, model, observers)
 
-        return await self._executor.claim_and_execute(name, start, observers)
+        return await executor.claim_and_execute(name, start, observers)
 
     async def resume(
         self,
@@ -324,9 +335,22 @@ class OSRuntime(Forks, RunMessages):
         Returns:
             The result of the root run; `None` if another process continues it.
         """
-        return await resume_answered(
-            self.project.journal, answer, lambda root: self.resume(root, listener=listener, on_delta=on_delta)
-        )
+        if answer.is_claimed:
+            return None
+        try:
+            return await self.resume(answer.root_run, listener=listener, on_delta=on_delta)
+        except RunBusy:  # another process claimed the run first
+            return None
+        except RunNotResumable:
+            asking = self.project.journal.find(answer.run_id)
+            if asking is not None and asking.messages_taken >= answer.message_id:  # another process took it first
+                return None
+            raise
+        except (ModelError, OpMissing) as error:
+            advice = "; resume the run, with another model if necessary" if isinstance(error, ModelError) else ""
+            error.set_hint(f"The reply is stored{advice}. {error.hint}")
+            error.action = error.action or NextAction("resume", answer.root_run)
+            raise
 
     def interrupt(self) -> bool:
         """Interrupt the runs that this runtime executes; they can be resumed. Safe in signal handlers and threads.

@@ -1,14 +1,19 @@
-"""`Project`: what a user asks about an open project, as `rt.project`: first frames, models, MCP servers, settings."""
+"""`Project`: what a user asks about an open project, as `rt.project`: first frames, models, MCP servers, settings.
+
+`inspect_journal` reports on the owner of a journal before the project is opened.
+"""
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
-from reyn.config import RunSettings
+from reyn.config import RunSettings, journal_key
 from reyn.config.values import PromptLimit
 from reyn.context.handoff import read_summaries
 from reyn.context.histories import HISTORIES
@@ -21,7 +26,7 @@ from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
 from reyn.runs.preview import preview_frame
-from reyn.runtime.services import ProjectServices
+from reyn.runtime.services import DATABASE, STATE, ProjectServices
 from reyn.skills import check_pinned
 from reyn.skills.agents import PREFIX
 from reyn.skills.inputs import check_supported
@@ -233,3 +238,41 @@ class Project(ProjectServices):
             # A name that resembles no other may be that of a function or of a skill that a program passes as a value.
             if nfc(name) not in known and (near := nearest(name, known)):
                 yield f"`budgets.skill` has a budget for `{name}`, but there is no such skill; {near}"
+
+
+class JournalReport(msgspec.Struct, frozen=True):
+    """The contents of a journal. `is_own` is true if there is no journal."""
+
+    is_own: bool = True
+    runs: int = 0
+    approvals: int = 0
+
+    @property
+    def text(self) -> str:
+        """Describes the effect of trusting the journal."""
+        return f"{STATE}/{DATABASE}: continue {_count(self.runs, 'run')}, honour {_count(self.approvals, 'approval')}"
+
+
+def inspect_journal(root: Path, *, adopt: bool = False) -> JournalReport:
+    """Report on the journal of a project.
+
+    Args:
+        root: The project's folder.
+        adopt: Whether to mark a journal that is not the user's own as such, with everything that it holds.
+    """
+    path = root / STATE / DATABASE
+    if not path.is_file() or not path.stat().st_size or not os.access(path.parent, os.W_OK):
+        return JournalReport()
+    from reyn.journal.sqlite import SqliteJournal
+
+    journal = SqliteJournal(path.parent, owner=journal_key())
+    try:
+        if adopt:
+            journal.adopt()
+        return JournalReport(journal.is_own(), len(journal.runs()), len(journal.approvals()))
+    finally:
+        journal.close()
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

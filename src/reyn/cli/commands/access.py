@@ -183,7 +183,7 @@ def trust_command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_j
 
 def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
     from reyn.permissions.trust import load_project
-    from reyn.runtime.ownership import inspect_journal
+    from reyn.runtime.project import inspect_journal
 
     loaded, journal = load_project(root), inspect_journal(root)
     if not as_json:

@@ -244,11 +244,12 @@ def answer_command(
 
 
 def _post(runtime: SyncRuntime, run: str, question_id: str | None, value: str) -> PostedReply:
-    if question_id is None:
-        question_id = _open_question(runtime, run).question.id
-        if value == question_id:
-            raise click.UsageError(f"`{value}` is the id of the open question; VALUE is missing")
-    return runtime.answer(run, question_id, value, is_text=True, by=user_name())
+    if question_id is not None:
+        return runtime.answer(run, question_id, value, is_text=True, by=user_name())
+    question = _open_question(runtime, run)
+    if value == question.question.id:
+        raise click.UsageError(f"`{value}` is the id of the open question; VALUE is missing")
+    return runtime.reply(question, value, is_text=True, by=user_name())
 
 
 def _show(runtime: SyncRuntime, run: str, *, as_json: bool) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from reyn.runs.diff import Decision
     from reyn.runs.prune import PruneReport
-    from reyn.runs.undo import UntrackedOp
+    from reyn.runs.run_files import UntrackedOp
     from reyn.runtime import SyncRuntime
 
 _MAX_SEQ = 2**62
