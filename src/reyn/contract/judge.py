@@ -104,20 +104,10 @@ class Contract:
             probability: The probability of the choice, if the engine measured it; the confidence of a short answer.
         """
         if self._tools is not None:
-            reply = self._tools.decode(text)
-            if isinstance(reply, Rejected):
-                return reply
-            if reply.tool_calls:
-                verdict = self._judge_calls(self._tools, reply.tool_calls)
-                if isinstance(verdict, Rejected) and is_truncated:
-                    return Rejected("size", verdict.path, _TRUNCATED)
-                return verdict
-            if self.is_plain_text:
-                return self._judge_reply(reply.content, is_truncated, probability)
-            text = reply.content
-        return self._judge_text(text, is_truncated, probability)
-
-    def _judge_text(self, text: str, is_truncated: bool, probability: float | None) -> Verdict:
+            native = self._judge_native(self._tools, text, is_truncated, probability)
+            if not isinstance(native, str):
+                return native
+            text = native
         parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
             return Rejected("size", "$", _TRUNCATED) if is_truncated else parsed
@@ -132,6 +122,20 @@ class Contract:
         if handoff is not None and isinstance(verdict, Accepted):
             verdict = msgspec.structs.replace(verdict, handoff=handoff)
         return msgspec.structs.replace(verdict, dropped=dropped) if dropped else verdict
+
+    def _judge_native(
+        self, tools: ToolsForm, text: str, is_truncated: bool, probability: float | None
+    ) -> Verdict | str:
+        """Judge native tool calls or a plain reply; return the content of an answer in JSON, to be judged as such."""
+        reply = tools.decode(text)
+        if isinstance(reply, Rejected):
+            return reply
+        if reply.tool_calls:
+            verdict = self._judge_calls(tools, reply.tool_calls)
+            if isinstance(verdict, Rejected) and is_truncated:
+                return Rejected("size", verdict.path, _TRUNCATED)
+            return verdict
+        return self._judge_reply(reply.content, is_truncated, probability) if self.is_plain_text else reply.content
 
     def reject_output(self, path: str, message: str) -> Rejected:
         """Return the rejection of a final output that fits its schema; `path` leads to the error in its data."""
@@ -213,11 +217,21 @@ class Contract:
         return None
 
     def _decide(self, value: dict[str, Any], ops: list[Any], artifact_json: bytes | None) -> Verdict:
-        control, artifact = value["control"], None
+        control = value["control"]
+        artifact: Any = None if control["type"] == "abort" else value.get("artifact")
         if control["type"] != "abort":
-            artifact = value.get("artifact")
-            if (rejected := self._artifact_error(control["next_phase"], artifact)) is not None:
-                return rejected
+            branches = self._branches.get(control["next_phase"])
+            if branches is None:
+                return Rejected("candidate", "$.control.next_phase", self._not_offered(control["next_phase"]))
+            if error := _ARTIFACT.first_error(artifact):
+                return Rejected.by("shape", error, "$.artifact")
+            validator = branches.get(artifact["type"])
+            if validator is None:
+                names = " or ".join(repr(name) for name in branches)
+                message = f"{artifact['type']!r} does not fit here; use {names}"
+                return Rejected("artifact_type", "$.artifact.type", message)
+            if error := validator.first_error(artifact["data"]):
+                return Rejected.by("schema", error, "$.artifact.data")
         return self._op_error(ops, "leave control_ir empty") or Accepted(
             control["type"],
             control["decision"],
@@ -228,19 +242,6 @@ class Contract:
             tuple(ops),
             artifact_json=None if artifact is None else artifact_json,
         )
-
-    def _artifact_error(self, target: str | None, artifact: Any) -> Rejected | None:
-        branches = self._branches.get(target)
-        if branches is None:
-            return Rejected("candidate", "$.control.next_phase", self._not_offered(target))
-        if error := _ARTIFACT.first_error(artifact):
-            return Rejected.by("shape", error, "$.artifact")
-        validator = branches.get(artifact["type"])
-        if validator is None:
-            names = " or ".join(repr(name) for name in branches)
-            return Rejected("artifact_type", "$.artifact.type", f"{artifact['type']!r} does not fit here; use {names}")
-        error = validator.first_error(artifact["data"])
-        return Rejected.by("schema", error, "$.artifact.data") if error else None
 
     def _not_offered(self, target: str | None) -> str:
         names = [repr(name) for name in self._branches if name is not None]

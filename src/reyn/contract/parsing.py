@@ -50,7 +50,9 @@ def parse(text: str, sizes: Sizes) -> Parsed | Rejected:
         return Rejected("empty", "$", "the answer is empty")
     if _MAX_CHARACTER * len(text) > sizes.answer_bytes and len(text.encode()) > sizes.answer_bytes:
         return Rejected("size", "$", f"the answer is larger than {sizes.answer_bytes} bytes")
-    decoded, dropped = _load(text, sizes.answer_depth)
+    decoded, dropped = _decode(text, sizes.answer_depth), 0
+    if isinstance(decoded, Rejected):
+        decoded, dropped = _unwrapped(text, decoded, sizes.answer_depth)
     if isinstance(decoded, Rejected):
         return decoded
     value, artifact_json = decoded
@@ -63,17 +65,15 @@ _Decoded = tuple[Any, bytes | None]
 """A value, and the canonical JSON of its `artifact`, if it has one."""
 
 
-def _load(text: str, depth: int) -> tuple[_Decoded | Rejected, int]:
-    decoded = _decode(text, depth)
-    if not isinstance(decoded, Rejected) or decoded.rule == "duplicate_key":
-        return decoded, 0
-    if decoded.rule == "depth" and _END_OF_REASONING not in text:
-        return decoded, 0
+def _unwrapped(text: str, whole: Rejected, depth: int) -> tuple[_Decoded | Rejected, int]:
+    """Decode the JSON inside a text that is no JSON as a whole; return it with the characters around it."""
+    if whole.rule == "duplicate_key" or (whole.rule == "depth" and _END_OF_REASONING not in text):
+        return whole, 0
     for inner in _candidates(text):
         part = _decode(inner, depth)
         if not isinstance(part, Rejected) or part.rule in ("depth", "duplicate_key"):
             return part, len(text) - len(inner)
-    return decoded, 0
+    return whole, 0
 
 
 def _candidates(text: str) -> Iterator[str]:

@@ -175,18 +175,6 @@ class Tape:
             self.take_external()  # an internal error can be recorded anywhere
         if self.upcoming is not None:
             return self._match(body, self.upcoming)
-        self._buffer(body, blobs)
-        return body
-
-    def record(self, body: Body, now: int, *blobs: Blob) -> None:
-        """Add an input from the world. Events that are derived from it inherit its time."""
-        assert self.upcoming is None, "an input cannot be recorded in the middle of a recording"
-        self.ts = max(self.ts, now)
-        for blob in blobs:
-            self._new_content[blob.hash] = blob.content
-        self._buffer(body, blobs)
-
-    def _buffer(self, body: Body, blobs: tuple[Blob, ...]) -> None:
         if self._is_read_only:
             raise RecordingEnded
         event = self._next(body, self.run_id)
@@ -194,6 +182,13 @@ class Tape:
         for blob in blobs:
             self._pending_blobs[blob.hash] = blob
         self._apply(body, event)
+        return body
+
+    def record(self, body: Body, now: int, *blobs: Blob) -> None:
+        """Add an input from the world. Events that are derived from it inherit its time."""
+        assert self.upcoming is None, "an input cannot be recorded in the middle of a recording"
+        self.ts = max(self.ts, now)
+        self.emit(body, *blobs)
 
     def _next(self, body: Body, run_id: str) -> Event:
         """Return the event that follows the last one. In a fork, those of its origin have the id of the origin."""
