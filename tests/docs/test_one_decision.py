@@ -6,12 +6,13 @@ trace. Only the helpers in `OMITTED` are left out.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from reyn import SyncRuntime
+from reyn import OSRuntime, SyncRuntime
 from reyn.testing import ScriptedModel
 from tests.support import finish, go, two_phases
 
@@ -72,7 +73,8 @@ def traced(root: Path) -> Trace:
         calls.append(name_of(frame))
 
     two_phases(root)
-    with SyncRuntime.open(root, model=ScriptedModel([go("second"), finish()])) as rt:
+    runtime = OSRuntime.open(root, model=ScriptedModel([go("second"), finish()]))
+    with asyncio.Runner() as runner, SyncRuntime(runtime, runner) as rt:  # in this thread, which is traced
         sys.setprofile(note)
         try:
             assert rt.run("pair", {"text": "in"}).ok
