@@ -5,6 +5,7 @@ Counted in a replay, which executes the same code as a live run and does the sam
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from bench.workload import FIRST, SETTINGS, Answers, write_project
@@ -14,7 +15,8 @@ from tests.cost import count_calls
 
 
 def calls_of_a_replay(root: Path, visits: int) -> int:
-    with SyncRuntime(OSRuntime.open(root, model=Answers(visits), journal=MemoryJournal(), **SETTINGS)) as rt:
+    runtime = OSRuntime.open(root, model=Answers(visits), journal=MemoryJournal(), **SETTINGS)
+    with asyncio.Runner() as runner, SyncRuntime(runtime, runner) as rt:  # in this thread, whose calls are counted
         assert rt.run("loop", FIRST, run_id="r").ok
         return count_calls(lambda: rt.runs.replay("r"))
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reyn import SyncRuntime
+from reyn import OSRuntime, SyncRuntime
 from reyn.context.transcript import normalize
 from reyn.journal import MemoryJournal, decode
 from reyn.kernel import versions
@@ -154,7 +155,8 @@ def test_a_transcript_within_its_budget_is_referred_to_and_not_counted_again(roo
 
     def turns(count: int) -> int:
         model = NativeModel([*(read(turn % 4) for turn in range(count)), END], limit=100_000)
-        with SyncRuntime.open(root, model=model, journal=MemoryJournal()) as rt:
+        runtime = OSRuntime.open(root, model=model, journal=MemoryJournal())
+        with asyncio.Runner() as runner, SyncRuntime(runtime, runner) as rt:  # in this thread, whose calls are counted
             calls = count_calls(lambda: rt.run("s", IN, run_id="k"))
             assert all(frame.transcript is not None for frame in frames(rt))
             return calls
