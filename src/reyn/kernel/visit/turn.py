@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from reyn.context import (
-    AssistantMessage,
     AssistantTruncated,
     MultimodalToolResult,
     NormalizedMessageList,
-    ToolCancelled,
     ToolResult,
     UserMessage,
     apply_mutations,
@@ -41,11 +39,10 @@ from reyn.context.transcript import NormalizedMessage
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
+from reyn.kernel.visit.answer_messages import aborted_batch, answer_message
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import run_op
 from reyn.kernel.visit.prompt_budget import Contents
-from reyn.models import ToolCall
-from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
     from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec
@@ -266,7 +263,7 @@ class TurnContext:
             interrupted = self._interrupted(answer, call, len(results))
             message = answer_message(spec, answer.reply)
             done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
-            mutations = _aborted_batch(message, results, done, aborted.reason, interrupted)
+            mutations = aborted_batch(message, results, done, aborted.reason, interrupted)
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
         if mutations:
@@ -388,43 +385,6 @@ def with_overviews(invocation: InvocationSpec, overviews: str | None) -> Invocat
     prompt = contract.system_prompt or ()
     parts = (kinds.Part(text=prompt),) if isinstance(prompt, str) else prompt
     return replace(invocation, prompt_contract=replace(contract, system_prompt=(*parts, kinds.Part(blob=overviews))))
-
-
-def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
-    """Return the mutation that adds an answer to a transcript.
-
-    Calls whose ids are missing or not unique cannot be linked to results; such an answer is added as text.
-    """
-    if spec.form != "tools":
-        return AssistantMessage((kinds.Part(blob=reply.hash),))
-    calls = tuple(ToolCall(call.id, call.name, "") for call in decode_reply(reply.text.encode()).tool_calls)
-    ids = {call.id for call in calls}
-    if "" in ids or len(ids) != len(calls):
-        return AssistantMessage((kinds.Part(blob=reply.hash),))
-    return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
-
-
-def _aborted_batch(
-    message: AssistantMessage, results: list[str], done: list[ContextMutation], reason: str, interrupted: str
-) -> tuple[ContextMutation, ...]:
-    """Return the mutations for an answer of whose ops only the first ones have a result.
-
-    `done` has the results of native tool calls. `interrupted` is the kind of the next op, if it had begun and may have
-    taken effect.
-    """
-    if not message.tool_calls:
-        note = "The user aborted the turn; the other ops were not executed."
-        if interrupted:
-            note = (
-                f"The user aborted the turn. `{interrupted}` was interrupted and may have taken effect: check before "
-                "you repeat it. The ops after it were not executed."
-            )
-        return (message, UserMessage(results_message(results, note)))
-    cancelled = [
-        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=bool(interrupted) and number == 0)
-        for number, call in enumerate(message.tool_calls[len(results) :])
-    ]
-    return (message, *done, *cancelled)
 
 
 def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:

@@ -1,0 +1,53 @@
+"""Answers as messages of a transcript: whole ones, and those of turns that were aborted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reyn.context import AssistantMessage, ToolCancelled, UserMessage
+from reyn.context.render import results_message
+from reyn.journal import kinds
+from reyn.models import ToolCall
+from reyn.models.protocol import decode_reply
+
+if TYPE_CHECKING:
+    from reyn.context import ContextMutation
+    from reyn.kernel.core.effects import ModelReply
+    from reyn.kernel.visit.compiled_phase import TurnSpec
+
+
+def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
+    """Return the mutation that adds an answer to a transcript.
+
+    Calls whose ids are missing or not unique cannot be linked to results; such an answer is added as text.
+    """
+    if spec.form != "tools":
+        return AssistantMessage((kinds.Part(blob=reply.hash),))
+    calls = tuple(ToolCall(call.id, call.name, "") for call in decode_reply(reply.text.encode()).tool_calls)
+    ids = {call.id for call in calls}
+    if "" in ids or len(ids) != len(calls):
+        return AssistantMessage((kinds.Part(blob=reply.hash),))
+    return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
+
+
+def aborted_batch(
+    message: AssistantMessage, results: list[str], done: list[ContextMutation], reason: str, interrupted: str
+) -> tuple[ContextMutation, ...]:
+    """Return the mutations for an answer of whose ops only the first ones have a result.
+
+    `done` has the results of native tool calls. `interrupted` is the kind of the next op, if it had begun and may have
+    taken effect.
+    """
+    if not message.tool_calls:
+        note = "The user aborted the turn; the other ops were not executed."
+        if interrupted:
+            note = (
+                f"The user aborted the turn. `{interrupted}` was interrupted and may have taken effect: check before "
+                "you repeat it. The ops after it were not executed."
+            )
+        return (message, UserMessage(results_message(results, note)))
+    cancelled = [
+        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=bool(interrupted) and number == 0)
+        for number, call in enumerate(message.tool_calls[len(results) :])
+    ]
+    return (message, *done, *cancelled)
