@@ -290,9 +290,9 @@ HOLDING = """
 import asyncio
 import pathlib
 
-from reyn import OSRuntime
 from reyn.cli import main
 from reyn.models import ModelAnswer
+from reyn.runtime import OSRuntime
 
 
 class Model:
