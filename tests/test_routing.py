@@ -29,7 +29,7 @@ def test_the_agent_is_offered_the_six_skills_of_a_set(tmp_path: Path, item_set):
     assert prompt is not None
     assert {op.offered.name for op in prompt.ops} == {item.skill for item in items_of(item_set)} - {None}
     with SyncRuntime.open(tmp_path, model="light") as rt:
-        assert rt.chat(AGENT).conversation.agent.name == AGENT
+        assert rt.chat(AGENT).agent.name == AGENT
 
 
 def test_a_turn_is_scored_by_what_the_model_did(tmp_path: Path):

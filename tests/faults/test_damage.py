@@ -73,7 +73,7 @@ class StoredProject:
         except ReynError as error:
             return {"open": error.code}
         async with runtime as rt:
-            results["runs"] = await _result(rt.runs)
+            results["runs"] = await _result(rt.runs.all)
             for run in RUNS:
                 results[f"verify {run}"] = await _result(lambda run=run: rt.runs.verify(run))
                 results[f"replay {run}"] = await _result(lambda run=run: rt.runs.replay(run))
@@ -247,7 +247,9 @@ def test_a_renamed_run_is_detected(stored: StoredProject):
         OSRuntime.open(stored.root).runs.verify("another")
 
 
-@pytest.mark.parametrize("damage", ["kind = 'mumble'", "payload = x'ff'", "payload = 'no JSON'", "payload = NULL"])
+@pytest.mark.parametrize(
+    "damage", ['payload = \'{"type":"mumble"}\'', "payload = x'ff'", "payload = 'no JSON'", "payload = NULL"]
+)
 def test_an_unreadable_message_stops_the_run_with_a_code(stored: StoredProject, damage: str):
     stored.restore()
     with sqlite3.connect(stored.database) as db:

@@ -14,7 +14,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.cli.app import run_app
 from reyn.errors import StoreUnavailable
-from reyn.journal import connection
+from reyn.journal import database
 from reyn.testing import ScriptedModel
 from tests.faults.support import IN
 from tests.support import finish, go
@@ -49,7 +49,7 @@ def locked(root: Path, how: str = "BEGIN IMMEDIATE") -> Iterator[subprocess.Pope
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.05)
 
 
 @pytest.fixture

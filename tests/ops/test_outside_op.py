@@ -398,8 +398,15 @@ def test_a_keyboard_interrupt_that_an_op_raises_in_another_thread_is_the_result(
 
 
 def test_a_keyboard_interrupt_in_an_op_interrupts_the_run(project: Project, log: Path):
+    ops = [Odd(log, perform=fail(KeyboardInterrupt()))]
+
+    async def run() -> None:
+        model = ScriptedModel([act(SEND), finish()])
+        async with OSRuntime.open(project.root, model=model, journal=project.journal, ops=ops, trust=True) as rt:
+            await rt.run("wire", {"text": "in"})
+
     with pytest.raises(KeyboardInterrupt):
-        check_error(project, Odd(log, perform=fail(KeyboardInterrupt())), "")
+        asyncio.run(run())
 
 
 @pytest.mark.parametrize(

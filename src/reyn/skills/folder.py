@@ -56,10 +56,12 @@ class SkillFolder:
         """Collect what the conversion has to know about the skill, and add the type that it may name."""
         skill = self._as_written("skill.md")
         value = skill.value if skill and isinstance(skill.value, dict) else {}
-        names = {value.get("entry")}
+        names = [value.get("entry")]
         if isinstance(graph := value.get("graph"), dict):
-            names |= {*graph, *(to for one in graph.values() for to in ([one] if isinstance(one, str) else one or ()))}
-        files = [f"phases/{name}.md" for name in names if isinstance(name, str) and is_valid_name(name)]
+            names += graph
+            for successors in graph.values():
+                names += successors if isinstance(successors, list | dict) else [successors]
+        files = dict.fromkeys(f"phases/{name}.md" for name in names if isinstance(name, str) and is_valid_name(name))
         phases = [self._as_written(file) for file in files if self.exists(file)]
         self._skill = OlderSkill.of(vocabulary, value, [phase.value for phase in phases if phase])
         file = f"artifacts/{older_form.ANY_OBJECT}.yaml"
