@@ -1,7 +1,8 @@
 """The table of the page on one decision is compared with a trace of a run.
 
 The table lists every call on the way of the answer: each one is made by the call before it on the page, by another one
-of the table, or by a function that waited for the model. So no call between two rows is left out.
+of the table, or by a function that waited for the model. So no call between two rows is left out. The coroutines of a
+visit that continue after the answer wait, too, but are not on the stack: `CONTINUED` names them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "one-decision.md"
 MODEL = "reyn.models.scripted.ScriptedModel.complete"
 COMMIT = "reyn.journal.sqlite.SqliteJournal.append"
 MAX_HOPS = 20
+CONTINUED = {"reyn.kernel.visit.phase_executor._take_turns", "reyn.kernel.visit.turn.execute_single_llm_phase"}
 
 
 class Trace(NamedTuple):
@@ -73,7 +75,6 @@ def test_the_table_lists_every_call_on_the_way_of_the_answer(tmp_path: Path):
     rows, trace = documented(), traced(tmp_path)
     assert len(rows) <= MAX_HOPS
     assert [name for name in dict.fromkeys(name for name, _ in trace.calls) if name in rows] == rows
-    continued = {"reyn.kernel.visit.phase_executor._take_turns", "reyn.kernel.visit.turn.execute_single_llm_phase"}
-    known = {*rows, *trace.waiting, *continued}
+    known = {*rows, *trace.waiting, *CONTINUED}
     for row in rows:
         assert any(caller in known for name, caller in trace.calls if name == row), row

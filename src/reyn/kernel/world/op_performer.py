@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
-_MAX_BUDGETS = 1_000
-"""Number of runs whose budgets are counted. The counts of older runs are dropped."""
 _APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 _ARGUMENTS_DIGITS = 32
