@@ -51,7 +51,6 @@ def context_frame(
     recorded = find_frame(run_id, visits.follow(events, seq), seq, content)
     visit = visits.at_frame
     assert visit is not None
-    assert visit.before.started is not None
     compiled = compile_skill(visit.before.started)
     phase, spec, warnings = _spec_of(compiled, visit, recorded)
     history = visit.before.history

@@ -71,7 +71,6 @@ class Side(msgspec.Struct, frozen=True):
 def side_of(run_id: str, events: tuple[Event, ...]) -> Side:
     """Prepare a run for comparison. Its input is the one that a fork replaced it with, if any."""
     state = fold(events)
-    assert state.started is not None
     changed = [body.input for body in map(decode, events) if isinstance(body, kinds.RunForked) and body.input]
     artifact = changed[-1] if changed else state.started.input
     return Side(run_id, events, msgspec.structs.replace(state.started, input=artifact))

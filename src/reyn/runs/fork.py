@@ -151,7 +151,6 @@ def fork_event(
     content = Blob.of(canonical(artifact)) if artifact is not None else None
     copy = pin(skill) if skill is not None else None
     started = point.state.started
-    assert started is not None
     forked = kinds.RunForked(
         run_id,
         kinds.ForkPoint(origin, point.event.seq, point.event.hash),

@@ -282,7 +282,6 @@ class _Runs:
     def _check_copies(self, run: str, state: RunState) -> None:
         """Check that the copies of skill, settings and op specifications can be read, if the run's rules are ours."""
         started = state.started
-        assert started is not None
         if started.rules not in SUPPORTED_RULES:
             return
         check_pinned(unpin(self._archive.blobs[started.skill_hash].content))

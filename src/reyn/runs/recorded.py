@@ -17,7 +17,7 @@ from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, find_run, root_run
 from reyn.kernel.core.conversations import ConversationSize
-from reyn.kernel.core.run_state import fold
+from reyn.kernel.core.run_state import EMPTY, fold
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import budgeted_run, runs_above
@@ -154,7 +154,7 @@ class Runs:
     def state(self, run: str) -> RunState:
         """Return the state of a run: the fold of all its events."""
         state = load_state(self._journal, self.find(run).run_id)
-        if state.started is None:
+        if state is EMPTY:
             raise ChainBroken(f"event 1 of run `{run}` is missing")
         return state
 
@@ -170,7 +170,6 @@ class Runs:
     def conversation_size(self, run: str) -> ConversationSize:
         """Return how large the conversation of a run is, and at which size it is compacted."""
         state = self.state(run)
-        assert state.started is not None
         compiled = self.compile_skill(state.started)
         phase = compiled.phase(state.phase, state) if state.phase in compiled.skill.phases else None
         found = state.transcript(state.phase)
@@ -277,7 +276,6 @@ class Runs:
         Those are the budgets of the run, of runs above it, of their skills, and of the day.
         """
         project, state = self._project, self.state(run)
-        assert state.started is not None
         settings = self.compile_skill(state.started).settings
         above = runs_above(self._journal, state.started, lambda started, _: self.compile_skill(started).settings)
         own = budgeted_run(state, settings)
@@ -415,7 +413,6 @@ class Runs:
 
         `content` returns recorded content by its hash; by default, the journal does.
         """
-        assert state.started is not None
         assert state.status is not None
         artifact = None
         final = state.final_artifact

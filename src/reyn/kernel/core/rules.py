@@ -89,7 +89,6 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
 def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     """Visit the phase of a failed visit again; continue everything else where it was."""
     ending, started = state.ending, state.started
-    assert started is not None
     if state.status == "failed" and ending is not None and ending.kind in ("failure", "post_failure"):
         ending = Ending("finish") if ending.kind == "post_failure" else None
     if body.skill_hash is not None:
