@@ -38,7 +38,6 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
     configured or intended counts either: its settings, raised limits, open intents and the path of its skill.
     """
     origin = state.started
-    assert origin is not None
     is_imported = body.settings is not None
     started = replace(
         origin,
