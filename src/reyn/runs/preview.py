@@ -26,7 +26,7 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
 from reyn.kernel.world.inbox import answer_error
 from reyn.kernel.world.loading import load_run, new_tape, pin_ops, pin_run, pin_settings, start_event, unpin_ops
-from reyn.runs.context_frames import context_frame
+from reyn.runs.frames import RecordedPrompt
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
 
@@ -154,7 +154,7 @@ def _first_frame(
     tape.flush_now(journal)
     if not isinstance(effect, CallModel):
         return _reason(effect, [decode(event) for event in journal.read(_RUN)])
-    frame = context_frame(_RUN, journal.read(_RUN), None, journal.blob, lambda _: compiled)
+    frame = RecordedPrompt.at(_RUN, journal.read(_RUN), None, journal.blob).context_frame(lambda _: compiled)
     return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame)))
 
 
