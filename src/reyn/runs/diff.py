@@ -156,8 +156,6 @@ def _decisions(events: Iterable[Event], content: Callable[[str], bytes]) -> Iter
                 pass
             case kinds.MessageTaken(text=said):
                 message = _comparable(content(said).decode(errors="replace"))
-            case kinds.WaitAnswered(is_message=True, value=said):
-                message = _comparable(str(msgspec.json.decode(content(said))))
             case kinds.FrameBuilt():
                 if ops:
                     yield Decision(seq, call, phase, f"ops {' '.join(ops)}", text, request, model, messages, message)
