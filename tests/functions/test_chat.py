@@ -51,6 +51,7 @@ class Chatty:
         self.name = name
         self.answers = list(answers)
         self.requests: list[Any] = []
+        self.reads_images = False
 
     async def complete(self, request: Any) -> ModelAnswer:
         self.requests.append(request)
@@ -853,6 +854,7 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
 def test_images_of_a_later_message_of_a_conversation_with_a_key_are_sent(tmp_path: Path):
     async def scenario() -> None:
         world = World(tmp_path, "Hello.", "A picture.")
+        world.model.reads_images = True
         agent, image = world.agent.options(key="a"), Image("image/png", base64.b64encode(PNG).decode())
         await agent("hi")
         reply = await agent(Message("user", "What is this?", (image,)))
