@@ -151,8 +151,6 @@ def _decisions(events: Iterable[Event], content: Callable[[str], bytes]) -> Iter
                 end = None
             case kinds.MessageTaken(text=text):
                 message = _comparable(content(text).decode(errors="replace"))
-            case kinds.WaitAnswered(is_message=True, value=value):
-                message = _comparable(str(msgspec.json.decode(content(value))))
             case kinds.FrameBuilt():
                 if ops and last is not None:
                     yield _decision(last, f"ops {' '.join(ops)}", message)
