@@ -123,7 +123,7 @@ def _first_frame(
     }
     copies = copies._replace(blobs=(*copies.blobs, *reads.values()))
     spec = RunSpec(_RUN, copies, pin_settings(settings), preview.model, summaries=preview.summaries)
-    tape = new_tape(journal, spec, now=0)
+    tape = new_tape(journal.blob, spec, now=0)
     if not is_limited:
         tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
     compiled = CompiledSkill(unpin(pin(skill).content), settings, unpin_ops(specs.content))

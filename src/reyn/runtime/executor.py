@@ -165,7 +165,7 @@ class RunExecutor:
 
     async def start(self, spec: RunSpec, observers: Observers) -> RunResult:
         """Execute a new run whose claim is held, from its first event."""
-        tape = new_tape(self._project.journal, spec, now=self._project.clock.now())
+        tape = new_tape(self._project.journal.blob, spec, now=self._project.clock.now())
         self.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(spec.model.name, observers))
 

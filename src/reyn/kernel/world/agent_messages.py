@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import People
-    from reyn.kernel.world.children import Children
+    from reyn.kernel.world.children import ChildEnd, Children
     from reyn.kernel.world.inbox import InboxPolling
     from reyn.kernel.world.services import History
 
@@ -170,7 +170,8 @@ class AgentMessages:
         intent = kinds.SubRunStarted(
             asked.call, f"{PREFIX}{asked.agent}", run, asked.skill_hash, asked.input, ops=asked.ops
         )
-        state, is_late = await self._in_time(self._children.drive(intent, spec, tape), run)
+        end, is_late = await self._in_time(self._children.drive(intent, spec, tape), run)
+        state = end.state
         if state.status == "waiting" and state.wait is not None and not state.wait.is_message:
             question = state.wait
             self._abort(run, f"its question was not answered: {question.message.partition(chr(10))[0]}")
@@ -183,7 +184,7 @@ class AgentMessages:
             return MessageOutcome(run, "canceled", error=late, timed_out=True)
         return outcome
 
-    async def _in_time(self, work: Coroutine[object, object, RunState], run: str) -> tuple[RunState, bool]:
+    async def _in_time(self, work: Coroutine[object, object, ChildEnd], run: str) -> tuple[ChildEnd, bool]:
         """Execute a conversation; abort its turn when the time of a reply is over. Returns whether that happened."""
         clock, task = self._services.clock, asyncio.ensure_future(work)
         end = clock.now() + self._services.agent_limits.reply_seconds * SECOND

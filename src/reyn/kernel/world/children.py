@@ -37,7 +37,6 @@ from reyn.kernel.world.loading import (
     check_ops,
     first_event,
     load_run,
-    load_state,
     new_tape,
     pin_ops,
     pin_run,
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from reyn.config import RunSettings
-    from reyn.journal import Event
+    from reyn.journal import Event, RunRow
     from reyn.kernel.core.effects import EventWithBlobs, ExecuteSubRun, PlanSubRun
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
@@ -114,6 +113,18 @@ class ChildSpec(NamedTuple):
         return state.status in STOPPED
 
 
+class ChildEnd(NamedTuple):
+    """A child that ended or stopped: its state, the hash of its last event, and where to read its content.
+
+    `active` is the time in which it was executed now, in microseconds.
+    """
+
+    state: RunState
+    head: str
+    content: Callable[[str], bytes]
+    active: int = 0
+
+
 class Children:
     """The children of one run."""
 
@@ -124,7 +135,7 @@ class Children:
 
     # -- any child --------------------------------------------------------------------------------------
 
-    async def drive(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape) -> RunState:
+    async def drive(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape) -> ChildEnd:
         """Start a child, or continue it, until it ends or stops. Its claim is held.
 
         Without an input in its intent, the child exists already.
@@ -133,14 +144,17 @@ class Children:
             RunIdTaken: A run with its id exists that is not this one.
         """
         run = intent.run
-        if self.journal.find(run) is None:
-            return await self._execute(self._begin(intent, spec, parent), None, parent, spec)
-        self._check_own(intent, spec, parent)
+        row = self.journal.find(run)
+        if row is None:
+            tape = self._begin(intent, spec, parent)
+            self.services.polling.skip(run)  # no process knows the run yet
+            return await self._executed(tape, None, parent, spec)
+        self._check_own(intent, spec, parent, row)
         loaded = load_run(self.journal, run)
         if spec.ask is not None:
             self._submit(spec, spec.ask, loaded.state)
         if spec.is_settled(loaded.state):
-            return loaded.state
+            return ChildEnd(loaded.state, row.hash, self.journal.blob)
         skill = self.services.compile_skill(loaded.started, self.journal.blob)
         check_ops(run, skill.skill, self.services.ops)
         limits = limits_to_raise(
@@ -149,7 +163,13 @@ class Children:
         for name, value in limits.items():
             self.journal.post(run, RaiseLimit(name, value))
         resumption = Resumption(self.services.ids.new(), retry=loaded.state.status == "failed")
-        return await self._execute(loaded.tape, resumption, parent, spec)
+        return await self._executed(loaded.tape, resumption, parent, spec, loaded.state.active)
+
+    async def _executed(
+        self, tape: Tape, resumption: Resumption | None, parent: Tape, spec: ChildSpec, before: int = 0
+    ) -> ChildEnd:
+        state = await self._execute(tape, resumption, parent, spec)
+        return ChildEnd(state, tape.hash, tape.content, max(0, state.active - before))
 
     def _begin(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape) -> Tape:
         """Return the tape of a new child."""
@@ -178,16 +198,15 @@ class Children:
             history=spec.history,
             ask=spec.ask,
         )
-        return new_tape(self.journal, started, now=self.services.clock.now())
+        return new_tape(parent.content, started, now=self.services.clock.now())
 
-    def _check_own(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape) -> None:
+    def _check_own(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape, row: RunRow) -> None:
         """Check that an existing run is this child, and not one that was put in its place.
 
         Raises:
             RunIdTaken: The run was imported, or has another parent, skill, input or workspace.
         """
-        row = self.journal.find(intent.run)
-        if row is not None and row.imported:
+        if row.imported:
             raise RunIdTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
         found = first_event(self.journal, intent.run)  # an upgrade changes its skill later
         if found is not None and found.parent is not None and found.parent.run == parent.run_id:
@@ -265,26 +284,26 @@ class Children:
         intent = effect.started
         if intent.problem:
             return _failed(intent, intent.problem), ()
-        before = load_state(self.journal, intent.run).active
         try:
             with self.journal.claim(intent.run):
                 spec = ChildSpec(self.settings_left(tape, tokens), tape.state.models)
-                state = await self.drive(intent, spec, tape)
+                end = await self.drive(intent, spec, tape)
         except RunIdTaken as error:
             return _failed(intent, f"{error.code}: {error.message}"), ()
         except (RunBusy, RunBlocked, OpMissing) as error:
             hint = error.own_hint
             return kinds.SubRunStopped(intent.call, intent.run, "failed", error.message, error.code, hint=hint), ()
-        body = replace(_outcome(intent, state), active=max(0, state.active - before))
+        state, blobs = end.state, tuple[Blob, ...]()
+        body = replace(_outcome(intent, state), active=end.active)
         if isinstance(body, kinds.SubRunCompleted):
-            row = self.journal.find(intent.run)
-            assert row is not None
-            changes = tuple(unreverted_changes(self.journal.read(intent.run), with_sub_runs=True))
+            events = list(self.journal.read(intent.run))
+            changes = tuple(unreverted_changes(events, with_sub_runs=True))
             if state.workspace == intent.run:  # files of a workspace of its own are not shared
                 changes = tuple(change for change in changes if not change.path.startswith("workspace:"))
-            phases = _phase_artifacts(self.journal.read(intent.run))
-            body = replace(body, changes=changes, head=row.hash, phases=phases)
-        return body, ()
+            body = replace(body, changes=changes, head=end.head, phases=_phase_artifacts(events))
+        if isinstance(body, kinds.SubRunCompleted) and body.artifact is not None:
+            blobs = (Blob(body.artifact.hash, end.content(body.artifact.hash)),)
+        return body, blobs
 
     async def run_background(self, run: str, tape: Tape) -> RunState:
         """Start a background run, or continue it, until it ends or stops. Its claim is held.
@@ -301,7 +320,7 @@ class Children:
         if intent is None:
             raise RunNotFound(f"conversation `{tape.run_id}` did not start a run `{run}` in the background")
         spec = ChildSpec(self.settings_left(tape), tape.state.models, waits=False)
-        return await self.drive(intent, spec, tape)
+        return (await self.drive(intent, spec, tape)).state
 
     # -- functions that the code of an op calls ---------------------------------------------------------
 
@@ -325,7 +344,7 @@ class Children:
         run = f"{tape.run_id}.{key}"
         intent = kinds.SubRunStarted(key, skill.name, run, copies.skill_hash, copies.input, ops=copies.ops)
         with self.journal.claim(run):
-            state = await self.drive(intent, spec._replace(blobs=copies.blobs), tape)
+            state = (await self.drive(intent, spec._replace(blobs=copies.blobs), tape)).state
         scope.check_open()
         usage, answers = state.models.usage, state.models.answers
         ended = kinds.NestedRunEnded(scope.call, run, skill.name, str(state.status), usage, answers, charge_of(state))

@@ -23,7 +23,7 @@ from reyn.skills import pin
 from reyn.vocabulary import OpSpec, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from reyn.config import RunSettings
     from reyn.journal import Event, Journal
@@ -141,9 +141,9 @@ class RunSpec(NamedTuple):
         return (*self.copies.blobs, self.settings, *more, *self.history[1])
 
 
-def new_tape(journal: Journal, spec: RunSpec, *, now: int) -> Tape:
-    """Return the tape of a new run."""
-    tape = _tape(journal, spec.run_id, _Place())
+def new_tape(content: Callable[[str], bytes], spec: RunSpec, *, now: int) -> Tape:
+    """Return the tape of a new run. `content` returns content that is stored already."""
+    tape = _tape(content, spec.run_id, _Place())
     tape.record(spec.event(), now, *spec.blobs())
     return tape
 
@@ -224,7 +224,7 @@ def load_run(journal: Journal, run_id: str) -> LoadedRun:
     """
     folded = _fold(journal, run_id)
     started = check_executable(run_id, folded.head.state)
-    return LoadedRun(_tape(journal, run_id, folded.start, folded.open_visit), folded.head.state, started)
+    return LoadedRun(_tape(journal.blob, run_id, folded.start, folded.open_visit), folded.head.state, started)
 
 
 def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
@@ -232,7 +232,7 @@ def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
     head = _fold(journal, run_id).head
     if head.state.started is None:
         raise RunNotFound(f"no run `{run_id}`")
-    return head.state, _tape(journal, run_id, head)
+    return head.state, _tape(journal.blob, run_id, head)
 
 
 def load_state(journal: Journal, run_id: str) -> RunState:
@@ -257,9 +257,9 @@ class _Folded(NamedTuple):
     open_visit: tuple[Event, ...] = ()
 
 
-def _tape(journal: Journal, run_id: str, place: _Place, recorded: tuple[Event, ...] = ()) -> Tape:
+def _tape(content: Callable[[str], bytes], run_id: str, place: _Place, recorded: tuple[Event, ...] = ()) -> Tape:
     state, seq, last, ts = place
-    return Tape(run_id, state, seq=seq, hash=last, ts=ts, recorded=recorded, content=journal.blob)
+    return Tape(run_id, state, seq=seq, hash=last, ts=ts, recorded=recorded, content=content)
 
 
 _MIN_CACHED = 64
