@@ -149,13 +149,8 @@ class Forks(RuntimeBase):
         opened = self.project.roster.ready(model or default, "" if is_imported else started.model)
 
         async def start() -> RunResult:
-            return await self._executor.start(
-                name,
-                skill,
-                artifact,
-                pin_settings(settings),
-                opened,
-                observers,
+            spec = self._executor.spec(name, skill, artifact, pin_settings(settings), opened)
+            spec = spec._replace(
                 rerun_of=started.run_id,
                 source=source,
                 imported=is_imported,
@@ -163,6 +158,7 @@ class Forks(RuntimeBase):
                 summaries=self._recorded(started.summaries),
                 history=(started.history if is_conversation(skill) else (), ()),
             )
+            return await self._executor.start(spec, observers)
 
         return await self._executor.claim_and_execute(name, start, observers)
 
