@@ -29,7 +29,12 @@ _WITH_OWN_TIME = (kinds.SubRunCompleted, kinds.SubRunStopped, kinds.AgentReplied
 """Outcomes that name the time in which another run was executed."""
 _CONTINUING = (kinds.RunResumed, kinds.RunForked)
 
-EMPTY = RunState()
+EMPTY = RunState(
+    started=kinds.RunStarted(
+        "", skill="", skill_hash="", input=kinds.ArtifactRef("", ""), model="", settings="", rules=0, wording=0
+    )
+)
+"""A run without events. It is the only state without a first event; compare with `is`."""
 
 
 def apply(state: RunState, body: Body, ts: int) -> RunState:
@@ -39,7 +44,7 @@ def apply(state: RunState, body: Body, ts: int) -> RunState:
         HistoryInvalid: No run records this event in this state; the journal or archive was forged or damaged.
     """
     steps = _STEPS.get(type(body)) or _steps(type(body))
-    if state.started is None and steps.rule is not rules.on_run_started:
+    if state is EMPTY and steps.rule is not rules.on_run_started:
         raise HistoryInvalid(f"`{body.kind}` comes before `run_started`")
     if steps.is_timed:
         state = _count_time(state, body, ts)
