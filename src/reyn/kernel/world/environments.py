@@ -124,7 +124,7 @@ class Environments:
             and found.phase == state.phase
         ):
             return found.env
-        started, visit = tape.started, state.history.total_steps
+        started, visit = state.started, state.history.total_steps
         compiled = self._compile_skill(started, tape.content)
         gate, sizes = self.gate_of(state, tape.content), compiled.settings.sizes
         if found is not None and found.visit == visit:
@@ -160,7 +160,6 @@ class Environments:
     def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
         """Return the gate of a run: what its skill and the skills above it request, within today's rules."""
         started = state.started
-        assert started is not None
         key = (state.workspace, started.skill_hash, started.requests, started.imported)
         gate = self._gates.get(key)
         if gate is None:

@@ -85,7 +85,6 @@ class OpPerformer:
     def op_of(self, effect: PlanOp | PerformOp, tape: Tape) -> RunOp | None:
         """Return the op of an effect as its run uses it, or `None` if it is not installed."""
         started = tape.state.started
-        assert started is not None
         key = (started.ops, effect.args["kind"])
         try:
             return self._run_ops[key]
@@ -177,7 +176,6 @@ class OpPerformer:
     def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
         """Return the standing approval that covers an action."""
         started = tape.state.started
-        assert started is not None
         if started.imported:  # its skill is new here, whatever its hash
             return None
         op = f"{call.kind} {call.op or ''}".strip()
