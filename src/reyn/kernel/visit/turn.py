@@ -413,9 +413,7 @@ async def schedule_tool_batch(
     first, compacts = len(log.results), False
     for number, args in enumerate(verdict.ops, start=1):
         outcome = await run_op(args, f"{call}.{number}", phase, tape)
-        log.add_changes(outcome.changes, tape)
-        log.add_result(outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
-        log.count_failure(args, outcome)
+        log.add(args, outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
         compacts = compacts or outcome.compacts
         if decides and (outcome.status != "ok" or outcome.asked_user):
             deferral = deferral or kinds.DecisionDeferred(call, f"{call}.{number}", outcome.status)
