@@ -42,8 +42,9 @@ if TYPE_CHECKING:
     from reyn.cli.timeline import TimelineEntry
     from reyn.journal import RunRow
     from reyn.journal.kinds import Question
+    from reyn.journal.port import OpenReservation
     from reyn.runs.questions import OpenQuestion
-    from reyn.runs.usage import BudgetStatus, Grouping, ReservedRow, UsageRow
+    from reyn.runs.usage import BudgetStatus, Grouping, UsageRow
     from reyn.runtime import SyncRuntime
 
 _HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
@@ -301,28 +302,30 @@ def _budget_json(status: BudgetStatus) -> dict[str, Any]:
     }
 
 
-def _reserved_json(row: ReservedRow) -> dict[str, Any]:
+def _reserved_json(one: OpenReservation) -> dict[str, Any]:
+    reserved = one.reserved
     return {
-        "run": row.run,
-        "skill": row.skill,
-        "model": row.model,
-        "day": row.day,
-        "tokens": row.tokens,
-        "cost": None if row.cost is None else amount_text(row.cost),
-        "currency": row.currency or None,
-        "is_executing": row.is_executing,
+        "run": one.run_id,
+        "skill": one.skill,
+        "model": reserved.model,
+        "day": reserved.day,
+        "tokens": reserved.tokens,
+        "cost": None if reserved.cost is None else amount_text(reserved.cost),
+        "currency": reserved.currency or None,
+        "is_executing": one.is_executing,
     }
 
 
-def _print_reserved(rows: tuple[ReservedRow, ...]) -> None:
-    for row in rows[:_MAX_RESERVED]:
-        cost = f", {money_text(row.cost, row.currency)}" if row.cost is not None else ""
-        click.echo(f"reserved: run {clean(row.run)}: {row.tokens:,} tokens{cost}{'' if row.is_executing else _LOST}")
-        if not row.is_executing:
-            resume, cancel = reyn_command("resume", row.run), reyn_command("cancel", row.run)
+def _print_reserved(reservations: tuple[OpenReservation, ...]) -> None:
+    for one in reservations[:_MAX_RESERVED]:
+        reserved, lost = one.reserved, "" if one.is_executing else _LOST
+        cost = f", {money_text(reserved.cost, reserved.currency)}" if reserved.cost is not None else ""
+        click.echo(f"reserved: run {clean(one.run_id)}: {reserved.tokens:,} tokens{cost}{lost}")
+        if not one.is_executing:
+            resume, cancel = reyn_command("resume", one.run_id), reyn_command("cancel", one.run_id)
             click.echo(f"    next: {resume}, or {cancel}")
-    if len(rows) > _MAX_RESERVED:
-        click.echo(f"reserved: {len(rows) - _MAX_RESERVED:,} more runs; --json lists all")
+    if len(reservations) > _MAX_RESERVED:
+        click.echo(f"reserved: {len(reservations) - _MAX_RESERVED:,} more runs; --json lists all")
 
 
 @click.command(epilog="Example: reyn context order-17; reyn context order-17 --format svg")
