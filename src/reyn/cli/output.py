@@ -65,7 +65,7 @@ class Block(Safe):
     __slots__ = ()
 
 
-class Output:
+class Writer:
     """Prints lines and JSON. The only place that writes to standard output and standard error."""
 
     def line(self, text: str = "", *, err: bool = False, nl: bool = True) -> None:
@@ -96,7 +96,7 @@ class Output:
         return report.code
 
 
-out = Output()
+out = Writer()
 
 
 def wants_json() -> bool:
