@@ -281,9 +281,11 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
     results += function_targets(min(count, 1000), rounds)
     print("model calls …", file=sys.stderr)
     calls = measure("adapter", min(count, 2000))
-    for pieces, most in ((20, 2.5), (150, 3.5)):
+    for pieces, longest in ((20, 2.5), (150, 3.5)):
         note = f"the SDK alone {calls[f'sdk_{pieces}_ms']:.2f} ms"
-        results.append(Target(f"CPU of a model call, {pieces} chunks, ms", calls[f"ours_{pieces}_ms"], most, note=note))
+        results.append(
+            Target(f"CPU of a model call, {pieces} chunks, ms", calls[f"ours_{pieces}_ms"], longest, note=note)
+        )
     print("conversations …", file=sys.stderr)
     results += chat_targets(2000 if compare else 150)
     print("budgets …", file=sys.stderr)
