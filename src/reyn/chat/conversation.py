@@ -262,8 +262,7 @@ class Conversation:
         if not is_waiting:
             state = self._runtime.runs.state(self.run_id)  # another process may have taken messages
             is_failed, is_turn_open = state.status == "failed", state.is_turn_open
-            queued, usage = state.inbox.queued, state.models.usage
-            self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, queued, usage)
+            self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.models.usage)
         model, self._model = self._model, None
         resume = partial(self._runtime.resume, listener=self._on_event, on_delta=self._on_delta)
         self._execute(partial(resume, self.run_id, retry=is_failed, model=model), is_turn_open=is_turn_open)

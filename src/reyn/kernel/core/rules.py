@@ -370,9 +370,10 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
 
 
 def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
-    if not state.inbox.queued or state.inbox.queued[0].text != body.text:
+    oldest = state.inbox.queued[0] if state.inbox.queued else None
+    if oldest is None or (oldest.message, oldest.text) != (body.message, body.text):
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
-    received = state.received.taken(state.inbox.queued[0].ask) if state.received is not None else None
+    received = state.received.taken(oldest.ask) if state.received is not None else None
     visit = replace(state.visit, is_answered=True)
     return replace(state, inbox=state.inbox.without_oldest(), visit=visit, received=received)
 
