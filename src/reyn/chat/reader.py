@@ -122,12 +122,17 @@ def text_of(body: Any, content: Content) -> str:
     """Return the text of a message or reply; empty for a reply that the user aborted."""
     match body:
         case kinds.RunStarted(input=artifact) | kinds.ArtifactStored(artifact=artifact):
-            return str(msgspec.json.decode(content(artifact.hash))["data"].get("text", ""))
+            return artifact_text(content(artifact.hash))
         case kinds.MessageTaken(text=text):
             return content(text).decode()
         case kinds.PhaseAborted(code=code, reason=reason) if code:
             return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
     return ""
+
+
+def artifact_text(artifact: bytes) -> str:
+    """Return the text of a message or reply that is an artifact."""
+    return str(msgspec.json.decode(artifact)["data"].get("text", ""))
 
 
 class ItemReader:
@@ -228,17 +233,23 @@ class ItemReader:
                 status = body.status if isinstance(body, kinds.OpCompleted) else "denied"
                 yield OpFinished(body.call, self._names.pop(body.call, body.op_kind), status, result)
             case _ if (said := self._messages.read(body)) is not None:
-                yield self._said(said, body)
+                yield from self._said(said, body)
 
-    def _said(self, said: Said, body: Any) -> ChatItem:
+    def _said(self, said: Said, body: Any) -> Iterator[ChatItem]:
+        """Yield a message, or a reply after the pieces of its text that have not arrived as such."""
         text = text_of(body, self._content)
         if said.role != "agent":
-            return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
+            yield MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
+            return
+        if text not in ("", self.partial):
+            if self._pieces:
+                yield Restarted("the reply differs from what arrived of it")
+            yield ReplyDelta(text)
         self._pieces = []
         status: Literal["replied", "aborted", "unanswered"] = "replied"
         if isinstance(body, kinds.PhaseAborted):
             status = "unanswered" if body.code else "aborted"
-        return Reply(text, status, self.usage, said.run)
+        yield Reply(text, status, self.usage, said.run)
 
     def _begin_answer(self, *, is_plain: bool) -> None:
         self._is_answering = True
