@@ -129,7 +129,6 @@ class RunMessages(RuntimeBase):
         if (row.wait is not None and row.wait.is_message) or row.run_id in self._known_conversations:
             return row
         started = self.runs.state(row.run_id).started
-        assert started is not None
         phases = self.runs.compile_skill(started).skill.phases.values()
         if all(phase.conversation is None for phase in phases):
             raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")

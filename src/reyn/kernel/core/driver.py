@@ -155,7 +155,6 @@ class Driver:
     def _compiled_skill(self) -> Program:
         """Return the compiled skill of the run. A resume or a fork may replace it."""
         started = self.tape.state.started
-        assert started is not None
         if self._skill is None or started is not self._started:
             self._started, self._skill = started, self._compile_skill(started)
         return self._skill

@@ -73,7 +73,6 @@ async def ask_person(
 
 def _wait_id(call: str, tape: Tape) -> str:
     """Return the id of a question, unique among a run and its sub-runs, so that no reply reaches another question."""
-    assert tape.state.started is not None
     parent = tape.state.started.parent
     return f"{parent.path}/{call}" if parent else call
 

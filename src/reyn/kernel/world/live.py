@@ -209,7 +209,6 @@ class LiveWorld:
         if not isinstance(effect, CallModel):
             return await self.flush(tape)
         services, started = self._services, tape.state.started
-        assert started is not None
         settings = services.compile_skill(started, tape.content).settings
         budget = CallBudget(
             services.budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush
@@ -291,7 +290,7 @@ class LiveWorld:
         return events + inbox_events(messages, state, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
-        pinned, recorded = resumption.pinned, state.started.hooks if state.started is not None else ()
+        pinned, recorded = resumption.pinned, state.started.hooks
         names = self._services.hook_names
         is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
@@ -374,7 +373,6 @@ class LiveWorld:
         """Store a standing approval."""
         decided = decode(event)
         if isinstance(decided, kinds.ApprovalDecided) and decided.always:
-            assert state.started is not None
             skill, hashed = state.started.skill, state.started.skill_hash
             approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id)
             self._journal.approve(approval)
