@@ -12,31 +12,38 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reyn.chat.items import ChatItem, MessageReceived, QuestionAsked, Reply, SkillProgressed, SkillStarted, Stopped
+from reyn.chat.items import (
+    ChatItem,
+    MessageReceived,
+    QuestionAsked,
+    Reply,
+    ReplyDelta,
+    SkillProgressed,
+    SkillStarted,
+    Stopped,
+)
 from reyn.chat.reader import ItemReader
 from reyn.chat.recorded import history_of, last_reply, stop_error
 from reyn.chat.replies import PendingReplies
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
-from reyn.context.transcript import EMPTY, NormalizedMessage
 from reyn.errors import ConversationInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, kinds
+from reyn.kernel.runtime_types import LATER
 from reyn.runtime.messages import checked_message
-from reyn.skills import USER_MESSAGE
 from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
     from typing import Self
 
+    from reyn.chat.beginning import Beginning
     from reyn.context import NormalizedMessageList
     from reyn.journal import Event
     from reyn.kernel.runtime_types import People, RunResult
-    from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener
     from reyn.models import Delta, Message
     from reyn.runtime import OSRuntime
-    from reyn.skills import Skill
     from reyn.skills.agents import Agent
 
 _STORED = "The message is stored; it is answered when the conversation continues."
@@ -66,39 +73,33 @@ class Conversation:
     def __init__(
         self,
         derive: Callable[[People], OSRuntime],
-        skill: Skill | None,
+        beginning: Beginning,
         run_id: str,
         *,
         agent: Agent | None = None,
         by: str = "",
         model: str | None = None,
         listener: Listener | None = None,
-        history: NormalizedMessageList = EMPTY,
-        within: RunScope | None = None,
-        is_single_turn: bool = False,
     ) -> None:
         """Create a conversation. `reyn.chat.open_conversation` does this.
 
         Args:
             derive: Returns the runtime that executes it. If its runs ask the people that it gets, which is this
                 conversation, the run stays alive between messages; otherwise it stops when it asks.
-            skill: The skill, for a new conversation.
+            beginning: How it begins, if it is new.
             run_id: The run; it is created with the first message. If it is empty, the id is generated.
             agent: The agent.
             by: The name of the user; it is recorded with the messages.
             model: The model to call from here on, if the conversation exists.
             listener: A callback that receives every event after it is durable.
-            history: What was said before the first message; see `OSRuntime.run`.
-            within: The op whose code holds the conversation, if it is a sub-run; see `OSRuntime.run`.
-            is_single_turn: Whether the run ends with its first reply. Saying the same again returns the same reply.
         """
         self._agent = agent
         self.questions = InterventionRegistry()
         self._runtime = derive(self)
         self._stays_open = self._runtime.project.people is self
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
-        self._skill, self._by, self._model, self._listener = skill, by, model, listener
-        self._before, self._within, self._is_single_turn = history, within, is_single_turn
+        self._beginning = beginning
+        self._by, self._model, self._listener = by, model, listener
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
         self._replies = PendingReplies()
@@ -204,7 +205,8 @@ class Conversation:
     async def stream(self, message: str | Message | None = None) -> AsyncGenerator[ChatItem]:
         """Say something, and yield what happens until the reply, which is the last item. See `say` about errors.
 
-        Leaving the loop early aborts the reply. Only one task can read a conversation, by `stream` or by `items`.
+        A reply that did not arrive in pieces is one `ReplyDelta`, too. Leaving the loop early aborts the reply. Only
+        one task can read a conversation, by `stream` or by `items`.
 
         Args:
             message: The text, or a `Message` with images; by default, the reply that was interrupted is continued. If
@@ -216,14 +218,20 @@ class Conversation:
             self.resume()
         else:
             self.post(message, reply)
+        text = ""
         try:
             async for item in self.items():
                 is_reply = isinstance(item, Reply) and reply.done() and item is reply.result()
                 if isinstance(item, Stopped) or (is_reply and self._stays_open):
                     break
-                if not isinstance(item, Reply | MessageReceived):
-                    yield item
-            yield await reply
+                if isinstance(item, Reply | MessageReceived):
+                    continue
+                text = text + item.text if isinstance(item, ReplyDelta) else ""
+                yield item
+            found = await reply
+            if found.text not in ("", text):
+                yield ReplyDelta(found.text)
+            yield found
         finally:
             await self._leave(reply)
 
@@ -256,7 +264,7 @@ class Conversation:
             raise ConversationInvalid(
                 f"conversation `{self.run_id}` was left", hint=f'Open it again: `rt.chat(run_id="{self.run_id}")`.'
             )
-        is_new = self._is_single_turn or not self._runtime.runs.is_recorded(self.run_id)
+        is_new = self._beginning.is_single_turn or not self._runtime.runs.is_recorded(self.run_id)
         if is_new and self._is_driving:  # the first message is about to be recorded
             self._replies.early.append((message, reply))
             return
@@ -264,20 +272,12 @@ class Conversation:
         self._replies.add(posted, reply)
         self._posted += 1
         if is_new:
-            self._begin(NormalizedMessage("user", text, images))
+            arguments = self._beginning.arguments(text, images)
+            self._beginning = self._beginning.said(text, images)
+            self._execute(partial(self._runtime.run, **arguments, run_id=self.run_id or None))
         elif not self._is_driving:
             self.resume()
-
-    def _begin(self, message: NormalizedMessage) -> None:
-        """Start the run with its first message."""
-        assert self._skill is not None
-        before, run_id = self._before, self.run_id or None
-        self._before = before.append(message)
-        if message.images:  # the input of a run is text; the images come right before it
-            before = before.append(NormalizedMessage("user", "", message.images))
-        artifact = {"type": USER_MESSAGE.name, "data": {"text": message.text}}
-        run = partial(self._runtime.run, listener=self._on_event, on_delta=self._on_delta)
-        self._execute(partial(run, self._skill, artifact, run_id=run_id, within=self._within, history=before))
+        self.questions.wake(self.run_id)
 
     def resume(self) -> None:
         """Continue the run with what is in its inbox, and retry what failed."""
@@ -285,14 +285,13 @@ class Conversation:
         so_far = (state.inbox.queued, state.models.usage)
         self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, *so_far)
         model, self._model = self._model, None
-        resume = partial(self._runtime.resume, listener=self._on_event, on_delta=self._on_delta)
-        work = partial(resume, self.run_id, retry=state.status == "failed", model=model)
+        work = partial(self._runtime.resume, self.run_id, retry=state.status == "failed", model=model)
         self._execute(work, is_turn_open=state.is_turn_open)
 
     @property
     def history(self) -> NormalizedMessageList:
         """The messages so far, with those that the conversation began with."""
-        return history_of(self._runtime.runs, self.run_id, self._before)
+        return history_of(self._runtime.runs, self.run_id, self._beginning.history)
 
     async def ready(self) -> None:
         """Wait until the conversation waits for a message or for the reply to a question, or has stopped."""
@@ -332,6 +331,7 @@ class Conversation:
         """
         self._runtime.answer(question.run, question.question.id, value, by=self._by)
         self.questions.close(question.run, question.question.id)
+        self.questions.wake(question.run)
         if not self.runs.is_executing(question.run):
             self._is_ready.clear()  # the turn continues
 
@@ -342,16 +342,16 @@ class Conversation:
 
     # -- the run --------------------------------------------------------------------------------------
 
-    def _execute(self, work: Callable[[], Coroutine[Any, Any, RunResult]], *, is_turn_open: bool = False) -> None:
+    def _execute(self, work: Callable[..., Coroutine[Any, Any, RunResult]], *, is_turn_open: bool = False) -> None:
         self._is_busy = True  # perhaps it continues a turn
         self._is_turn_open = is_turn_open
         self._is_ready.clear()
         self._driving = asyncio.ensure_future(self._await(work))
 
-    async def _await(self, work: Callable[[], Coroutine[Any, Any, RunResult]]) -> None:
+    async def _await(self, work: Callable[..., Coroutine[Any, Any, RunResult]]) -> None:
         """Execute the run until it ends or stops, and tell everyone who waits for a reply."""
         try:
-            result = await work()
+            result = await work(listener=self._on_event, on_delta=self._on_delta)
             self._reader.usage = result.usage
         except asyncio.CancelledError:
             self._items.put_nowait(None)
@@ -390,15 +390,16 @@ class Conversation:
         """Show a question; the reply comes through the inbox. Part of the port `People`."""
         if question.is_message and run_id == self.run_id:
             self._is_busy = self._is_turn_open = False
-            if not self._posted:  # there was no turn to abort
-                self._abort_reason = None
+            if self._posted:
+                return LATER  # the message is in the inbox
+            self._abort_reason = None  # there was no turn to abort
         else:
-            asked = QuestionAsked(run_id, question)
-            self.questions.open(asked)
-            self.publish(asked)
+            item = QuestionAsked(run_id, question)
+            self.questions.open(item)
+            self.publish(item)
         self._is_ready.set()
         try:
-            return await asyncio.get_running_loop().create_future()
+            return await self.questions.sleep(run_id)
         finally:
             self.questions.close(run_id, question.id)
 

@@ -68,7 +68,17 @@ _SAID = frozenset(
 )
 _SKIPPED = frozenset(
     body.kind
-    for body in (kinds.RunResumed, kinds.TranscriptExtended, kinds.LlmRequested, kinds.PhaseCompleted, kinds.WaitOpened)
+    for body in (
+        kinds.RunResumed,
+        kinds.TranscriptExtended,
+        kinds.OverviewsRead,
+        kinds.LlmRequested,
+        kinds.ControlDecided,
+        kinds.PhaseCompleted,
+        kinds.WaitOpened,
+        kinds.BudgetReserved,
+        kinds.BudgetSettled,
+    )
 )
 """Events of every turn that are no items, so they are not decoded."""
 
@@ -233,23 +243,17 @@ class ItemReader:
                 status = body.status if isinstance(body, kinds.OpCompleted) else "denied"
                 yield OpFinished(body.call, self._names.pop(body.call, body.op_kind), status, result)
             case _ if (said := self._messages.read(body)) is not None:
-                yield from self._said(said, body)
+                yield self._said(said, body)
 
-    def _said(self, said: Said, body: Any) -> Iterator[ChatItem]:
-        """Yield a message, or a reply after the pieces of its text that have not arrived as such."""
+    def _said(self, said: Said, body: Any) -> ChatItem:
         text = text_of(body, self._content)
         if said.role != "agent":
-            yield MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
-            return
-        if text not in ("", self.partial):
-            if self._pieces:
-                yield Restarted("the reply differs from what arrived of it")
-            yield ReplyDelta(text)
+            return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
         self._pieces = []
         status: Literal["replied", "aborted", "unanswered"] = "replied"
         if isinstance(body, kinds.PhaseAborted):
             status = "unanswered" if body.code else "aborted"
-        yield Reply(text, status, self.usage, said.run)
+        return Reply(text, status, self.usage, said.run)
 
     def _begin_answer(self, *, is_plain: bool) -> None:
         self._is_answering = True

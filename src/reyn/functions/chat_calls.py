@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from reyn.chat import ChatItem, Conversation, Reply
+from reyn.chat.beginning import Beginning
 from reyn.chat.recorded import history_of, stop_error
 from reyn.context import NormalizedMessageList
 from reyn.context.transcript import NormalizedMessage, check_message, normalize
@@ -260,15 +261,10 @@ class ChatStream:
             raise CallImpossible(f"{definition.what}: the conversation `{key}` does not exist")
         if self._message is not None and key is not None and is_recorded:
             _end_turn(runtime, definition.run_id(key))
-        return Conversation(
-            lambda _: runtime,
-            definition.skill(options, history.system.text if history.system is not None else None),
-            run_id or "",
-            listener=options.listener,
-            history=history,
-            within=enclosing(current_scope(), runtime, run_id),
-            is_single_turn=key is None,
-        )
+        skill = definition.skill(options, history.system.text if history.system is not None else None)
+        within = enclosing(current_scope(), runtime, run_id)
+        beginning = Beginning(skill, history, within, is_single_turn=key is None)
+        return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)
 
 
 def _end_turn(runtime: OSRuntime, run_id: str) -> None:
