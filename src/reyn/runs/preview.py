@@ -14,7 +14,7 @@ from reyn.config.values import ProjectContext
 from reyn.context.frame import ContextFrame
 from reyn.context.render import normalized, rendered_message
 from reyn.errors import InputInvalid, RunNotResumable
-from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
+from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import Ask, CallModel, ReadOverviews
 from reyn.kernel.core.limits import visits_left
@@ -22,9 +22,9 @@ from reyn.kernel.core.run_orchestrator import Visit
 from reyn.kernel.core.tape import RecordingEnded
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
-from reyn.kernel.world.inbox import answer_error
+from reyn.kernel.world.inbox import answer_error, inbox_events, reply_to
 from reyn.kernel.world.loading import RunSpec, load_run, new_tape, pin_ops, pin_run, pin_settings, unpin_ops
-from reyn.runs.context_frames import context_frame
+from reyn.runs.frames import RecordedPrompt
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
 
@@ -141,7 +141,7 @@ def _first_frame(
     tape.flush_now(journal)
     if not isinstance(effect, CallModel):
         return _reason(effect, [decode(event) for event in journal.read(_RUN)])
-    frame = context_frame(_RUN, journal.read(_RUN), None, journal.blob, lambda _: compiled)
+    frame = RecordedPrompt.at(_RUN, journal.read(_RUN), None, journal.blob).context_frame(lambda _: compiled)
     return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame)))
 
 
@@ -229,8 +229,8 @@ class _StillWorld:
             return []
         if reason := answer_error(state.wait, state.wait.id, self._answer):
             raise RunNotResumable(f"run `{self._run_id}` waits for another answer: {reason}")
-        content, self._answer = Blob.of(canonical(self._answer)), None
-        return [(kinds.WaitAnswered(state.wait.id, content.hash, state.messages_taken + 1), (content,))]
+        request, self._answer = reply_to(state.wait, self._answer, ""), None
+        return inbox_events([InboxMessage(state.messages_taken + 1, request)], state, self._now)
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         return False

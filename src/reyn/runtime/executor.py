@@ -268,7 +268,6 @@ class RunExecutor:
     ) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
         project, parent = self._project, scope.tape.state
-        assert parent.started is not None
         above = project.runs.compile_skill(parent.started, scope.tape.content).settings
         settings = msgspec.structs.replace(
             sub_run_settings(parent, above),
@@ -339,7 +338,6 @@ class RunExecutor:
         finally:
             self.polling.notify(tape.run_id)
         keep_fold(self._project.journal, tape)
-        assert state.started is not None
         compiled = self._project.runs.compile_skill(state.started, tape.content)
         warnings = (
             *self._project.warnings(),

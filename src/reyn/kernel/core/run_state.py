@@ -29,7 +29,12 @@ _WITH_OWN_TIME = (kinds.SubRunCompleted, kinds.SubRunStopped, kinds.AgentReplied
 """Outcomes that name the time in which another run was executed."""
 _CONTINUING = (kinds.RunResumed, kinds.RunForked)
 
-EMPTY = RunState()
+EMPTY = RunState(
+    started=kinds.RunStarted(
+        "", skill="", skill_hash="", input=kinds.ArtifactRef("", ""), model="", settings="", rules=0, wording=0
+    )
+)
+"""A run without events. It is the only state without a first event; compare with `is`."""
 
 
 def apply(state: RunState, body: Body, ts: int) -> RunState:
@@ -38,7 +43,7 @@ def apply(state: RunState, body: Body, ts: int) -> RunState:
     Raises:
         HistoryInvalid: No run records this event in this state; the journal or archive was forged or damaged.
     """
-    if state.started is None and not isinstance(body, kinds.RunStarted):
+    if state is EMPTY and not isinstance(body, kinds.RunStarted):
         raise HistoryInvalid(f"`{body.kind}` comes before `run_started`")
     if body.origin != "derived" and type(body) not in _UNTIMED:
         state = _count_time(state, body, ts)

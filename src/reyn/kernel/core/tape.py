@@ -85,7 +85,6 @@ class Tape:
     @property
     def started(self) -> kinds.RunStarted:
         """The first event of the run, with what a resumption or a fork has changed."""
-        assert self.state.started is not None
         return self.state.started
 
     # -- recorded events ------------------------------------------------------------------------------
@@ -249,7 +248,7 @@ class Tape:
         needed = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
         needed.update(self.state.history.handoffs.values())
         needed.update(self._pending_blobs)  # not durable yet
-        if self.state.started is not None and self.state.started.summaries is not None:
+        if self.state.started.summaries is not None:
             needed.add(self.state.started.summaries)
         self._new_content = {name: content for name, content in self._new_content.items() if name in needed}
 

@@ -370,7 +370,7 @@ class CompiledPhase(RunContext):
 
     def calls_hooks(self, state: RunState) -> bool:
         """Return whether hooks of the program are called before each model call."""
-        return state.started is not None and bool(state.started.hooks)
+        return bool(state.started.hooks)
 
     def handoff_counter(self, state: RunState) -> CounterName:
         """Return how the tokens of handoffs are counted: `chars`, unless the project wants exact counts."""

@@ -18,7 +18,7 @@ from reyn.journal import ENDED, AbortTurn, Blob, Cancel, canonical, kinds
 from reyn.journal.family import descendants
 from reyn.kernel.core.conversations import AgentThread
 from reyn.kernel.core.limits import SECOND
-from reyn.kernel.core.run_state import fold
+from reyn.kernel.core.run_state import EMPTY, fold
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.children import MAX_DEPTH, ChildSpec, depth_below
 from reyn.kernel.world.loading import first_event, load_state, pin_model, pin_ops, pin_run
@@ -145,7 +145,7 @@ class AgentMessages:
         """Return how the conversation of a message runs: within what its own agent may use, too."""
         services = self._services
         agent, state = services.agents.load(asked.agent), load_state(services.journal, asked.run)
-        is_new = state.started is None
+        is_new = state is EMPTY
         recorded = tape.state if is_new else state
         settings = self._children.settings_left(tape)
         # What the conversation has used so far does not count again.

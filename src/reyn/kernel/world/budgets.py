@@ -17,6 +17,7 @@ from reyn.journal import kinds
 from reyn.journal.kinds.shapes import MAX_INTEGER
 from reyn.journal.port import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
+from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.world.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost, usage_bound
 
@@ -81,7 +82,6 @@ class BudgetedRun(NamedTuple):
 def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
     """Return what the budgets of a run depend on."""
     started = state.started
-    assert started is not None
     return BudgetedRun(started.run_id, started.skill, started.parent is None, settings, state.raised)
 
 
@@ -91,7 +91,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
     parent = started.parent
     while parent is not None:
         state = load_state(journal, parent.run)
-        if state.started is None:
+        if state is EMPTY:
             break  # deleted
         found.append(budgeted_run(state, settings_of(state.started, journal.blob)))
         parent = state.started.parent

@@ -108,7 +108,6 @@ class Environments:
     def env(self, tape: Tape) -> Env:
         """Return the environment of an op. It stays the same in a visit until more content is truncated."""
         state = tape.state
-        assert state.started is not None
         budget = self.budget(tape)
         parts = (tape, state.started, state.truncated, budget, state.phase)
         last = self._last_env
@@ -141,7 +140,6 @@ class Environments:
     def gate_of(self, state: RunState, content: Callable[[str], bytes]) -> Gate:
         """Return the gate of a run: what its skill and the skills above it request, within today's rules."""
         started = state.started
-        assert started is not None
         key = (state.workspace, started.skill_hash, started.requests, started.imported)
         gate = self._gates.get(key)
         if gate is None:
@@ -168,7 +166,6 @@ class Environments:
         return found[1]
 
     def _settings(self, tape: Tape) -> RunSettings:
-        assert tape.state.started is not None
         return self._compile_skill(tape.state.started, tape.content).settings
 
     def before_start(self, skill: Skill, sizes: Sizes) -> Env:

@@ -230,7 +230,7 @@ def load_run(journal: Journal, run_id: str) -> LoadedRun:
 def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
     """Return the state of a run and a tape at its end, for recording external events while no driver executes it."""
     head = _fold(journal, run_id).head
-    if head.state.started is None:
+    if head.state is EMPTY:
         raise RunNotFound(f"no run `{run_id}`")
     return head.state, _tape(journal.blob, run_id, head)
 
@@ -341,7 +341,7 @@ def check_chain(events: Iterable[Event], after: int = 0, prev: str = GENESIS) ->
 
 def check_executable(run_id: str, state: RunState) -> kinds.RunStarted:
     """Check that a run exists and that this version supports its rules; return its first event."""
-    if state.started is None:
+    if state is EMPTY:
         raise RunNotFound(f"no run `{run_id}`")
     check_supported_rules(run_id, state.started.rules)
     return state.started

@@ -160,7 +160,6 @@ class OpPerformer:
     def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
         """Return the standing approval that covers an action."""
         started = tape.state.started
-        assert started is not None
         if started.imported:  # its skill is new here, whatever its hash
             return None
         op = f"{call.kind} {call.op or ''}".strip()
@@ -180,7 +179,6 @@ class OpPerformer:
     def _offered(self, now: OpSpec, tape: Tape) -> _Offered:
         """Compare an op with its specification when the run started."""
         started = tape.state.started
-        assert started is not None
         key = (started.ops, now.kind)
         found = self._offers.get(key)
         if found is None:
