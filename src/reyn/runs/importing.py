@@ -9,7 +9,7 @@ executed: `fork` and `rerun` continue them as new runs.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from reyn.journal import Event, Journal, RunRow
     from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
-
-I = TypeVar("I", kinds.SubRunStarted, kinds.AgentAsked)  # noqa: E741 - an intent
 
 
 class ImportReport(msgspec.Struct, frozen=True):
@@ -312,14 +310,14 @@ class _Runs:
             what, taken = self._check_started(run, opening, parent, above), "result"
         if what:
             raise ArchiveInvalid(what)
-        ends = (one for one in above.bodies if isinstance(one, kinds.SubRunCompleted | kinds.AgentReplied))
+        ends = (one for one in above.bodies if isinstance(one, kinds.ChildEnded))
         if any(one.run == run and one.head and one.head not in history.hashes for one in ends):
             raise ArchiveInvalid(f"run `{run}` is not the one whose {taken} run `{parent.run}` took")
 
     def _check_started(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, above: _History) -> str:
         """Return why a sub-run is not the one that the run above started; empty if it is."""
-        intent = _intent(above, kinds.SubRunStarted, parent.call, run)
-        if intent is None or run != f"{parent.run}.{parent.call}" or intent.background != parent.background:
+        intent = _intent(above, parent, run)
+        if intent is None or intent.type != ("background" if parent.background else "skill"):
             return f"run `{parent.run}` did not start its sub-run `{run}`"
         workspace = above.state.workspace if intent.shares_workspace else None
         recorded = (intent.skill_hash, intent.input, workspace)
@@ -329,9 +327,9 @@ class _Runs:
 
     def _check_asked(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, above: _History) -> str:
         """Return why a conversation is not the one that an agent opened in the run above; empty if it is."""
-        intent = _intent(above, kinds.AgentAsked, parent.call, run)
+        intent = _intent(above, parent, run)
         asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else ("", "")
-        if intent is None or run != f"{parent.run}.{parent.call}" or asked_by != (parent.run, parent.call):
+        if intent is None or intent.type != "agent" or asked_by != (parent.run, parent.call):
             return f"run `{parent.run}` did not open the conversation `{run}`"
         recorded = (intent.skill_hash, intent.input, intent.history, None)
         if (opening.skill_hash, opening.input, opening.history, opening.workspace) != recorded:
@@ -339,9 +337,11 @@ class _Runs:
         return ""
 
 
-def _intent(above: _History, kind: type[I], call: str, run: str) -> I | None:
-    """Return the event with which a run started another one."""
-    return next((one for one in above.bodies if isinstance(one, kind) and (one.call, one.run) == (call, run)), None)
+def _intent(above: _History, parent: kinds.ParentRef, run: str) -> kinds.ChildStarted | None:
+    """Return the event with which a run started another one, whose id derives from it."""
+    intents = (one for one in above.bodies if isinstance(one, kinds.ChildStarted) and one.run == run)
+    is_derived = run == f"{parent.run}.{parent.call}"
+    return next((one for one in intents if is_derived and one.call == parent.call), None)
 
 
 _CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
@@ -354,8 +354,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.Part: {"blob": "text"},
     kinds.RunRequest: {"input": "JSON"},
     kinds.MessageRequest: {"text": "text"},
-    kinds.AgentAsked: {"text": "text"},
-    kinds.AgentReplied: {"text": "text"},
+    kinds.ChildStarted: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
     kinds.LlmResponded: {"text": "text", "asked": "a list of roles and texts"},
     kinds.ValidationError: {"text": "text"},
@@ -418,13 +417,7 @@ def _check_fields(value: msgspec.Struct, where: str) -> None:
             _check_schema(value.response_schema, where)
         case kinds.AskRequest(response_schema=schema):
             _check_schema(schema, where)
-        case (
-            kinds.SubRunStarted(run=run)
-            | kinds.SubRunCompleted(run=run)
-            | kinds.SubRunStopped(run=run)
-            | kinds.AgentAsked(run=run)
-            | kinds.AgentReplied(run=run)
-        ):
+        case kinds.ChildStarted(run=run) | kinds.ChildEnded(run=run) | kinds.ChildStopped(run=run):
             if run and not is_run_id(run):
                 raise ArchiveInvalid(f"{where}: {run[:200]!r} is not a run id")
 

@@ -154,7 +154,7 @@ def timestamped_changes(events: Iterable[Event], *, with_sub_runs: bool = False)
                 intents.pop(call, None)
             case kinds.WorkspaceUpdated(change=change):
                 current.append((at, change))
-            case kinds.SubRunCompleted(changes=changes) if with_sub_runs:
+            case kinds.ChildEnded(changes=changes) if with_sub_runs:
                 current += [(at, change) for change in changes]
             case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
                 restoring = changes
