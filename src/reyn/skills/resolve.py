@@ -74,6 +74,7 @@ class Library:
     def __init__(self, root: Path) -> None:
         self._root = root
         self.shared = (root / "reyn" / "shared", STDLIB)
+        self._shelves = (*(root / "reyn" / shelf for shelf in SHELVES), STDLIB / "skills")
         self._loaded: dict[Path, tuple[Skill, Vocabulary, ReadFiles]] = {}
 
     def unchanged(self, folder: Path, vocabulary: Vocabulary) -> Skill | None:
@@ -114,9 +115,9 @@ class Library:
             raise SkillNotFound(f"no skill at `{name}`: `skill.md` not found")
         if len(name) > 255:
             raise SkillNotFound(f"skill name of {len(name)} characters is too long")
-        for parent in (*(self._root / "reyn" / shelf for shelf in SHELVES), STDLIB / "skills"):
+        for parent in self._shelves:
             found = find_path(parent, name)
-            if found is not None and (found / "skill.md").is_file():
+            if found is not None and os.path.isfile(f"{found}/skill.md"):  # noqa: PTH113 - a `Path` costs more
                 if not self._is_inside(found, parent):
                     place = f"`reyn/{parent.name}/{name}`"
                     hint = f"Copy the folder, or use its path: `{found.resolve()}`."
@@ -131,8 +132,8 @@ class Library:
 
     def _is_inside(self, skill: Path, parent: Path) -> bool:
         """Return whether a skill that was found by name is in this project, or in the standard library."""
-        root = parent if parent.is_relative_to(STDLIB) else self._root
-        return skill.resolve().is_relative_to(root.resolve())
+        root = parent if parent is self._shelves[-1] else self._root
+        return _is_below(os.path.realpath(skill), os.path.realpath(root))
 
     def __iter__(self) -> Iterator[tuple[str, str, Path]]:
         """Yield every skill that can be found by name: name, shelf, folder."""
