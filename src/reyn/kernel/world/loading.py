@@ -163,8 +163,16 @@ _TYPE = msgspec.json.Decoder(_TypedArtifact)
 
 
 def pin_settings(settings: RunSettings) -> Blob:
-    """Return the copy of the settings that a run records."""
-    return Blob.of(canonical(settings))
+    """Return the copy of the settings that a run records. Most runs have those of the one before."""
+    known = _pinned_settings.get(id(settings))
+    if known is None:
+        _pinned_settings.clear()
+        known = _pinned_settings[id(settings)] = (settings, Blob.of(canonical(settings)))
+    return known[1]
+
+
+_pinned_settings: dict[int, tuple[RunSettings, Blob]] = {}
+"""The last copy of settings, by the object, which stays alive here."""
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
