@@ -137,8 +137,10 @@ class RunSpec(NamedTuple):
 
     def blobs(self) -> tuple[Blob, ...]:
         """Return the content that the first event refers to."""
-        more = (blob for blob in (self.requests, self.summaries) if blob is not None)
-        return (*self.copies.blobs, self.settings, *more, *self.history[1])
+        found = (*self.copies.blobs, self.settings, *self.history[1])
+        if self.requests is not None:
+            found = (*found, self.requests)
+        return found if self.summaries is None else (*found, self.summaries)
 
 
 def new_tape(content: Callable[[str], bytes], spec: RunSpec, *, now: int) -> Tape:
