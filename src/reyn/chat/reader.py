@@ -188,11 +188,12 @@ class ItemReader:
             return
         body = decode(event)
         match body:
-            case kinds.SubRunStarted(background=background) if not (background and body.problem):
-                if not background:
-                    self._skills[body.run] = body.skill
-                yield SkillStarted(body.run, body.skill, background)
-            case kinds.SubRunCompleted():
+            case kinds.ChildStarted(type="background", problem=""):
+                yield SkillStarted(body.run, body.skill, background=True)
+            case kinds.ChildStarted(type="skill"):
+                self._skills[body.run] = body.skill
+                yield SkillStarted(body.run, body.skill)
+            case kinds.ChildEnded(type="skill"):
                 self.progress.pop(body.run, None)
                 self._skills.pop(body.run, None)
                 yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)
