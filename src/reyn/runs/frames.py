@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-from msgspec.structs import replace
 
 from reyn.context import estimate_tokens
 from reyn.context.budget import FrameSection, SectionCost
@@ -49,8 +48,6 @@ class RecordedFrame(NamedTuple):
     budget: kinds.PromptBudget | None = None
     task: str = ""
     """The instructions of the phase."""
-    asked: str | None = None
-    """The hash of the messages of prompts that the adapter sent before that of the answer, if it did."""
 
     @property
     def turn(self) -> kinds.FrameMessage:
@@ -65,9 +62,6 @@ def prompt_at(
     run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
 ) -> list[tuple[str, str]]:
     """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
-
-    If the model was asked for its choice first, the messages of those prompts come before the others; their roles begin
-    with `choice:` and `topic:`.
 
     Args:
         run_id: The run.
@@ -90,13 +84,7 @@ def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[t
         (str(message.role), _text(message, content, frame.results))
         for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
     ]
-    messages = [*_asked(frame, content), *messages]
     return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
-
-
-def _asked(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
-    """Return role and text of the messages that the adapter sent before those of the answer."""
-    return [] if frame.asked is None else msgspec.json.decode(content(frame.asked), type=list[tuple[str, str]])
 
 
 def _tool_lines(tools: bytes) -> str:
@@ -196,9 +184,6 @@ def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[
     if frame.tools is not None:
         tokens = estimate_tokens(content(frame.tools).decode())
         sections.append(FrameSection(TOOLS, tokens, tokens))
-    if asked := _asked(frame, content):
-        tokens = sum(estimate_tokens(text) for role, text in asked if not role.endswith(":choices"))
-        sections.append(FrameSection("choice", tokens, tokens))
     if frame.transcript:
         turn = 1
     for number, message in enumerate(frame.messages):
@@ -270,13 +255,6 @@ def _turn_sections(
 _HEADING = "\n\n# "
 
 
-def _without_choices(message: kinds.FrameMessage) -> kinds.FrameMessage:
-    """Return a message with the input without its end, which says what to answer."""
-    *parts, last = message.parts
-    text = last.text.partition(f"{_HEADING}Answer\n")[0]
-    return kinds.FrameMessage(message.role, (*parts, replace(last, text=text)) if text or last.blob else tuple(parts))
-
-
 def _split_headings(part: kinds.Part) -> list[kinds.Part]:
     """Return a part for each heading in the text of a part: notes and the form of the answer are one text."""
     before, *sections = part.text.split(_HEADING)
@@ -300,7 +278,6 @@ class _Scanner:
         self._trail: list[dict[str, Transcript]] = []
         self._transcript: tuple[NormalizedMessage, ...] = ()
         self.answer: str | None = None
-        self.asked: str | None = None
         self.built: kinds.FrameBuilt | None = None
         self._results: dict[str, str] = {}
         self._frame_results: list[str] = []
@@ -333,7 +310,6 @@ class _Scanner:
                 self._handoff = body
             case kinds.FrameBuilt():
                 self.built, self._frame_results, self.answer = body, list(self._results.values()), None
-                self.asked = None
                 for one in body.budget.truncated if body.budget else ():
                     self._truncated[one.part] = one.content
                 self.tools = None
@@ -341,7 +317,7 @@ class _Scanner:
             case kinds.LlmRequested(tools=tools):
                 self.tools = tools
             case kinds.LlmResponded():
-                self.answer, self.asked = body.text, body.asked
+                self.answer = body.text
             case kinds.ContentTruncated(name=call, part=part, content=whole):
                 self._truncated[part] = whole
                 if call in self._results:
@@ -359,11 +335,8 @@ class _Scanner:
     def frame(self) -> RecordedFrame:
         assert self.built is not None
         built, task = self.built, self._task()
-        messages = built.messages
-        if self.asked is not None and built.transcript is None:  # the choice is made, so the prompt ends with the input
-            messages = (messages[0], _without_choices(messages[1]), *messages[2:])
         return RecordedFrame(
-            messages,
+            built.messages,
             self._transcript,
             self._frame_results,
             self.tools,
@@ -373,7 +346,6 @@ class _Scanner:
             built.form,
             built.budget,
             task,
-            self.asked,
         )
 
     def _task(self) -> str:

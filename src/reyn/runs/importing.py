@@ -358,7 +358,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.AgentAsked: {"text": "text"},
     kinds.AgentReplied: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON"},
-    kinds.LlmResponded: {"text": "text", "asked": "JSON"},
+    kinds.LlmResponded: {"text": "text"},
     kinds.ValidationError: {"text": "text"},
     kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
