@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
 import msgspec
 
-from reyn.cli.output import duration, limit_text, short
+from reyn.cli.output import Safe, duration, limit_text, short
 from reyn.config.budgets import amount_text, money_text
-from reyn.context.words import one_line
 from reyn.errors import JournalError
 from reyn.journal import decode, kinds
 
@@ -43,6 +43,16 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     depth: int = 0
 
 
+_WARNINGS = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
+
+
+def coloured_line(entry: TimelineEntry) -> Safe:
+    """Return an entry as an indented line; failures are coloured."""
+    is_warning = entry.type in _WARNINGS or entry.data.get("status", "ok") != "ok"
+    line = f"{'  ' * entry.level}{entry.text}"
+    return Safe(click.style(line, fg="yellow") if is_warning else line)
+
+
 class _Line(NamedTuple):
     level: int
     type: str
@@ -61,6 +71,8 @@ class _Run:
         self.ops: dict[str, str] = {}
         """The name of each op that was started; empty for one whose request is a question."""
         self.sub_runs: dict[str, str] = {}
+        self.message_wait = ""
+        """The open wait for the next message of a conversation."""
         self.price: kinds.Price | None = None
         """The price of the call in progress."""
         self.call_cost: int | None = None
@@ -158,6 +170,7 @@ class Timeline:
         match body:
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for a reply"
+                run.message_wait = wait.id if wait.is_message else ""
                 verb = "needs approval" if wait.is_approval else "asks"
                 who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
@@ -172,6 +185,10 @@ class Timeline:
                 value = self._read(name)
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
                 return _Line(2, "answered", f"reply: {text}", {"wait": question_id, "value": value})
+            case kinds.MessageTaken(text=name):
+                self.activity = "resuming"
+                text, run.message_wait, wait_id = self._text(name), "", run.message_wait
+                return _Line(2, "answered", f"message: {text}", {"wait": wait_id, "value": text})
         return None
 
     # -- visits ------------------------------------------------------------------------------------
@@ -284,7 +301,7 @@ class Timeline:
         content = self._read(result) if status != "ok" or not name else {}
         fields = content if isinstance(content, dict) else {}
         name = name or " ".join(str(fields[key]) for key in ("kind", "op", "path", "skill") if key in fields)
-        error = f": {one_line(str(fields['error']))}" if status != "ok" and fields.get("error") else ""
+        error = f": {' '.join(str(fields['error']).split())}" if status != "ok" and fields.get("error") else ""
         return _Line(2, "op", f"{name} · {status}{error}", {"op": name, "status": status})
 
     def _subject(self, started: kinds.OpStarted) -> str:

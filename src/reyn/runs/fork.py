@@ -5,19 +5,16 @@ A run can continue between two visits, or from an open request to its model. The
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
+from reyn.journal import Blob, Event, canonical, encode, kinds, link
 from reyn.kernel import versions
-from reyn.kernel.core.run_state import EMPTY, apply
-from reyn.permissions import Denied
+from reyn.runs.reader import read_run
 from reyn.skills import pin
 from reyn.skills.inputs import to_artifact
-from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from reyn.journal import Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.permissions import Gate
     from reyn.skills import Skill
 
 
@@ -49,49 +45,20 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
     Raises:
         ForkImpossible: The run has no event `at`, or cannot continue from there or before.
     """
-    state, point, last = EMPTY, None, 0
-    for event in events:
-        last = event.seq
-        if at is not None and event.seq > at:
+    point, last = None, 0
+    for read in read_run(events):
+        last, state = read.event.seq, read.after
+        if at is not None and last > at:
             break
-        body = decode(event)
-        state = apply(state, body, event.ts)
-        is_request = isinstance(body, kinds.LlmRequested) and not between_visits
+        is_request = isinstance(read.body, kinds.LlmRequested) and not between_visits
         is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
         if is_request or is_between_visits:
-            point = ForkState(event, state)
+            point = ForkState(read.event, state)
     if at is not None and at > last:
         raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
     if point is None:
         raise ForkImpossible(f"run `{run_id}` cannot be continued from event {at} or any event before it")
     return point
-
-
-def workspace_files(events: Iterable[Event]) -> dict[str, str | None]:
-    """Return the workspace files after some events: content hashes by path, `None` for a deleted file."""
-    files: dict[str, str | None] = {}
-    restoring: tuple[kinds.Change, ...] = ()
-    for event in events:
-        match decode(event):
-            case kinds.WorkspaceUpdated(change=change):
-                files[change.path] = change.after
-            case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
-                restoring = changes
-            case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
-                files |= {change.path: change.before for change in restoring if change.path in restored}
-    return {path: content for path, content in files.items() if path.startswith("workspace:")}
-
-
-def write_files(files: dict[str, str | None], gate: Gate, content: Callable[[str], bytes], token: str) -> None:
-    """Write workspace files that the gate allows; leave existing ones as they are."""
-    for path, name in files.items():
-        if name is None:
-            continue
-        # A forged record may name any path; a file that cannot be recreated is left out.
-        with suppress(FileError, PathInvalid):
-            location = locate(path, gate.roots)
-            if location.zone == "workspace" and not isinstance(gate.write(location), Denied):
-                apply_change(Change(path, None, name), gate.roots, content, f"{token}.{path}", location)
 
 
 def fork_input(
@@ -151,7 +118,6 @@ def fork_event(
     content = Blob.of(canonical(artifact)) if artifact is not None else None
     copy = pin(skill) if skill is not None else None
     started = point.state.started
-    assert started is not None
     forked = kinds.RunForked(
         run_id,
         kinds.ForkPoint(origin, point.event.seq, point.event.hash),

@@ -67,7 +67,6 @@ def _raise_limit(journal: Journal, run_id: str) -> NextAction:
 
 def _cap(journal: Journal, state: RunState, name: str) -> int | None:
     """Return the cap of the run itself. A sub-run records only the remainder of this cap."""
-    assert state.started is not None
     try:
         settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
     except (BlobMissing, msgspec.MsgspecError):

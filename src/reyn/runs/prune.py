@@ -200,7 +200,6 @@ def _needed_by(journal: Journal, run_id: str) -> set[str]:
     """
     try:
         state = fold(journal.read(run_id))
-        assert state.started is not None
         settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
     except (BlobMissing, JournalError, msgspec.MsgspecError):
         return set()

@@ -17,15 +17,14 @@ from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, find_run, root_run
 from reyn.kernel.core.conversations import ConversationSize
-from reyn.kernel.core.run_state import fold
+from reyn.kernel.core.run_state import EMPTY, fold
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.kernel.world.loading import load_state, unpin_ops
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
-from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import compare, side_of
-from reyn.runs.frames import prompt_at, prompt_sections, visit_contexts
+from reyn.runs.frames import RecordedPrompt, visit_contexts
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import next_prompt
@@ -154,7 +153,7 @@ class Runs:
     def state(self, run: str) -> RunState:
         """Return the state of a run: the fold of all its events."""
         state = load_state(self._journal, self.find(run).run_id)
-        if state.started is None:
+        if state is EMPTY:
             raise ChainBroken(f"event 1 of run `{run}` is missing")
         return state
 
@@ -170,7 +169,6 @@ class Runs:
     def conversation_size(self, run: str) -> ConversationSize:
         """Return how large the conversation of a run is, and at which size it is compacted."""
         state = self.state(run)
-        assert state.started is not None
         compiled = self.compile_skill(state.started)
         phase = compiled.phase(state.phase, state) if state.phase in compiled.skill.phases else None
         found = state.transcript(state.phase)
@@ -202,8 +200,11 @@ class Runs:
 
     def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
+        return self._prompt(run, seq).with_answer
+
+    def _prompt(self, run: str, seq: int | None) -> RecordedPrompt:
         row = self.find(run)
-        return prompt_at(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
+        return RecordedPrompt.at(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
 
     async def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing.
@@ -220,13 +221,11 @@ class Runs:
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
-        row = self.find(run)
-        return context_frame(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob, self.compile_skill)
+        return self._prompt(run, seq).context_frame(self.compile_skill)
 
     def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
-        row = self.find(run)
-        return prompt_sections(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
+        return self._prompt(run, seq).sections
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
         """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""
@@ -277,7 +276,6 @@ class Runs:
         Those are the budgets of the run, of runs above it, of their skills, and of the day.
         """
         project, state = self._project, self.state(run)
-        assert state.started is not None
         settings = self.compile_skill(state.started).settings
         above = runs_above(self._journal, state.started, lambda started, _: self.compile_skill(started).settings)
         own = budgeted_run(state, settings)
@@ -415,7 +413,6 @@ class Runs:
 
         `content` returns recorded content by its hash; by default, the journal does.
         """
-        assert state.started is not None
         assert state.status is not None
         artifact = None
         final = state.final_artifact

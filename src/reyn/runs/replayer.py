@@ -76,7 +76,6 @@ class Replayer:
             raise ReplayMismatch(message, seq=extra.seq, kind=extra.kind)
         _check_head(head, tape.seq, tape.hash)
         assert state.status is not None
-        assert state.started is not None
         missing = missing_ops(self._compile_skill(state.started).skill, self._ops)
         inherited = last.seq - 1
         return ReplayReport(

@@ -117,7 +117,7 @@ def _continues_without_raise(journal: Journal, state: RunState) -> bool:
 
 def _check_needed(journal: Journal, state: RunState) -> None:
     """Refuse a sub-run whose parent has continued without it: its result would contradict the parent's history."""
-    parent = state.started.parent if state.started else None
+    parent = state.started.parent
     if parent is None or parent.background:  # a conversation does not wait for a background run
         return
     for event in journal.read(parent.run):

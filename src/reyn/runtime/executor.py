@@ -24,10 +24,12 @@ from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_tasks import report_end
+from reyn.kernel.world.children import ChildSpec
 from reyn.kernel.world.inbox import InboxPolling, inbox_events
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     Resumption,
+    RunSpec,
     check_ops,
     keep_fold,
     load_head,
@@ -36,7 +38,6 @@ from reyn.kernel.world.loading import (
     pin_model,
     pin_ops,
     pin_run,
-    start_event,
 )
 from reyn.kernel.world.services import Observers, Services
 from reyn.runs.importing import check_not_imported
@@ -156,17 +157,17 @@ class RunExecutor:
         report_end(journal, self.polling, result)
         return result
 
-    async def start(
-        self, name: str, skill: Skill, artifact: Blob, settings: Blob, model: str, observers: Observers, **details: Any
-    ) -> RunResult:
-        """Execute a new run whose claim is held, from its first event; `start_event` documents the details."""
+    def spec(self, run_id: str, skill: Skill, artifact: Blob, settings: Blob, model: str) -> RunSpec:
+        """Return how a new run starts, with copies of what it needs."""
         project = self._project
-        pinned = pin_run(skill, artifact, pin_ops(skill, project.ops.vocabulary))
-        chosen = pin_model(project.roster, model)
-        first = start_event(name, pinned, settings, chosen, hooks=project.hook_names, **details)
-        tape = new_tape(project.journal, *first, now=project.clock.now())
+        copies = pin_run(skill, artifact, pin_ops(skill, project.ops.vocabulary))
+        return RunSpec(run_id, copies, settings, pin_model(project.roster, model), project.hook_names)
+
+    async def start(self, spec: RunSpec, observers: Observers) -> RunResult:
+        """Execute a new run whose claim is held, from its first event."""
+        tape = new_tape(self._project.journal.blob, spec, now=self._project.clock.now())
         self.polling.skip(tape.run_id)  # no process knows the run yet
-        return await self.execute(tape, self.world(model, observers))
+        return await self.execute(tape, self.world(spec.model.name, observers))
 
     async def run_again(self, run_id: str, skill: str | Skill, input: Any, observers: Observers) -> RunResult:
         """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies.
@@ -267,7 +268,6 @@ class RunExecutor:
     ) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
         project, parent = self._project, scope.tape.state
-        assert parent.started is not None
         above = project.runs.compile_skill(parent.started, scope.tape.content).settings
         settings = msgspec.structs.replace(
             sub_run_settings(parent, above),
@@ -276,9 +276,9 @@ class RunExecutor:
         )
         artifact = to_artifact(value, skill, strict=settings.strict)
         model = pin_model(project.roster, project.roster.ready(project.config.model, parent.models.name))
-        earlier = project.store_history(history)
         world = self.world(model.name, observers, above=scope.above)
-        state = await world.children.call(scope, skill, artifact, settings, model, earlier, observers.check)
+        spec = ChildSpec(settings, model, check=observers.check, history=project.store_history(history))
+        state = await world.children.call(scope, skill, artifact, spec)
         return project.runs.to_result(state)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
@@ -287,8 +287,10 @@ class RunExecutor:
 
         async def attempt() -> RunResult:
             state, tape = load_head(journal, conversation)
-            self.world(state.models.name, observers).children.begin_background(run_id, tape)
-            return await self.resume(run_id, observers)
+            above = runs_above(journal, tape.started, self.services.settings_of)
+            world = self.world(state.models.name, observers, above=lambda: above)
+            with self.commits.active_run():
+                return self._project.runs.to_result(await world.children.run_background(run_id, tape))
 
         return await self.claim_and_execute(run_id, attempt, observers)
 
@@ -336,7 +338,6 @@ class RunExecutor:
         finally:
             self.polling.notify(tape.run_id)
         keep_fold(self._project.journal, tape)
-        assert state.started is not None
         compiled = self._project.runs.compile_skill(state.started, tape.content)
         warnings = (
             *self._project.warnings(),

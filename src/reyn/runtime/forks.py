@@ -60,7 +60,6 @@ class Forks(RuntimeBase):
         row, name, observers = self.runs.find(run), self._executor.new_id(run_id), Observers(listener, on_delta)
         changes = input is not None or skill is not None
         point = find_fork_point(row.run_id, self.project.journal.read(row.run_id), at, between_visits=changes)
-        assert point.state.started is not None
         # A visit under other rules cannot be executed again. Nothing that an imported run intended is performed, not
         # even its open request to a model.
         if point.state.started.rules not in SUPPORTED_RULES or self._is_imported(point):
@@ -89,7 +88,6 @@ class Forks(RuntimeBase):
 
         A fork of an imported run has the settings and op specifications of this project.
         """
-        assert point.state.started is not None
         loaded = self.project.load(skill) if skill is not None else None
         recorded = self.runs.compile_skill(point.state.started)
         is_imported = self._is_imported(point)
@@ -134,7 +132,6 @@ class Forks(RuntimeBase):
         """
         row, name, observers = self.runs.find(run), self._executor.new_id(run_id), Observers(listener, on_delta)
         state = self.runs.state(row.run_id)
-        assert state.started is not None
         started, recorded = state.started, self.runs.compile_skill(state.started)
         is_imported = bool(row.imported) or started.imported
         source = None if is_imported else started.source
@@ -152,13 +149,8 @@ class Forks(RuntimeBase):
         opened = self.project.roster.ready(model or default, "" if is_imported else started.model)
 
         async def start() -> RunResult:
-            return await self._executor.start(
-                name,
-                skill,
-                artifact,
-                pin_settings(settings),
-                opened,
-                observers,
+            spec = self._executor.spec(name, skill, artifact, pin_settings(settings), opened)
+            spec = spec._replace(
                 rerun_of=started.run_id,
                 source=source,
                 imported=is_imported,
@@ -166,6 +158,7 @@ class Forks(RuntimeBase):
                 summaries=self._recorded(started.summaries),
                 history=(started.history if is_conversation(skill) else (), ()),
             )
+            return await self._executor.start(spec, observers)
 
         return await self._executor.claim_and_execute(name, start, observers)
 

@@ -14,6 +14,7 @@ from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, 
 from reyn.journal.family import descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.world.agent_messages import abort_turns
+from reyn.kernel.world.inbox import images_error
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import find_question, post_reply
 from reyn.runtime.executor import RuntimeBase
@@ -46,7 +47,6 @@ class RunMessages(RuntimeBase):
         *,
         is_text: bool = False,
         by: str = "",
-        images: Sequence[Image] = (),
     ) -> PostedReply:
         """Post a reply to an open question of a run or of its descendants.
 
@@ -58,7 +58,6 @@ class RunMessages(RuntimeBase):
             value: The reply, a JSON value.
             is_text: Whether `value` is text that a user typed. It is parsed as JSON unless the question takes text.
             by: The name of the user who replies; it is recorded.
-            images: The images of what a user says in a conversation.
 
         Raises:
             QuestionUnknown: The question is not open, has a reply already, or has expired.
@@ -67,11 +66,9 @@ class RunMessages(RuntimeBase):
         row = self.runs.find(run)
         check_not_imported(row, "answered")
         question = find_question(self.project.journal, row, question_id)
-        return self.reply(question, value, is_text=is_text, by=by, images=images)
+        return self.reply(question, value, is_text=is_text, by=by)
 
-    def reply(
-        self, question: OpenQuestion, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
-    ) -> PostedReply:
+    def reply(self, question: OpenQuestion, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         """Post a reply to a question that `runs.open_question` returned; see `answer`."""
         posted = post_reply(
             self.project.journal,
@@ -80,12 +77,11 @@ class RunMessages(RuntimeBase):
             now=self.project.clock.now(),
             is_text=is_text,
             by=by,
-            images=tuple(AttachedImage(image.media_type, image.data, image.url) for image in images),
         )
         self._executor.polling.notify(posted.run_id)
         return posted
 
-    def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
+    def say(self, run: str, text: str, *, by: str = "", images: Sequence[Image] = ()) -> PostedMessage:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
 
         The message is durable when this method returns. A process that executes the conversation takes it; `resume`
@@ -95,9 +91,10 @@ class RunMessages(RuntimeBase):
             run: The conversation.
             text: The message.
             by: The name of the user who says it; it is recorded.
+            images: The images of the message.
 
         Raises:
-            InputInvalid: The text is blank or too long.
+            InputInvalid: The text is blank or too long, or an image has no content.
             ConversationInvalid: The run is not a conversation.
             MessageInvalid: The text is not valid Unicode.
             RunNotResumable: The conversation has ended.
@@ -106,7 +103,10 @@ class RunMessages(RuntimeBase):
         if row.status in ENDED:
             raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
         message = checked_message(self.project.scrub(text))
-        posted = self._post(row.run_id, Say(message, by))
+        attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
+        if fault := images_error(attached):
+            raise InputInvalid(fault, hint="Pass images with content, or with an address.")
+        posted = self._post(row.run_id, Say(message, by, images=attached))
         return PostedMessage(row.run_id, posted, self.project.journal.is_claimed(row.run_id))
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:
@@ -129,7 +129,6 @@ class RunMessages(RuntimeBase):
         if (row.wait is not None and row.wait.is_message) or row.run_id in self._known_conversations:
             return row
         started = self.runs.state(row.run_id).started
-        assert started is not None
         phases = self.runs.compile_skill(started).skill.phases.values()
         if all(phase.conversation is None for phase in phases):
             raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")

@@ -243,17 +243,13 @@ class OSRuntime(Forks, RunMessages):
         async def start() -> RunResult:
             if run_id is not None and project.journal.find(name) is not None:  # another process was faster
                 return await again()
-            return await executor.start(
-                name,
-                loaded,
-                artifact,
-                project.pinned_settings(settings),
-                model,
-                observers,
+            spec = executor.spec(name, loaded, artifact, project.pinned_settings(settings), model)
+            spec = spec._replace(
                 source=project.source_of(skill),
                 summaries=project.summaries(loaded, settings),
                 history=project.store_history(history),
             )
+            return await executor.start(spec, observers)
 
         return await executor.claim_and_execute(name, start, observers)
 

@@ -134,7 +134,6 @@ class Permissions:
     def warnings(self, run: str) -> tuple[str, ...]:
         """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
         started = self._project.runs.state(run).started
-        assert started is not None
         return ungranted_requests(self._project, started, self._project.existing_journal.blob)
 
     def explain(self, skill: str) -> PermissionReport:

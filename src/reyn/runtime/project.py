@@ -21,11 +21,11 @@ from reyn.context.token_counting import check_installed
 from reyn.documents import nearest
 from reyn.errors import BlobMissing, McpServerFailed, McpServerUnknown
 from reyn.kernel.visit.compiled_phase import uses_handoffs
-from reyn.kernel.world.loading import pin_settings
+from reyn.kernel.world.loading import pin_model, pin_settings
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
-from reyn.runs.preview import preview_frame
+from reyn.runs.preview import Preview, preview_frame
 from reyn.runtime.services import DATABASE, STATE, ProjectServices
 from reyn.skills import check_pinned
 from reyn.skills.agents import PREFIX
@@ -68,9 +68,9 @@ class Project(ProjectServices):
         Raises:
             InputInvalid: The input does not fit the phase, or there is no such phase.
         """
-        form, limit = self.roster.answer_form(self.config.model), self.roster.prompt_limit(self.config.model)
-        loaded, settings = self.load(skill), self.run_settings()
-        return preview_frame(loaded, input, phase, settings, self.ops, form, self.summaries(loaded, settings), limit)
+        loaded, settings, model = self.load(skill), self.run_settings(), pin_model(self.roster, self.config.model)
+        preview = Preview(settings, self.ops.vocabulary, model, self.summaries(loaded, settings))
+        return preview_frame(loaded, input, phase, preview)
 
     def overviews(self, skill: Skill, message: str = "") -> dict[str, Overview]:
         """Return what the ops of a conversation can act on, by op kind, as its first prompt would show it.

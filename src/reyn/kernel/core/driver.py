@@ -13,7 +13,6 @@ from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
 from reyn.kernel.core.effects import (
     EXPIRED,
-    QUEUED,
     UNKNOWN_OUTCOME,
     Ask,
     Effect,
@@ -124,7 +123,7 @@ class Driver:
                 self.tape.take_external()
                 if self.tape.state.status != "running":
                     self._take_external_events()
-                self._ensure_running()
+                    self._ensure_running()
                 await self._step()
         except (_Stopped, RecordingEnded):
             pass
@@ -156,7 +155,6 @@ class Driver:
     def _compiled_skill(self) -> Program:
         """Return the compiled skill of the run. A resume or a fork may replace it."""
         started = self.tape.state.started
-        assert started is not None
         if self._skill is None or started is not self._started:
             self._started, self._skill = started, self._compile_skill(started)
         return self._skill
@@ -185,7 +183,8 @@ class Driver:
         tape = self.tape
         while True:
             self._take_external_events()
-            self._ensure_running()
+            if tape.state.status != "running":
+                self._ensure_running()
             self._check_abort(effect)
             if isinstance(effect, Pause):
                 return None
@@ -229,8 +228,8 @@ class Driver:
                 return EXPIRED
             if wait is None:
                 self._ensure_running()
-                if effect.takes_messages and self.tape.state.inbox.queued:
-                    return QUEUED
+                if effect.is_message and self.tape.state.inbox.queued:
+                    return None
             self.tape.ensure_at_end(f"an answer to `{effect.key}`")
             if self.world is None or wait is None:
                 raise _Stopped

@@ -38,7 +38,6 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
     configured or intended counts either: its settings, raised limits, open intents and the path of its skill.
     """
     origin = state.started
-    assert origin is not None
     is_imported = body.settings is not None
     started = replace(
         origin,
@@ -89,7 +88,6 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
 def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     """Visit the phase of a failed visit again; continue everything else where it was."""
     ending, started = state.ending, state.started
-    assert started is not None
     if state.status == "failed" and ending is not None and ending.kind in ("failure", "post_failure"):
         ending = Ending("finish") if ending.kind == "post_failure" else None
     if body.skill_hash is not None:

@@ -291,7 +291,7 @@ class Recovery(msgspec.Struct, frozen=True, gc=False):
 class RunState(Lifecycle, frozen=True, kw_only=True):
     """An immutable snapshot of a run."""
 
-    started: kinds.RunStarted | None = None
+    started: kinds.RunStarted
     wording: int = 0
     """The wording version of the events that follow."""
     visit: VisitState = VisitState()
@@ -350,13 +350,11 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
 
     @property
     def run_id(self) -> str:
-        assert self.started is not None
         return self.started.run_id
 
     @property
     def total_answers(self) -> int:
         """Model answers so far, those of the runs above it included."""
-        assert self.started is not None
         if self.received is not None:
             return self.models.answers + self.received.answered_before
         return self.models.answers + (self.started.parent.answered if self.started.parent else 0)
@@ -364,13 +362,12 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     @property
     def workspace(self) -> str:
         """The run whose workspace this one uses."""
-        assert self.started is not None
         return self.started.workspace or self.started.run_id
 
     @property
     def has_handoffs(self) -> bool:
         """Whether a phase of the run may have received a handoff: one is recorded, or was before a rollback."""
-        if self.started is not None and self.started.summaries is not None:
+        if self.started.summaries is not None:
             return True
         before = any(visit.handoffs for visit in self.history.trail)
         return before or bool(self.history.handoffs or self.visit.handoffs)

@@ -48,8 +48,6 @@ _MAX_SOURCE_BYTES = 24_000
 
 async def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
     """Assemble the handoffs for a phase; return the hash of the text, or `None` if there is none."""
-    if not phase.receives_handoffs:
-        return None
     history = tape.state.history
     ordinal = history.ordinal(entry.phase)
     manifest = phase.context(ordinal).manifest
@@ -122,7 +120,6 @@ async def _count_exactly(
 
 def _from_summaries(manifest: PhaseManifest, tape: Tape) -> Callable[[TokenCounter], HandoffContext]:
     """Build the context of a phase without earlier handoffs from the summaries that the run started with."""
-    assert tape.state.started is not None
     name = tape.state.started.summaries
     if name is None:
         return lambda counter: assemble_handoff_context((), manifest, counter=counter)
@@ -242,7 +239,6 @@ def _goal_before(before: list[PhaseHandoff], tape: Tape) -> str:
     """Return the goal of the handoff before this one; in the first one, the input of the run in words."""
     if before:
         return before[-1].goal
-    assert tape.state.started is not None
     return _in_words(tape.content(tape.state.started.input.hash))
 
 

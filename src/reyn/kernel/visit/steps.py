@@ -142,8 +142,7 @@ async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context
     if isinstance(seconds, int) and seconds > 0:
         args["seconds"] = min(seconds, 86_400)
     if step.mode == "unsafe" and skill.required_credentials:
-        started = context.tape.state.started
-        allowed = credentials_of(skill, started.credentials if started is not None else None)
+        allowed = credentials_of(skill, context.tape.state.started.credentials)
         args["credentials"] = [name for name in allowed if name != ALL_CREDENTIALS][:100]
     outcome = await run_op(args, call, context.run, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))

@@ -52,7 +52,7 @@ async def ask_person(
     expires_at: int | None = None,
     is_deferred: bool = False,
 ) -> Any:
-    """Return the JSON value of the reply, `EXPIRED`, or `QUEUED` if a conversation waits and a message is queued.
+    """Return the JSON value of the reply, or `EXPIRED`; nothing after a wait for the next message, which is queued.
 
     Args:
         call: Identifies the question within the run.
@@ -73,7 +73,6 @@ async def ask_person(
 
 def _wait_id(call: str, tape: Tape) -> str:
     """Return the id of a question, unique among a run and its sub-runs, so that no reply reaches another question."""
-    assert tape.state.started is not None
     parent = tape.state.started.parent
     return f"{parent.path}/{call}" if parent else call
 

@@ -17,6 +17,7 @@ from reyn.journal import kinds
 from reyn.journal.kinds.shapes import MAX_INTEGER
 from reyn.journal.port import open_reservations
 from reyn.journal.spending import in_full, not_billed, run_accounts
+from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.world.loading import load_state
 from reyn.models.prices import Prices, cost_of, highest_cost, usage_bound
 
@@ -81,7 +82,6 @@ class BudgetedRun(NamedTuple):
 def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
     """Return what the budgets of a run depend on."""
     started = state.started
-    assert started is not None
     return BudgetedRun(started.run_id, started.skill, started.parent is None, settings, state.raised)
 
 
@@ -91,7 +91,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
     parent = started.parent
     while parent is not None:
         state = load_state(journal, parent.run)
-        if state.started is None:
+        if state is EMPTY:
             break  # deleted
         found.append(budgeted_run(state, settings_of(state.started, journal.blob)))
         parent = state.started.parent
@@ -283,10 +283,15 @@ class CallBudget:
             self._tape.rewind(self._mark)
         self._is_reserved = False
 
+    def take_proposal(self) -> bool:
+        """Return whether the next attempt is the first one, whose reservation is durable."""
+        is_reserved, self._is_reserved = self._is_reserved, False
+        return is_reserved
+
     async def reserve(
         self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
     ) -> kinds.BudgetRefused | None:
-        """Reserve what the next attempt can use, unless that was done for the first one.
+        """Reserve what the next attempt can use.
 
         A call that fits, but for what other calls have reserved, waits for them. It does not wait for a run whose
         process died during a call: that call is charged in full.
@@ -297,9 +302,6 @@ class CallBudget:
         Raises:
             PriceUnknown: A budget limits money, and the price of the model is unknown.
         """
-        if self._is_reserved:
-            self._is_reserved = False
-            return None
         waited, delay, next_look = 0.0, _FIRST_POLL, 0.0
         interrupted = 0
         longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS

@@ -43,7 +43,6 @@ class HookTurn:
     """
 
     def __init__(self, effect: CallHooks, tape: Tape) -> None:
-        assert tape.state.started is not None
         self.run_id = tape.run_id
         self.skill = tape.state.started.skill
         self.phase = effect.phase

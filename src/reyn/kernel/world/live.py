@@ -15,7 +15,6 @@ from reyn.context.token_counting import TokenCounting
 from reyn.errors import BudgetExceeded, InternalError
 from reyn.journal import (
     AbortTurn,
-    Answer,
     Approval,
     Cancel,
     decode,
@@ -45,7 +44,7 @@ from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
-from reyn.kernel.world.inbox import answer_error, inbox_events
+from reyn.kernel.world.inbox import answer_error, inbox_events, reply_to
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.world.run_scope import run_scope
 
@@ -120,7 +119,10 @@ class LiveWorld:
     async def execute(self, tape: Tape) -> RunState:
         """Execute the run until it ends or stops."""
         compile_skill = self._services.compile_skill
-        return await Driver(tape, lambda started: compile_skill(started, tape.content), self).execute()
+        try:
+            return await Driver(tape, lambda started: compile_skill(started, tape.content), self).execute()
+        finally:
+            self._ops.forget(tape.run_id)
 
     async def _execute_child(
         self, tape: Tape, resumption: Resumption | None, parent: Tape, spec: ChildSpec
@@ -151,18 +153,19 @@ class LiveWorld:
                 )
             case FitTokens(key, counter, model, work):
                 return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
-            case PlanOp() if self._ops.is_preparable(effect):
-                await self.flush(tape)
-                return await self._unless_cancelled(self._ops.prepare_and_plan(effect, tape), tape)
             case PlanOp():
-                if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
-                    await self.flush(tape)
-                return self._ops.plan(effect, tape)
-            case PerformOp() if self._ops.may_take_time(effect):
-                with run_scope(self._services.owner, tape, effect.key, self._above):
-                    return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
+                op = self._ops.op_of(effect, tape)
+                if op is None or op.is_foreign or op.is_preparable:
+                    await self.flush(tape)  # whatever foreign code does, the answer that asked for it is durable
+                if op is not None and op.is_preparable:
+                    return await self._unless_cancelled(self._ops.prepare_and_plan(effect, op, tape), tape)
+                return self._ops.plan(effect, op, tape)
             case PerformOp():
-                return await self._ops.perform(effect, tape)
+                op = self._ops.op_of(effect, tape)
+                if op is not None and not op.may_take_time:
+                    return await self._ops.perform(effect, op, tape)
+                with run_scope(self._services.owner, tape, effect.key, self._above):
+                    return await self._unless_cancelled(self._ops.perform(effect, op, tape), tape)
             case CheckOutput():
                 return self._check_output(effect), ()
             case Restore():
@@ -210,7 +213,6 @@ class LiveWorld:
         if not isinstance(effect, CallModel):
             return await self.flush(tape)
         services, started = self._services, tape.state.started
-        assert started is not None
         settings = services.compile_skill(started, tape.content).settings
         budget = CallBudget(
             services.budgets, self._journal, tape, settings, self._above, effect.key, self.now, self.flush
@@ -292,7 +294,7 @@ class LiveWorld:
         return events + inbox_events(messages, state, self.now()) if messages else events
 
     def _resumed(self, resumption: Resumption, state: RunState) -> EventWithBlobs:
-        pinned, recorded = resumption.pinned, state.started.hooks if state.started is not None else ()
+        pinned, recorded = resumption.pinned, state.started.hooks
         names = self._services.hook_names
         is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
@@ -338,7 +340,7 @@ class LiveWorld:
         reason = answer_error(wait, wait.id, answer)
         if not reason:
             by = self._people.name if isinstance(self._people, NamedPeople) else ""
-            self._journal.post(state.run_id, Answer(wait.id, answer, by))
+            self._journal.post(state.run_id, reply_to(wait, answer, by))
             return True
         self._invalid_answers += 1
         self.warnings.append(f"an answer to `{wait.id}` was rejected: {reason}")
@@ -375,7 +377,6 @@ class LiveWorld:
         """Store a standing approval."""
         decided = decode(event)
         if isinstance(decided, kinds.ApprovalDecided) and decided.always:
-            assert state.started is not None
             skill, hashed = state.started.skill, state.started.skill_hash
             approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id)
             self._journal.approve(approval)
