@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reyn.context.tokens import TokenCounter
     from reyn.journal import Blob, Body
     from reyn.kernel.core.conversations import Transcript
-    from reyn.models import Candidate, PromptSource, ToolDefinition
+    from reyn.models import Candidate, ChatTurn, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -67,6 +67,7 @@ class AnswerSpec(Protocol):
 
     Attributes:
         phase: The phase that asks.
+        task: Its role and instructions.
         form: The form of the answer.
         candidates: The exits that the model may choose.
         schema: The JSON Schema of every allowed answer, as it is recorded.
@@ -74,6 +75,7 @@ class AnswerSpec(Protocol):
     """
 
     phase: str
+    task: str
     form: kinds.AnswerForm
     candidates: tuple[Candidate, ...]
     schema: Blob
@@ -112,8 +114,8 @@ class CallModel(Effect[ModelReply]):
     """Hash of the input artifact."""
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
-    source: Callable[[], PromptSource] | None = None
-    """Returns what the messages were written from, in the short form."""
+    turn: Callable[[], ChatTurn] | None = None
+    """Returns the turn of a conversation, in the short form."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused)

@@ -195,8 +195,8 @@ def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
-    # The usage of several prompts does not calibrate the count of one.
-    models = state.models.with_answer(body.usage, None if body.asked is not None else state.visit.prompt)
+    # An engine that measures its choice counts prompts exactly, and may have sent several for this answer.
+    models = state.models.with_answer(body.usage, state.visit.prompt if body.choice_probability is None else None)
     return replace(state, models=models, recovery=_SETTLED)
 
 
