@@ -7,7 +7,7 @@ dataclasses, which cost several times as much to create: an effect lives as long
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -55,7 +55,8 @@ class Effect(Generic[R]):
 
     def result(self, outcome: Body, content: Content) -> R:
         """Return the result for a recorded outcome, the same whether it was just performed or recalled."""
-        return cast("R", outcome)
+        result: R = outcome  # type: ignore[assignment]  # `cast` would be a call
+        return result
 
     def mismatch(self, outcome: Body) -> str:
         """Return why a recorded outcome cannot be one of this effect; empty if it can."""
