@@ -65,7 +65,17 @@ _SAID = frozenset(
 )
 _SKIPPED = frozenset(
     body.kind
-    for body in (kinds.RunResumed, kinds.TranscriptExtended, kinds.LlmRequested, kinds.PhaseCompleted, kinds.WaitOpened)
+    for body in (
+        kinds.RunResumed,
+        kinds.TranscriptExtended,
+        kinds.OverviewsRead,
+        kinds.LlmRequested,
+        kinds.ControlDecided,
+        kinds.PhaseCompleted,
+        kinds.WaitOpened,
+        kinds.BudgetReserved,
+        kinds.BudgetSettled,
+    )
 )
 """Events of every turn that are no items, so they are not decoded."""
 
@@ -107,12 +117,17 @@ def text_of(body: Any, content: Content) -> str:
     """Return the text of a message or reply; empty for a reply that the user aborted."""
     match body:
         case kinds.RunStarted(input=artifact) | kinds.ArtifactStored(artifact=artifact):
-            return str(msgspec.json.decode(content(artifact.hash))["data"].get("text", ""))
+            return artifact_text(content(artifact.hash))
         case kinds.MessageTaken(text=text):
             return content(text).decode()
         case kinds.PhaseAborted(code=code, reason=reason) if code:
             return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
     return ""
+
+
+def artifact_text(artifact: bytes) -> str:
+    """Return the text of a message or reply that is an artifact."""
+    return str(msgspec.json.decode(artifact)["data"].get("text", ""))
 
 
 class ItemReader:
@@ -173,11 +188,12 @@ class ItemReader:
             return
         body = decode(event)
         match body:
-            case kinds.SubRunStarted(background=background) if not (background and body.problem):
-                if not background:
-                    self._skills[body.run] = body.skill
-                yield SkillStarted(body.run, body.skill, background)
-            case kinds.SubRunCompleted():
+            case kinds.ChildStarted(type="background", problem=""):
+                yield SkillStarted(body.run, body.skill, background=True)
+            case kinds.ChildStarted(type="skill"):
+                self._skills[body.run] = body.skill
+                yield SkillStarted(body.run, body.skill)
+            case kinds.ChildEnded(type="skill"):
                 self.progress.pop(body.run, None)
                 self._skills.pop(body.run, None)
                 yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)

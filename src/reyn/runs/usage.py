@@ -123,7 +123,7 @@ def run_budgets(
     """Return the budgets that the next model call of a run draws on: those of runs, of skills, and of the day."""
     skills = {budgets.account_of(budgets.day(now), run.skill): run.skill for run in (own, *above)}
     skills |= {run_accounts(run.run_id)[1]: run.skill for run in (own, *above)}
-    draws = budgets.draws(own, above, budgets.day(now)).accounts
+    draws = budgets.draws(own, above, now).accounts
     return tuple(
         status
         for draw in draws
