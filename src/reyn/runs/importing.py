@@ -99,9 +99,8 @@ def _add_in_order(run: str, archive: Archive, order: dict[str, Body], above: lis
         return
     if run in above or len(above) > _MAX_ORIGINS:
         raise ArchiveInvalid(f"run `{run}` needs itself, or too many other runs")
-    first = archive.events[run][0]
-    opening = _decode(first)
-    if getattr(opening, "run_id", None) != run:
+    opening = _decode(archive.events[run][0])
+    if not isinstance(opening, kinds.RunStarted | kinds.RunForked) or opening.run_id != run:
         raise ArchiveInvalid(f"`{run[:200]}` is not a valid run id, or its first event names another run")
     needed, relation = "", "is a sub-run of"
     if isinstance(opening, kinds.RunForked):
@@ -293,40 +292,17 @@ class _Checks:
                 raise ArchiveInvalid(f"run `{run}` uses the workspace of `{opening.workspace[:200]}`")
             return
         self.parents[run] = parent.run
+        type_ = "agent" if opening.ask is not None else "background" if parent.background else "skill"
+        asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else (parent.run, parent.call)
         intent = self._intents.get((parent.run, parent.call, run)) if run == f"{parent.run}.{parent.call}" else None
-        if opening.ask is None:
-            what, taken = self._started_error(run, opening, parent, intent), "result"
-        else:
-            what, taken = _opened_error(run, opening, parent, intent), "reply"
-        if what:
-            raise ArchiveInvalid(what)
-        if self._heads.get(run, set()) - {event.hash for event in self._staged.read(run)}:
-            raise ArchiveInvalid(f"run `{run}` is not the one whose {taken} run `{parent.run}` took")
-
-    def _started_error(
-        self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: kinds.ChildStarted | None
-    ) -> str:
-        """Return why a sub-run is not the one that the run above started; empty if it is."""
-        if intent is None or intent.type != ("background" if parent.background else "skill"):
-            return f"run `{parent.run}` did not start its sub-run `{run}`"
+        if intent is None or intent.type != type_ or asked_by != (parent.run, parent.call):
+            raise ArchiveInvalid(f"run `{parent.run}` did not start its sub-run `{run}`")
         workspace = self._workspaces[parent.run] if intent.shares_workspace else None
-        recorded = (intent.skill_hash, intent.input, workspace)
-        if (opening.skill_hash, opening.input, opening.workspace) != recorded:
-            return f"run `{run}` has another skill, input or workspace than run `{parent.run}` started"
-        return ""
-
-
-def _opened_error(
-    run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: kinds.ChildStarted | None
-) -> str:
-    """Return why a conversation is not the one that an agent opened in the run above; empty if it is."""
-    asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else ("", "")
-    if intent is None or intent.type != "agent" or asked_by != (parent.run, parent.call):
-        return f"run `{parent.run}` did not open the conversation `{run}`"
-    recorded = (intent.skill_hash, intent.input, intent.history, None)
-    if (opening.skill_hash, opening.input, opening.history, opening.workspace) != recorded:
-        return f"run `{run}` has another agent or message than run `{parent.run}` opened it with"
-    return ""
+        recorded = (intent.skill_hash, intent.input, workspace, intent.history)
+        if (opening.skill_hash, opening.input, opening.workspace, opening.history) != recorded:
+            raise ArchiveInvalid(f"run `{run}` has another skill, input or workspace than run `{parent.run}` started")
+        if self._heads.get(run, set()) - {event.hash for event in self._staged.read(run)}:
+            raise ArchiveInvalid(f"run `{run}` is not the one whose result run `{parent.run}` took")
 
 
 _CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
