@@ -15,7 +15,7 @@ import msgspec
 
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError
 from reyn.journal import GENESIS, Blob, Event, digest, kinds
-from reyn.journal.family import descendants, lineage, root_run
+from reyn.journal.family import descendants, root_run
 from reyn.journal.kinds.shapes import Count
 from reyn.journal.registry import content_hashes, decode, link
 
@@ -63,16 +63,11 @@ def _export_order(journal: Journal, row: RunRow, seen: set[str]) -> list[str]:
     if root.run_id in seen:
         return []
     seen.add(root.run_id)
-    # A sub-run whose parent was deleted by an earlier release is found by its own lineage only.
-    family = {
-        descendant.run_id: descendant
-        for descendant in (*reversed(lineage(journal, row)), *descendants(journal, root.run_id))
-    }
-    before: list[str] = []
-    for one in family.values():
+    family, before = [root, *descendants(journal, root.run_id)], list[str]()
+    for one in family:
         if one.fork_of and (origin := journal.find(one.fork_of)) is not None:
             before += _export_order(journal, origin, seen)
-    return [*before, *family]
+    return [*before, *(one.run_id for one in family)]
 
 
 def _lines(journal: Journal, runs: list[str]) -> Iterator[bytes]:

@@ -6,13 +6,13 @@ effects and writes nothing to the project's journal.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from reyn.config.values import ProjectContext
 from reyn.context.frame import ContextFrame
-from reyn.context.render import normalized, rendered_message
 from reyn.errors import InputInvalid, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.core.driver import Driver
@@ -193,12 +193,7 @@ async def next_prompt(
     if not isinstance(effect, CallModel):
         reason = "a step has side effects" if effect is not None else f"it is {tape.state.status}"
         raise RunNotResumable(f"run `{run_id}` does not call its model next: {reason}")
-    system, *rest = effect.messages
-    transcript = effect.transcript.tail(effect.transcript.length) if effect.transcript is not None else ()
-    return [
-        (str(message.role), rendered_message(message, tape.content, results=effect.results).text)
-        for message in (normalized(system), *transcript, *map(normalized, rest))
-    ]
+    return RecordedPrompt.at(run_id, chain(journal.read(run_id), tape.pending), None, tape.content).messages
 
 
 class _StillWorld:
