@@ -6,13 +6,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from reyn.journal import decode, digest, kinds
-from reyn.kernel.core.run_state import fold
+from reyn.journal import digest, kinds
 from reyn.runs.reader import read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from reyn.journal import Event
     from reyn.journal.kinds import FrameMessage
@@ -63,25 +63,17 @@ class DiffReport(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One of the two runs."""
+    """One of the two runs. The input of `started` is the one that a fork replaced it with, if any."""
 
     run_id: str
-    events: tuple[Any, ...]
     started: kinds.RunStarted
-
-
-def side_of(run_id: str, events: tuple[Event, ...]) -> Side:
-    """Prepare a run for comparison. Its input is the one that a fork replaced it with, if any."""
-    state = fold(events)
-    changed = [body.input for body in map(decode, events) if isinstance(body, kinds.RunForked) and body.input]
-    artifact = changed[-1] if changed else state.started.input
-    return Side(run_id, events, msgspec.structs.replace(state.started, input=artifact))
+    decisions: list[Decision]
 
 
 def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:
     """Return the first decision that differs, with its cause."""
     common = 0
-    for one, other in zip_longest(_decisions(a.events, content), _decisions(b.events, content)):
+    for one, other in zip_longest(a.decisions, b.decisions):
         if one is not None and other is not None and _is_same(one, other):
             common += not one.is_end
             continue
@@ -134,36 +126,44 @@ def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tupl
     return None
 
 
-def _decisions(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[Decision]:
-    """Yield every answer of a model with its effect, then the end of the run; a failure that was retried is no end."""
-    message, ops, end = "", list[str](), None
+def side_of(run_id: str, events: Iterable[Event], content: Callable[[str], bytes]) -> Side:
+    """Return a run as its decisions: every answer of a model with its effect, then the end of the run.
+
+    A failure that was retried is no end.
+    """
+    found, ops, message = list[Decision](), list[str](), ""
+    end: Decision | None = None
+    artifact: kinds.ArtifactRef | None = None
     last: ReadEvent | None = None
     for read in read_run(events):
         match read.body:
-            case kinds.RunResumed() | kinds.RunForked():
+            case kinds.RunResumed():
                 end = None
+            case kinds.RunForked(input=replaced):
+                end, artifact = None, replaced or artifact
             case kinds.MessageTaken(text=text):
                 message = _comparable(content(text).decode(errors="replace"))
             case kinds.FrameBuilt():
                 if ops and last is not None:
-                    yield _decision(last, f"ops {' '.join(ops)}", message)
+                    found.append(_decision(last, f"ops {' '.join(ops)}", message))
                 ops = []
             case kinds.ValidationError(class_=rule):
-                yield _decision(read, f"rejected: {rule}", message)
+                found.append(_decision(read, f"rejected: {rule}", message))
             case kinds.OpStarted(args=args) if read.follows_turn:
                 ops.append(args)
             case kinds.PhaseCompleted(type=kind, next_phase=target):
                 stored = read.after.output.artifact if kind != "abort" else None
                 after = f" after {' '.join(ops)}" if ops else ""
                 what = f"{kind} → {target or 'end'}{after} with {stored.hash if stored else ''}"
-                yield _decision(read, what, message)
+                found.append(_decision(read, what, message))
                 ops = []
             case kinds.SkillAborted() | kinds.SkillCompleted() | kinds.RunFailed() | kinds.RunCancelled() as body:
-                ended = _decision(read, str(body.enters), message)
-                end = msgspec.structs.replace(ended, seq=read.event.seq, is_end=True)
+                end = replace(_decision(read, str(body.enters), message), seq=read.event.seq, is_end=True)
         last = read
-    if end is not None:
-        yield end
+    assert last is not None  # a run has a first event
+    started = last.after.started
+    decisions = found if end is None else [*found, end]
+    return Side(run_id, replace(started, input=artifact or started.input), decisions)
 
 
 def _decision(read: ReadEvent, what: str, message: str) -> Decision:

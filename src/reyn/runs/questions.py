@@ -90,13 +90,13 @@ def _example_reply(question: Question) -> str:
 
 def question_text(journal: Journal, question: OpenQuestion) -> str:
     """Return the text of a question, with the whole preview of an approval."""
-    first = question.question.message.partition("\n")[0]
-    preview = ""
-    for event in journal.read(question.run_id):
-        body = decode(event)
-        if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed):
-            preview = body.preview
-    return f"{first}\n{journal.blob(preview).decode()}" if question.question.is_approval else question.question.message
+    wait = question.question
+    if not wait.is_approval:
+        return wait.message
+    bodies = map(decode, journal.read(question.run_id))
+    *_, preview = (body.preview for body in bodies if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed))
+    first = wait.message.partition("\n")[0]
+    return f"{first}\n{journal.blob(preview).decode()}"
 
 
 def _asking_run(journal: Journal, row: RunRow) -> RunRow | None:

@@ -256,8 +256,9 @@ class Runs:
 
     def diff(self, a: str, b: str) -> DiffReport:
         """Return the first decision in which two runs differ, and its cause."""
-        one, other = (side_of(row.run_id, tuple(self.events(row.run_id))) for row in map(self.find, (a, b)))
-        return compare(one, other, self._journal.blob)
+        content = self._journal.blob
+        one, other = (side_of(row.run_id, self.events(row.run_id), content) for row in map(self.find, (a, b)))
+        return compare(one, other, content)
 
     def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:
         """Return what model calls were charged, and the budgets of today.
