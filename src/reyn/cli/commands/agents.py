@@ -94,7 +94,7 @@ def show_agent(name: str, as_json: bool) -> None:
 
     with open_existing_project() as runtime:
         agent = runtime.project.agents.load(name)
-        skill = runtime.project.agent_skill(name)
+        skill = runtime.services.agent_skill(name)
         phase = skill.phases[skill.entry]
         if as_json:
             print_json(msgspec.to_builtins(agent) | {"ops": phase.allowed_ops, "permissions": skill.permissions})

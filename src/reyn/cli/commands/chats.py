@@ -109,7 +109,7 @@ def show(run: str, as_json: bool) -> None:
     with open_existing_project() as runtime:
         row = _find(runtime, run)
         messages = read_messages(runtime.runs.events(row.run_id), runtime.runs.content)
-        chains = ChainManager(runtime.project.journal)
+        chains = ChainManager(runtime.services.journal)
         links, origin = chains.links(row.run_id), chains.origin(row.run_id)
     if as_json:
         asks = [[link for link in links if link.number == one.number and one.role != "agent"] for one in messages]
@@ -137,7 +137,7 @@ def rename(run: str, title: str) -> None:
     """
     with open_project() as runtime:
         row = _find(runtime, run)
-        runtime.rename(row.run_id, title, by=user_name())
+        runtime.conversations.rename(row.run_id, title, by=user_name())
     click.echo(f"renamed {clean(row.run_id)}" if title.strip() else f"removed the title of {clean(row.run_id)}")
 
 

@@ -159,7 +159,7 @@ class LiveWorld:
                     await self.flush(tape)
                 return self._ops.plan(effect, tape)
             case PerformOp() if self._ops.may_take_time(effect):
-                with run_scope(self._services.owner, tape, effect.key, self._above):
+                with run_scope(self._services, tape, effect.key, self._above):
                     return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
             case PerformOp():
                 return await self._ops.perform(effect, tape)
