@@ -20,6 +20,7 @@ from reyn.errors import (
     ChatStopped,
     FunctionInvalid,
     ImageInvalid,
+    InputInvalid,
     MessageInvalid,
     ModelUnavailable,
     RunBusy,
@@ -50,6 +51,7 @@ class Chatty:
         self.name = name
         self.answers = list(answers)
         self.requests: list[Any] = []
+        self.reads_images = False
 
     async def complete(self, request: Any) -> ModelAnswer:
         self.requests.append(request)
@@ -844,6 +846,22 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
         assert reply.history[0].images == (image,)
         await world.agent("And now?", reply.history)
         assert any(message.images for message in world.model.requests[1].messages)
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+def test_images_of_a_later_message_of_a_conversation_with_a_key_are_sent(tmp_path: Path):
+    async def scenario() -> None:
+        world = World(tmp_path, "Hello.", "A picture.")
+        world.model.reads_images = True
+        agent, image = world.agent.options(key="a"), Image("image/png", base64.b64encode(PNG).decode())
+        await agent("hi")
+        reply = await agent(Message("user", "What is this?", (image,)))
+        assert [message.images for message in world.model.requests[1].messages if message.images] == [(image,)]
+        assert [message.images for message in reply.history if message.images] == [(image,)]
+        with pytest.raises(InputInvalid, match="base64"):
+            world.rt.conversations.say(reply.run_id, "And this?", images=[Image("image/png", "?")])
         await world.check()
 
     asyncio.run(scenario())

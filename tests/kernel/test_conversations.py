@@ -25,7 +25,7 @@ from reyn.errors import (
 )
 from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, Part, TranscriptExtended
 from reyn.kernel.core.run_state import apply, fold
-from reyn.runs.frames import prompt_at
+from reyn.runs.frames import RecordedPrompt
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
 
@@ -252,7 +252,8 @@ def test_the_recorded_frames_are_what_the_model_received(tmp_path: Path):
     converse(project, answers, "Hi", "And?")
     for call in range(5):
         seq = seq_of(project, "llm_requested", call)
-        *messages, (role, _) = prompt_at("k", project.journal.read("k"), seq, project.journal.blob)
+        recorded = RecordedPrompt.at("k", project.journal.read("k"), seq, project.journal.blob)
+        *messages, (role, _) = recorded.with_answer
         assert role == "answer"
         assert messages == sent(project, call)
 

@@ -17,7 +17,7 @@ from reyn.journal import MemoryJournal, decode, kinds
 from reyn.kernel.visit.compiled_phase import UNCALIBRATED
 from reyn.kernel.visit.prompt_budget import MESSAGE_TOKENS
 from reyn.models import ModelAnswer
-from reyn.runs.frames import prompt_sections
+from reyn.runs.frames import RecordedPrompt
 from reyn.testing import ScriptedModel
 from tests.fuzz.archives import Archive
 from tests.kernel.support import IN, Project
@@ -439,7 +439,7 @@ def test_the_sections_of_a_frame_are_those_that_the_budget_recorded(tmp_path: Pa
     project = one_phase(tmp_path)
     configure(tmp_path, 500)
     assert project.run("s", [finish()], {"text": WORDS * 100}).ok
-    sections = prompt_sections("k", project.journal.read("k"), None, project.journal.blob)
+    sections = RecordedPrompt.at("k", project.journal.read("k"), None, project.journal.blob).sections
     [recorded] = [body.budget for body in map(decode, project.journal.read("k")) if isinstance(body, kinds.FrameBuilt)]
     assert recorded is not None
     assert [(one.name, one.tokens, one.original_tokens) for one in sections] == [

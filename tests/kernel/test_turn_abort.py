@@ -14,7 +14,6 @@ from reyn.errors import ModelUnavailable, RunNotResumable
 from reyn.functions import tool
 from reyn.journal import MemoryJournal, decode
 from reyn.models import ModelAnswer, ToolCall
-from reyn.runs.frames import prompt_at
 from tests.support import write_skill
 
 
@@ -276,7 +275,7 @@ def test_the_recorded_frame_shows_the_aborted_turn(tmp_path: Path):
         talk = Talk(tmp_path, Chatty(calls("first", "first"), "Fine."), first=first)
         await talk.say("one")
         await talk.say("two")
-        messages = prompt_at("k", talk.rt.runs.events("k"), None, talk.rt.runs.content)
+        messages = talk.rt.runs.prompt_at("k")
         assert [role for role, _ in messages] == [
             "system", "user", "assistant", "tool", "tool", "user", "tools", "answer",
         ]  # fmt: skip

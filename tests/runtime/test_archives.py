@@ -12,6 +12,7 @@ from reyn.errors import (
     ArchiveInvalid,
     ArchiveTooLarge,
     ChainBroken,
+    EventInvalid,
     HeadMismatch,
     HistoryInvalid,
     ReplayMismatch,
@@ -565,6 +566,9 @@ def test_an_event_that_cannot_be_shown_is_not_imported(
     ("kind", "field", "content"),
     [
         ("llm_responded", "text", b"\xff\xfe"),
+        ("llm_responded", "asked", b'[["system", "Choose."], ["user"]]'),
+        ("llm_responded", "asked", b"7"),
+        ("llm_requested", "tools", b'{"name": "x"}'),
         ("file_started", "args", b"[]"),
         ("file_completed", "result", b"no JSON"),
         ("file_completed", "result", b"[" * 300 + b"]" * 300),
@@ -582,6 +586,20 @@ def test_content_of_the_wrong_shape_is_not_imported(
     with pytest.raises(ArchiveInvalid):
         import_(there, archive)
     assert there.journal.runs() == []
+
+
+@pytest.mark.parametrize(("kind", "field"), [("llm_responded", "asked"), ("llm_requested", "tools")])
+def test_a_recorded_prompt_of_the_wrong_shape_is_an_error_with_advice(
+    here: Project, there: Project, kind: str, field: str
+):
+    here.run("s", [go("b"), finish()])
+    archive = export(here)
+    for event in archive.of_kind(kind):
+        event["data"][field] = archive.add_blob(b'{"system": 7}')
+    plant(there, archive)
+    with there.open([]) as rt, pytest.raises(EventInvalid, match="event 12 refers to content") as raised:
+        rt.runs.prompt_at("k")
+    assert "archive that Reyn did not write" in raised.value.hint
 
 
 def test_a_copy_of_a_skill_with_a_missing_phase_is_not_imported(here: Project, there: Project):

@@ -62,7 +62,6 @@ _SAID = frozenset(
         kinds.RunForked,
         kinds.MessageQueued,
         kinds.MessageTaken,
-        kinds.WaitAnswered,
         kinds.ArtifactStored,
         kinds.PhaseAborted,
     )
@@ -96,8 +95,6 @@ class Messages:
             case kinds.MessageTaken():
                 one = self._queued.popleft()
                 taken = Said(0, "run" if one.run else "user", one.by, one.run, one.message)
-            case kinds.WaitAnswered(is_message=True):
-                taken = Said(by=body.by, message=body.message)
             case kinds.MessageQueued():
                 self._queued.append(body)
                 return None
@@ -128,8 +125,6 @@ def text_of(body: Any, content: Content) -> str:
             return str(msgspec.json.decode(content(artifact.hash))["data"].get("text", ""))
         case kinds.MessageTaken(text=text):
             return content(text).decode()
-        case kinds.WaitAnswered(value=value):
-            return str(msgspec.json.decode(content(value)))
         case kinds.PhaseAborted(code=code, reason=reason) if code:
             return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
     return ""

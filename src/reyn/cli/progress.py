@@ -142,7 +142,7 @@ class Progress:
         if entry.type != "answered" or self._people is None:
             return line
         is_elsewhere = (entry.run_id, entry.data["wait"]) in self._people.asked
-        return line.replace("reply", "reply from another process", 1) if is_elsewhere else line
+        return line.replace(":", " from another process:", 1) if is_elsewhere else line
 
     def _is_shown(self, entry: TimelineEntry) -> bool:
         match entry.type:

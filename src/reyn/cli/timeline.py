@@ -61,6 +61,8 @@ class _Run:
         self.ops: dict[str, str] = {}
         """The name of each op that was started; empty for one whose request is a question."""
         self.sub_runs: dict[str, str] = {}
+        self.message_wait = ""
+        """The open wait for the next message of a conversation."""
         self.price: kinds.Price | None = None
         """The price of the call in progress."""
         self.call_cost: int | None = None
@@ -158,6 +160,7 @@ class Timeline:
         match body:
             case kinds.WaitOpened(wait=wait):
                 self.activity = "waiting for a reply"
+                run.message_wait = wait.id if wait.is_message else ""
                 verb = "needs approval" if wait.is_approval else "asks"
                 who = f"sub-run {wait.run} {verb}" if wait.run else verb
                 data = {"wait": wait.id, "message": wait.message, "run": wait.run}
@@ -172,6 +175,10 @@ class Timeline:
                 value = self._read(name)
                 text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
                 return _Line(2, "answered", f"reply: {text}", {"wait": question_id, "value": value})
+            case kinds.MessageTaken(text=name):
+                self.activity = "resuming"
+                text, run.message_wait, wait_id = self._text(name), "", run.message_wait
+                return _Line(2, "answered", f"message: {text}", {"wait": wait_id, "value": text})
         return None
 
     # -- visits ------------------------------------------------------------------------------------

@@ -330,7 +330,7 @@ class ChatStream:
             row = runtime.runs.find(run_id)
         if row.wait is None or not row.wait.is_message:
             raise self._stopped(run_id, str(row.status), row.reason)
-        runtime.answer(run_id, row.wait.id, message.text, images=message.images)
+        runtime.conversations.say(run_id, message.text, images=message.images)
 
     # -- the end --------------------------------------------------------------------------------------
 

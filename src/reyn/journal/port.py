@@ -69,7 +69,7 @@ class RaiseLimit(InboxRequest, frozen=True):
 
 
 class AttachedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """An image of an answer: its content in base64 with its media type, or its address."""
+    """An image of a message: its content in base64 with its media type, or its address."""
 
     media_type: str = ""
     data: str = ""
@@ -77,12 +77,11 @@ class AttachedImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class Answer(InboxRequest, frozen=True):
-    """Answer the open question with the id `wait`. What a user says in a conversation may have images."""
+    """Answer the open question with the id `wait`."""
 
     wait: str
     value: Any
     by: str = ""
-    images: tuple[AttachedImage, ...] = ()
 
 
 class Say(InboxRequest, frozen=True):
@@ -94,6 +93,7 @@ class Say(InboxRequest, frozen=True):
     text: str
     by: str = ""
     ask: kinds.AskRef | None = None
+    images: tuple[AttachedImage, ...] = ()
 
 
 class Rename(InboxRequest, frozen=True):

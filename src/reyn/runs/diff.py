@@ -9,12 +9,14 @@ import msgspec
 
 from reyn.journal import decode, digest, kinds
 from reyn.kernel.core.run_state import fold
+from reyn.runs.reader import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Event
     from reyn.journal.kinds import FrameMessage
+    from reyn.runs.reader import ReadEvent
 
 Cause = Literal["input", "skill", "settings", "rules", "model", "message", "frame", "answer", "end", "outside"]
 
@@ -141,47 +143,53 @@ def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tupl
 
 def _decisions(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[Decision]:
     """Yield every answer of a model with its effect, then the end of the run; a failure that was retried is no end."""
-    phase = model = request = text = call = artifact = decided = message = ""
-    messages: tuple[FrameMessage, ...] = ()
-    seq, ops, end = 0, list[str](), None
-    for event in events:
-        body = decode(event)
-        match body:
-            case kinds.RunStarted(model=name):
-                model = name
-            case kinds.RunResumed(model=name) | kinds.RunForked(model=name):
-                model, end = name or model, None
-            case kinds.PhaseStarted(phase=phase):
-                pass
-            case kinds.MessageTaken(text=said):
-                message = _comparable(content(said).decode(errors="replace"))
-            case kinds.WaitAnswered(is_message=True, value=said):
-                message = _comparable(str(msgspec.json.decode(content(said))))
+    message, ops, end = "", list[str](), None
+    last: ReadEvent | None = None
+    for read in read_run(events):
+        match read.body:
+            case kinds.RunResumed() | kinds.RunForked():
+                end = None
+            case kinds.MessageTaken(text=text):
+                message = _comparable(content(text).decode(errors="replace"))
             case kinds.FrameBuilt():
-                if ops:
-                    yield Decision(seq, call, phase, f"ops {' '.join(ops)}", text, request, model, messages, message)
-                messages, ops = (*body.messages, *_transcript(body.transcript)), []
-            case kinds.LlmRequested(call=call, request=request):
-                pass
-            case kinds.LlmResponded(text=text):
-                seq = event.seq
+                if ops and last is not None:
+                    yield _decision(last, f"ops {' '.join(ops)}", message)
+                ops = []
             case kinds.ValidationError(class_=rule):
-                yield Decision(seq, call, phase, f"rejected: {rule}", text, request, model, messages, message)
-            case kinds.OpStarted(args=args) if call and body.call.startswith(f"{call}."):
+                yield _decision(read, f"rejected: {rule}", message)
+            case kinds.OpStarted(args=args) if read.follows_turn:
                 ops.append(args)
-            case kinds.ControlDecided(type=kind, next_phase=target):
-                decided, ops = f"{kind} → {target or 'end'}{f' after {chr(32).join(ops)}' if ops else ''}", []
-            case kinds.ArtifactStored(artifact=stored):
-                artifact = stored.hash
-            case kinds.PhaseCompleted():
-                yield Decision(seq, call, phase, f"{decided} with {artifact}", text, request, model, messages, message)
-                artifact = ""
-            case kinds.SkillAborted() | kinds.SkillCompleted() | kinds.RunFailed() | kinds.RunCancelled():
-                end = Decision(
-                    event.seq, call, phase, str(body.enters), text, request, model, messages, message, is_end=True
-                )
+            case kinds.PhaseCompleted(type=kind, next_phase=target):
+                stored = read.after.output.artifact if kind != "abort" else None
+                after = f" after {' '.join(ops)}" if ops else ""
+                what = f"{kind} → {target or 'end'}{after} with {stored.hash if stored else ''}"
+                yield _decision(read, what, message)
+                ops = []
+            case kinds.SkillAborted() | kinds.SkillCompleted() | kinds.RunFailed() | kinds.RunCancelled() as body:
+                ended = _decision(read, str(body.enters), message)
+                end = msgspec.structs.replace(ended, seq=read.event.seq, is_end=True)
+        last = read
     if end is not None:
         yield end
+
+
+def _decision(read: ReadEvent, what: str, message: str) -> Decision:
+    """Return what the model decided in the turn of an event; a node that runs a skill decides without one."""
+    state, turn = read.after, read.turn
+    phase = state.history.path[-1] if state.history.path else ""
+    if turn is None or not read.follows_turn:
+        return Decision(read.event.seq, "", phase, what, model=state.models.name, message=message)
+    return Decision(
+        turn.answer_seq,
+        turn.request.call if turn.request is not None else "",
+        phase,
+        what,
+        turn.answer.text if turn.answer is not None else "",
+        turn.request.request if turn.request is not None else "",
+        state.models.name,
+        (*turn.frame.messages, *_transcript(turn.frame.transcript)),
+        message,
+    )
 
 
 def _comparable(message: str) -> str:

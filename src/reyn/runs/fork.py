@@ -13,8 +13,8 @@ import msgspec
 from reyn.errors import ForkImpossible
 from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
 from reyn.kernel import versions
-from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.permissions import Denied
+from reyn.runs.reader import read_run
 from reyn.skills import pin
 from reyn.skills.inputs import to_artifact
 from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
@@ -49,17 +49,15 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
     Raises:
         ForkImpossible: The run has no event `at`, or cannot continue from there or before.
     """
-    state, point, last = EMPTY, None, 0
-    for event in events:
-        last = event.seq
-        if at is not None and event.seq > at:
+    point, last = None, 0
+    for read in read_run(events):
+        last, state = read.event.seq, read.after
+        if at is not None and last > at:
             break
-        body = decode(event)
-        state = apply(state, body, event.ts)
-        is_request = isinstance(body, kinds.LlmRequested) and not between_visits
+        is_request = isinstance(read.body, kinds.LlmRequested) and not between_visits
         is_between_visits = not state.visit.is_open and state.ending is None and state.status == "running"
         if is_request or is_between_visits:
-            point = ForkState(event, state)
+            point = ForkState(read.event, state)
     if at is not None and at > last:
         raise ForkImpossible(f"run `{run_id}` has no event {at}", hint=f"Choose an event from 1 to {last}.")
     if point is None:

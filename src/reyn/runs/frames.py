@@ -1,121 +1,266 @@
-"""Reconstruct the exact messages that a model received at an event of a run, and its answer."""
+"""Recorded prompts of a run: the exact messages of a turn, the tokens of its sections, and its context frame.
+
+`reyn.runs.reader` finds the turn. Runs and previews both use this module, so that their frames are equal.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from reyn.context import estimate_tokens
 from reyn.context.budget import FrameSection, SectionCost
-from reyn.context.render import frame_message, message_text, normalized, rendered_message
-from reyn.errors import ReynError, RunNotFound
-from reyn.journal import decode, kinds
-from reyn.kernel.core.conversations import changed, seed_of
-from reyn.kernel.core.snapshot import TRAIL_LENGTH
+from reyn.context.frame import ContextFrame, Execution, RejectedArtifact
+from reyn.context.render import frame_message, message_text, normalized, rendered_message, turn_parts
+from reyn.errors import EventInvalid, ReynError
+from reyn.journal import kinds
+from reyn.kernel.core.limits import visits_left
+from reyn.runs.reader import read_run, turn_at
 from reyn.skills import unpin
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from reyn.context.transcript import NormalizedMessage
-    from reyn.journal import Body, Event
-    from reyn.kernel.core.conversations import Transcript
+    from reyn.journal import Event
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.runs.reader import Turn
     from reyn.skills import Skill
 
-_RESULTS = (kinds.OpCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
-
+    Content = Callable[[str], bytes]
 
 TOOLS = "tools"
-"""The role under which `prompt_at` returns the native tools of a request, one per line."""
+"""The role of the native tools of a request among its messages, one tool per line."""
 ANSWER = "answer"
-"""The role under which `prompt_at` returns the model's answer."""
+"""The role of the model's answer."""
 
 
-class RecordedFrame(NamedTuple):
-    """A recorded prompt: its messages, the op results in it, its answer, and the truncated contents."""
-
-    messages: tuple[kinds.FrameMessage, ...]
-    transcript: tuple[NormalizedMessage, ...]
-    """Messages after the system message that `transcript_extended` events added."""
-    results: list[str]
-    tools: str | None
-    answer: str | None
-    handoff: kinds.ContextBudgetApplied | None
-    truncated: dict[str, str]
-    """The hash of the whole content, by the hash of the part that a frame contains."""
-    form: kinds.AnswerForm
-    budget: kinds.PromptBudget | None = None
-    task: str = ""
-    """The instructions of the phase."""
-    asked: str | None = None
-    """The hash of the messages of prompts that the adapter sent before that of the answer, if it did."""
-
-    @property
-    def turn(self) -> kinds.FrameMessage:
-        """The message with the input."""
-        begun = next((one for one in reversed(self.transcript) if one.parts and one.parts[0].plain), None)
-        if begun is not None:
-            return frame_message(begun)
-        return next((message for message in self.messages if _is_turn(message)), self.messages[-1])
-
-
-def prompt_at(
-    run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
-) -> list[tuple[str, str]]:
-    """Return role and text of the messages of a frame, followed by the native tools and the answer if there are any.
-
-    If the model was asked for its choice first, the messages of those prompts come before the others; their roles begin
-    with `choice:` and `topic:`.
+class RecordedPrompt:
+    """The prompt of a turn.
 
     Args:
-        run_id: The run.
-        events: Its events.
-        seq: The frame at this event, or the last one before it; by default the last frame of the run.
+        turn: The turn.
         content: Returns content by its hash.
-
-    Raises:
-        RunNotFound: The run has no event `seq`, or no frame at or before it.
     """
-    frame = find_frame(run_id, events, seq, content)
-    messages = messages_of(frame, content)
-    return messages if frame.answer is None else [*messages, (ANSWER, content(frame.answer).decode())]
 
+    def __init__(self, turn: Turn, content: Content) -> None:
+        self._turn = turn
+        self._content = content
+        self._results = list(turn.results)
+        self._tools = turn.request.tools if turn.request is not None else None
+        self._asked = self._messages_before()
+        conversation = turn.state.conversations.get(turn.state.phase)
+        self._transcript: tuple[NormalizedMessage, ...] = ()
+        """Messages after the system message that `transcript_extended` events added."""
+        if turn.frame.transcript is not None and conversation is not None:
+            whole = conversation.whole(content)
+            self._transcript = whole.tail(whole.length)[: turn.frame.transcript.length]
+        self._frame = turn.frame.messages
+        if self._asked and turn.frame.transcript is None:  # the choice is made, so the prompt ends with the input
+            self._frame = (self._frame[0], _without_choices(self._frame[1]), *self._frame[2:])
 
-def messages_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
-    """Return role and text of the messages of a frame, followed by the native tools if there are any."""
-    system, rest = frame.messages[:1], frame.messages[1:]
-    messages = [
-        (str(message.role), _text(message, content, frame.results))
-        for message in (*map(normalized, system), *frame.transcript, *map(normalized, rest))
-    ]
-    messages = [*_asked(frame, content), *messages]
-    return messages if frame.tools is None else [*messages, (TOOLS, _tool_lines(content(frame.tools)))]
+    @classmethod
+    def at(cls, run_id: str, events: Iterable[Event], seq: int | None, content: Content) -> RecordedPrompt:
+        """Return the prompt at an event of a run, or the last one before it; by default the last prompt.
 
+        Raises:
+            RunNotFound: The run has no event `seq`, or no frame at or before it.
+        """
+        return cls(turn_at(run_id, events, seq), content)
 
-def _asked(frame: RecordedFrame, content: Callable[[str], bytes]) -> list[tuple[str, str]]:
-    """Return role and text of the messages that the adapter sent before those of the answer."""
-    return [] if frame.asked is None else msgspec.json.decode(content(frame.asked), type=list[tuple[str, str]])
+    def _messages_before(self) -> list[tuple[str, str]]:
+        """Return role and text of the messages that the adapter sent before those of the answer, if it did."""
+        asked = self._turn.answer.asked if self._turn.answer is not None else None
+        return [] if asked is None else self._decode(asked, list[tuple[str, str]])
 
+    def _decode(self, name: str, shape: Any) -> Any:
+        """Return recorded content that is JSON of a certain shape."""
+        try:
+            return msgspec.json.decode(self._content(name), type=shape)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise EventInvalid(
+                f"the turn at event {self._turn.seq} refers to content `{name[:12]}…`: {error}",
+                hint="The run is damaged, or was imported from an archive that Reyn did not write.",
+            ) from error
 
-def _tool_lines(tools: bytes) -> str:
-    return "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in msgspec.json.decode(tools))
+    # -- messages -------------------------------------------------------------------------------------
 
+    @property
+    def messages(self) -> list[tuple[str, str]]:
+        """Role and text of the messages, followed by the native tools if there are any.
 
-def _text(message: NormalizedMessage, content: Callable[[str], bytes], results: list[str]) -> str:
-    """Return the text of a message, and one line for each native tool call."""
-    rendered = rendered_message(message, content, results=results)
-    calls = [f"{call.name} {call.arguments}" for call in rendered.tool_calls]
-    return "\n".join([rendered.text, *calls] if rendered.text else calls) if calls else rendered.text
+        If the model was asked for its choice first, the messages of those prompts come before the others; their roles
+        begin with `choice:` and `topic:`.
+        """
+        system, rest = self._frame[:1], self._frame[1:]
+        messages = [
+            (str(message.role), self._text(message))
+            for message in (*map(normalized, system), *self._transcript, *map(normalized, rest))
+        ]
+        tools = [] if self._tools is None else [(TOOLS, _tool_lines(self._decode(self._tools, list[Any])))]
+        return [*self._asked, *messages, *tools]
 
+    @property
+    def with_answer(self) -> list[tuple[str, str]]:
+        """The messages, followed by the model's answer if there is one."""
+        answer = self._turn.answer
+        return self.messages if answer is None else [*self.messages, (ANSWER, self._content(answer.text).decode())]
 
-def prompt_sections(
-    run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]
-) -> tuple[FrameSection, ...]:
-    """Return the estimated tokens of each section of a prompt, before and after truncation. The arguments are those of
-    `prompt_at`."""
-    return sections_of(find_frame(run_id, events, seq, content), content)
+    def _text(self, message: NormalizedMessage) -> str:
+        """Return the text of a message, and one line for each native tool call."""
+        rendered = rendered_message(message, self._content, results=self._results)
+        calls = [f"{call.name} {call.arguments}" for call in rendered.tool_calls]
+        return "\n".join([rendered.text, *calls] if rendered.text else calls) if calls else rendered.text
+
+    def _tokens(self, message: kinds.FrameMessage) -> int:
+        return estimate_tokens(message_text(message, self._content, self._results))
+
+    # -- sections -------------------------------------------------------------------------------------
+
+    @property
+    def sections(self) -> tuple[FrameSection, ...]:
+        """The estimated tokens of each section, before and after truncation; those that the budget counted if any."""
+        budget = self._turn.frame.budget
+        if budget is not None and budget.sections:
+            return tuple(
+                FrameSection(one.name, one.original_tokens, one.tokens, self._system_parts(one.name, one.tokens))
+                for one in budget.sections
+            )
+        sections: list[FrameSection] = []
+        if self._tools is not None:
+            sections.append(_whole(TOOLS, estimate_tokens(self._content(self._tools).decode())))
+        if self._asked:
+            tokens = sum(estimate_tokens(text) for role, text in self._asked if not role.endswith(":choices"))
+            sections.append(_whole("choice", tokens))
+        turn = next((number for number, one in enumerate(self._frame) if _is_turn(one)), len(self._frame))
+        if self._transcript:
+            turn = 1
+        for number, message in enumerate(self._frame):
+            if number == turn and not self._transcript:
+                sections += self._turn_sections(message)
+                continue
+            name, tokens = "system" if number < turn else "correction", self._tokens(message)
+            if sections and sections[-1].name == name:
+                tokens += sections.pop().tokens
+            sections.append(FrameSection(name, tokens, tokens, self._system_parts(name, tokens)))
+            if number == 0:
+                sections += self._transcript_sections()
+        return tuple(sections)
+
+    def _transcript_sections(self) -> Iterator[FrameSection]:
+        """Yield the sections of the first message of a transcript, if it has several, and the rest as one section."""
+        rest = self._transcript
+        if rest and len(rest[0].parts) > 1 and _is_turn(first := frame_message(rest[0])):
+            yield from self._turn_sections(first)
+            rest = rest[1:]
+        if rest:
+            yield _whole("transcript", sum(estimate_tokens(self._text(message)) for message in rest))
+
+    def _system_parts(self, name: str, tokens: int) -> tuple[SectionCost, ...]:
+        """Return the shares of the task and of everything else that is static in the system message."""
+        task = self._task() if name == "system" else ""
+        text = message_text(self._frame[0], self._content, self._results) if task else ""
+        if not task or task not in text:
+            return ()
+        share = -(-tokens * len(task) // len(text))
+        return (SectionCost("task", share, share), SectionCost("static", tokens - share, tokens - share))
+
+    def _task(self) -> str:
+        """Return the instructions of the phase; empty if the run's copy of its skill cannot be read."""
+        state = self._turn.state
+        try:
+            phase = _unpinned(self._content(state.started.skill_hash)).phases.get(state.phase)
+        except ReynError:
+            return ""
+        return phase.instructions.strip() if phase else ""
+
+    def _turn_sections(self, message: kinds.FrameMessage) -> Iterator[FrameSection]:
+        """Yield the sections of the message with the input: the input, then one per heading."""
+        sections: list[tuple[str, list[kinds.Part]]] = [("input", [])]
+        for part in message.parts:
+            for piece in _split_headings(part):
+                if piece.text.startswith(_HEADING):
+                    sections.append((piece.text.removeprefix(_HEADING).partition("\n")[0].lower(), []))
+                sections[-1][1].append(piece)
+        handoff, truncated = self._turn.handoff, self._turn.truncated
+        for name, parts in sections:
+            tokens = self._tokens(kinds.FrameMessage("user", tuple(parts)))
+            blobs = [blob for part in parts for blob in ([part.blob] if part.blob else self._results[: part.results])]
+            if handoff is not None and handoff.text in blobs:
+                costs = tuple(SectionCost(one.name, one.original_tokens, one.tokens) for one in handoff.sections)
+                removed = handoff.original_tokens - handoff.truncated_tokens
+            else:
+                costs, cut = (), [blob for blob in blobs if blob in truncated]
+                sizes = ((len(self._content(truncated[one])), len(self._content(one))) for one in cut)
+                removed = sum(max(0, (whole - part) // 4) for whole, part in sizes)
+            yield FrameSection(name, tokens + removed, tokens, costs)
+
+    # -- the context frame ----------------------------------------------------------------------------
+
+    def context_frame(self, compile_skill: Callable[[kinds.RunStarted], CompiledSkill]) -> ContextFrame:
+        """Return the frame as a value. `compile_skill` compiles the run's copy of its skill.
+
+        Raises:
+            RunBlocked: The run's copy of its skill cannot be read.
+        """
+        turn, state = self._turn, self._turn.state
+        compiled = compile_skill(turn.start.started)
+        phase, spec, warnings = self._spec(compiled)
+        parts, back = turn_parts(self._input_message), state.visit.rollback
+        assert state.visit.input is not None  # since `run_started`
+
+        def value(name: str) -> Any:
+            """Return a stored value, whole even if the frame truncates it."""
+            return self._decode(turn.truncated.get(name, name), Any)
+
+        return ContextFrame(
+            spec.frame,
+            value(state.visit.input.hash if warnings else parts.input),
+            Execution(
+                state.history.path,
+                state.visits_of(phase.name),
+                state.history.total_steps,
+                phase.remaining_visits(state, visits_left(state, compiled.skill, compiled.settings, phase.name)),
+            ),
+            parts.remaining_act_turns,
+            tuple(value(name) for name in parts.reads),
+            self._content(parts.handoff).decode() if parts.handoff else None,
+            RejectedArtifact(value(back.rejected.hash), back.reason) if back is not None else None,
+            tuple(value(name) for name in turn.results),
+            tuple(self.messages),
+            self.sections,
+            warnings,
+        )
+
+    @property
+    def _input_message(self) -> kinds.FrameMessage:
+        begun = next((one for one in reversed(self._transcript) if one.parts and one.parts[0].plain), None)
+        if begun is not None:
+            return frame_message(begun)
+        return next((message for message in self._frame if _is_turn(message)), self._frame[-1])
+
+    def _spec(self, skill: CompiledSkill) -> tuple[CompiledPhase, TurnSpec, tuple[str, ...]]:
+        """Return the phase and the turn whose static text was recorded.
+
+        A limit that was raised during the visit changes the phase. If no turn has the recorded text, another version of
+        Reyn phrased it.
+        """
+        turn, form = self._turn, self._turn.frame.form
+        phases = [skill.phase(turn.state.phase, state) for state in (turn.start, turn.state)]
+        for phase in phases:
+            for is_truncated in (False, True):
+                for acting in (True, False):
+                    spec = phase.turn_spec(form, acting=acting, is_truncated=is_truncated)
+                    if spec.system == self._frame[0]:
+                        return phase, spec, ()
+        phase = phases[0]
+        warning = "another version of Reyn phrased this prompt; its exact text is in the messages"
+        return phase, phase.turn_spec(form, acting=bool(phase.ops), is_truncated=False), (warning,)
 
 
 class VisitContext(msgspec.Struct, frozen=True):
@@ -147,124 +292,45 @@ class VisitContext(msgspec.Struct, frozen=True):
         return sum(section.tokens for section in self.sections)
 
 
-def visit_contexts(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[VisitContext]:
+def visit_contexts(events: Iterable[Event], content: Content) -> Iterator[VisitContext]:
     """Yield the tokens of each visit's prompt by section, for every visit with a frame."""
-    scanner, last, turns, usage = _Scanner(content), 0, 0, kinds.Usage()
-    current: kinds.PhaseStarted | None = None
-
-    def finished() -> Iterator[VisitContext]:
-        if current is not None and turns:
-            frame = scanner.frame()
-            yield VisitContext(
-                last,
-                current.phase,
-                current.visit,
-                turns,
-                sections_of(frame, content),
-                usage.input_tokens,
-                usage.cached_tokens,
-                frame.budget,
-            )
-
-    for event in events:
-        body = decode(event)
-        if isinstance(body, kinds.PhaseStarted):
-            yield from finished()
-            current, turns, usage = body, 0, kinds.Usage()
-        scanner.take(body)
-        if isinstance(body, kinds.FrameBuilt):
-            last, turns = event.seq, turns + 1
-        elif isinstance(body, kinds.LlmResponded) and body.usage is not None:
-            usage += body.usage
-    yield from finished()
-
-
-def sections_of(frame: RecordedFrame, content: Callable[[str], bytes]) -> tuple[FrameSection, ...]:
-    """Return the estimated tokens of each section of a frame; those that its budget counted if it was truncated."""
-    if frame.budget is not None and frame.budget.sections:
-        return tuple(
-            FrameSection(
-                section.name,
-                section.original_tokens,
-                section.tokens,
-                _system_parts(section.name, section.tokens, frame, content),
-            )
-            for section in frame.budget.sections
-        )
-    turn = next((number for number, one in enumerate(frame.messages) if _is_turn(one)), len(frame.messages))
-    sections: list[FrameSection] = []
-    if frame.tools is not None:
-        tokens = estimate_tokens(content(frame.tools).decode())
-        sections.append(FrameSection(TOOLS, tokens, tokens))
-    if asked := _asked(frame, content):
-        tokens = sum(estimate_tokens(text) for role, text in asked if not role.endswith(":choices"))
-        sections.append(FrameSection("choice", tokens, tokens))
-    if frame.transcript:
-        turn = 1
-    for number, message in enumerate(frame.messages):
-        if number == turn and not frame.transcript:
-            sections += _turn_sections(message, frame, content)
+    for _, group in groupby(read_run(events), key=lambda read: read.after.history.total_steps):
+        visit = list(group)
+        turn, turns = visit[-1].turn, sum(isinstance(read.body, kinds.FrameBuilt) for read in visit)
+        if turn is None or not turns:
             continue
-        name = "system" if number < turn else "correction"
-        tokens = estimate_tokens(message_text(message, content, frame.results))
-        if sections and sections[-1].name == name:
-            tokens += sections.pop().tokens
-        sections.append(FrameSection(name, tokens, tokens, _system_parts(name, tokens, frame, content)))
-        if number == 0:
-            sections += _transcript_sections(frame, content)
-    return tuple(sections)
+        usage = kinds.Usage()
+        for read in visit:
+            if isinstance(read.body, kinds.LlmResponded) and read.body.usage is not None:
+                usage += read.body.usage
+        phase = turn.state.phase
+        yield VisitContext(
+            turn.seq,
+            phase,
+            turn.state.visits_of(phase),
+            turns,
+            RecordedPrompt(turn, content).sections,
+            usage.input_tokens,
+            usage.cached_tokens,
+            turn.frame.budget,
+        )
 
 
-def _transcript_sections(frame: RecordedFrame, content: Callable[[str], bytes]) -> Iterator[FrameSection]:
-    """Yield the sections of the first message of a transcript, if it has several, and the rest as one section."""
-    rest = frame.transcript
-    if rest and len(rest[0].parts) > 1 and _is_turn(first := frame_message(rest[0])):
-        yield from _turn_sections(first, frame, content)
-        rest = rest[1:]
-    if rest:
-        tokens = sum(estimate_tokens(_text(message, content, frame.results)) for message in rest)
-        yield FrameSection("transcript", tokens, tokens)
+@lru_cache(maxsize=8)
+def _unpinned(copy: bytes) -> Skill:
+    return unpin(copy)
 
 
-def _system_parts(
-    name: str, tokens: int, frame: RecordedFrame, content: Callable[[str], bytes]
-) -> tuple[SectionCost, ...]:
-    """Return the shares of the task and of everything else that is static in the system message."""
-    if name != "system" or not frame.task:
-        return ()
-    text = message_text(frame.messages[0], content, frame.results)
-    task = -(-tokens * len(frame.task) // max(1, len(text)))
-    if frame.task not in text:
-        return ()
-    return (SectionCost("task", task, task), SectionCost("static", tokens - task, tokens - task))
+def _whole(name: str, tokens: int) -> FrameSection:
+    return FrameSection(name, tokens, tokens)
+
+
+def _tool_lines(tools: list[Any]) -> str:
+    return "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in tools)
 
 
 def _is_turn(message: kinds.FrameMessage) -> bool:
     return message.role == "user" and message.parts[0].blob is not None
-
-
-def _turn_sections(
-    message: kinds.FrameMessage, frame: RecordedFrame, content: Callable[[str], bytes]
-) -> Iterator[FrameSection]:
-    """Yield the sections of the last message: the input, then one per heading."""
-    sections: list[tuple[str, list[kinds.Part]]] = [("input", [])]
-    for part in message.parts:
-        for piece in _split_headings(part):
-            if piece.text.startswith(_HEADING):
-                sections.append((piece.text.removeprefix(_HEADING).partition("\n")[0].lower(), []))
-            sections[-1][1].append(piece)
-    for name, parts in sections:
-        tokens = estimate_tokens(message_text(kinds.FrameMessage("user", tuple(parts)), content, frame.results))
-        blobs = [blob for part in parts for blob in ([part.blob] if part.blob else frame.results[: part.results])]
-        if frame.handoff is not None and frame.handoff.text in blobs:
-            costs = tuple(
-                SectionCost(section.name, section.original_tokens, section.tokens) for section in frame.handoff.sections
-            )
-            removed = frame.handoff.original_tokens - frame.handoff.truncated_tokens
-        else:
-            costs, whole = (), [(blob, frame.truncated[blob]) for blob in blobs if blob in frame.truncated]
-            removed = sum(max(0, (len(content(all_of)) - len(content(blob))) // 4) for blob, all_of in whole)
-        yield FrameSection(name, tokens + removed, tokens, costs)
 
 
 _HEADING = "\n\n# "
@@ -284,134 +350,3 @@ def _split_headings(part: kinds.Part) -> list[kinds.Part]:
         return [part]
     texts = ([before] if before else []) + [f"{_HEADING}{section}" for section in sections]
     return [kinds.Part(text=text) for text in texts]
-
-
-class _Scanner:
-    """Collects the parts of the last frame, event by event. `content` returns content by its hash."""
-
-    def __init__(self, content: Callable[[str], bytes]) -> None:
-        self._content = content
-        self._skill_hash = ""
-        self._skills: dict[str, Skill | None] = {}
-        self.tools: str | None = None
-        self._phase = ""
-        self._conversations: dict[str, Transcript] = {}
-        self._before: dict[str, Transcript] = {}
-        self._trail: list[dict[str, Transcript]] = []
-        self._transcript: tuple[NormalizedMessage, ...] = ()
-        self.answer: str | None = None
-        self.asked: str | None = None
-        self.built: kinds.FrameBuilt | None = None
-        self._results: dict[str, str] = {}
-        self._frame_results: list[str] = []
-        self._handoff: kinds.ContextBudgetApplied | None = None
-        self._truncated: dict[str, str] = {}
-
-    def take(self, body: Body) -> None:
-        match body:
-            case kinds.RunForked() | kinds.RunResumed() if body.skill_hash is not None:
-                self._skill_hash = body.skill_hash
-            case kinds.RunStarted():
-                self._skill_hash, self._conversations = body.skill_hash, seed_of(body)
-            case kinds.PhaseStarted():
-                self._phase, self._results, self._before = body.phase, {}, self._conversations
-            case kinds.PhaseCompleted():
-                self._trail = [*self._trail, self._before][-TRAIL_LENGTH:]
-            case kinds.PhaseFailed():
-                self._conversations = self._before
-            case kinds.PhaseRolledBack() if self._trail:
-                self._conversations = self._trail.pop()
-            case (
-                kinds.TranscriptExtended()
-                | kinds.ExperienceRemembered()
-                | kinds.ExperienceForgotten()
-                | kinds.MemoryChanged()
-                | kinds.ContextCompacted()
-            ):
-                self._conversations = changed(self._conversations, body)
-            case kinds.ContextBudgetApplied():
-                self._handoff = body
-            case kinds.FrameBuilt():
-                self.built, self._frame_results, self.answer = body, list(self._results.values()), None
-                self.asked = None
-                for one in body.budget.truncated if body.budget else ():
-                    self._truncated[one.part] = one.content
-                self.tools = None
-                self._transcript = self._referenced(body.transcript)
-            case kinds.LlmRequested(tools=tools):
-                self.tools = tools
-            case kinds.LlmResponded():
-                self.answer, self.asked = body.text, body.asked
-            case kinds.ContentTruncated(name=call, part=part, content=whole):
-                self._truncated[part] = whole
-                if call in self._results:
-                    self._results[call] = part
-            case body if isinstance(body, _RESULTS) and body.result and _is_model_call(body.call):
-                self._results[body.call] = body.result
-
-    def _referenced(self, reference: kinds.TranscriptRef | None) -> tuple[NormalizedMessage, ...]:
-        conversation = self._conversations.get(self._phase)
-        if reference is None or conversation is None:
-            return ()
-        whole = conversation.whole(self._content)
-        return whole.tail(whole.length)[: reference.length]
-
-    def frame(self) -> RecordedFrame:
-        assert self.built is not None
-        built, task = self.built, self._task()
-        messages = built.messages
-        if self.asked is not None and built.transcript is None:  # the choice is made, so the prompt ends with the input
-            messages = (messages[0], _without_choices(messages[1]), *messages[2:])
-        return RecordedFrame(
-            messages,
-            self._transcript,
-            self._frame_results,
-            self.tools,
-            self.answer,
-            self._handoff,
-            self._truncated,
-            built.form,
-            built.budget,
-            task,
-            self.asked,
-        )
-
-    def _task(self) -> str:
-        """Return the instructions of the phase; empty if the run's copy of its skill cannot be read."""
-        if self._skill_hash not in self._skills:
-            try:
-                self._skills[self._skill_hash] = unpin(self._content(self._skill_hash))
-            except ReynError:
-                self._skills[self._skill_hash] = None
-        skill = self._skills[self._skill_hash]
-        phase = skill.phases.get(self._phase) if skill else None
-        return phase.instructions.strip() if phase else ""
-
-
-def find_frame(run_id: str, events: Iterable[Event], seq: int | None, content: Callable[[str], bytes]) -> RecordedFrame:
-    """Return the frame at an event, or the last one before it. The arguments are those of `prompt_at`."""
-    scanner, last = _Scanner(content), 0
-    for event in events:
-        body, last = decode(event), event.seq
-        if seq is not None and event.seq > seq:
-            if scanner.answer is not None or isinstance(body, kinds.FrameBuilt | kinds.PhaseStarted):
-                break
-            if isinstance(body, kinds.LlmRequested):
-                scanner.tools = body.tools
-            if isinstance(body, kinds.LlmResponded):
-                scanner.take(body)
-            continue
-        scanner.take(body)
-    if seq is not None and seq > last:
-        raise RunNotFound(f"run `{run_id}` has no event {seq}", hint=f"The last event of the run is {last}.")
-    if scanner.built is None:
-        raise RunNotFound(
-            f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
-            hint="The first frame is recorded by the first `frame_built` event.",
-        )
-    return scanner.frame()
-
-
-def _is_model_call(call: str) -> bool:
-    """Return whether a model requested an op (`3.1.2`), not a step (`3.pre.1`)."""
-    return all(part.isdigit() for part in call.split(".")) and call.count(".") == 2

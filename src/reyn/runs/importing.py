@@ -272,7 +272,7 @@ class _Runs:
             self._check_values(part, where)
 
     def _shape(self, name: str) -> str:
-        """Return the type of a content: `artifact` with its type, `object`, `json`, `text` or `bytes`."""
+        """Return the type of a content: `artifact` with its type, `object`, `json`, `json list`, `text` or `bytes`."""
         if name not in self._shapes:
             self._shapes[name] = _shape(self._archive.blobs[name].content)
         return self._shapes[name]
@@ -356,8 +356,8 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.MessageRequest: {"text": "text"},
     kinds.AgentAsked: {"text": "text"},
     kinds.AgentReplied: {"text": "text"},
-    kinds.LlmRequested: {"contract": "JSON"},
-    kinds.LlmResponded: {"text": "text", "asked": "JSON"},
+    kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
+    kinds.LlmResponded: {"text": "text", "asked": "a list of roles and texts"},
     kinds.ValidationError: {"text": "text"},
     kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
@@ -374,6 +374,8 @@ _SHAPES = {
     "text": ("text", "json", "object", "artifact"),
     "JSON": ("json", "object", "artifact"),
     "a JSON object": ("object", "artifact"),
+    "a JSON list": ("json list",),
+    "a list of roles and texts": ("json list of texts",),
 }
 
 
@@ -387,10 +389,16 @@ def _shape(content: bytes) -> str:
         check_json(value)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return "text"
+    if isinstance(value, list):
+        return "json list of texts" if all(_is_role_and_text(one) for one in value) else "json list"
     if not isinstance(value, dict):
         return "json"
     is_artifact = value.keys() == {"type", "data"} and isinstance(value["type"], str)
     return f"artifact {value['type']}" if is_artifact else "object"
+
+
+def _is_role_and_text(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
 
 
 def _check_fields(value: msgspec.Struct, where: str) -> None:

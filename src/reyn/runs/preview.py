@@ -6,27 +6,25 @@ effects and writes nothing to the project's journal.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from reyn.config.values import ProjectContext, PromptLimit
+from reyn.config.values import ProjectContext
 from reyn.context.frame import ContextFrame
 from reyn.context.render import normalized, rendered_message
 from reyn.errors import InputInvalid, RunNotResumable
-from reyn.journal import Blob, MemoryJournal, canonical, decode, kinds
+from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import Ask, CallModel, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Visit
-from reyn.kernel.core.snapshot import Models
 from reyn.kernel.core.tape import RecordingEnded
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
-from reyn.kernel.world.inbox import answer_error
-from reyn.kernel.world.loading import load_run, new_tape, pin_ops, pin_run, pin_settings, start_event, unpin_ops
-from reyn.runs.context_frames import context_frame
+from reyn.kernel.world.inbox import answer_error, inbox_events, reply_to
+from reyn.kernel.world.loading import RunSpec, load_run, new_tape, pin_ops, pin_run, pin_settings, unpin_ops
+from reyn.runs.frames import RecordedPrompt
 from reyn.skills import pin, unpin
 from reyn.skills.inputs import to_artifact
 
@@ -37,11 +35,11 @@ if TYPE_CHECKING:
     from reyn.journal import Body, Journal
     from reyn.kernel.core.driver import SkillCompiler
     from reyn.kernel.core.effects import Effect, StartSubRuns
-    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
-    from reyn.ops import OpTable
     from reyn.skills import Skill
+    from reyn.vocabulary import Vocabulary
 
     OverviewReader = Callable[[ReadOverviews, Tape], tuple[Body, tuple[Blob, ...]]]
 
@@ -51,16 +49,16 @@ _RUN = "preview"
 # -- the first frame of a phase -------------------------------------------------------------------------
 
 
-def preview_frame(
-    skill: Skill,
-    input: Any,
-    phase: str | None,
-    settings: RunSettings,
-    ops: OpTable,
-    form: kinds.AnswerForm,
-    summaries: Blob | None = None,
-    limit: PromptLimit | None = None,
-) -> ContextFrame:
+class Preview(NamedTuple):
+    """What a previewed run would start with, besides its skill and input."""
+
+    settings: RunSettings
+    vocabulary: Vocabulary
+    model: Models
+    summaries: Blob | None = None
+
+
+def preview_frame(skill: Skill, input: Any, phase: str | None, preview: Preview) -> ContextFrame:
     """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
 
     Preprocessor steps run if they have no side effects. Otherwise the frame shows the input without them, and
@@ -77,26 +75,17 @@ def preview_frame(
     if input is None:
         artifact: dict[str, Any] = {"type": skill.inputs_of(phase)[0].name, "data": {}}
     else:
-        artifact = to_artifact(input, skill, strict=settings.strict, node=phase)
-    # A preview opens no model and needs no tokenizer, so it estimates.
-    limit = replace(limit or PromptLimit(), counter="bytes")
-    estimated = {name: replace(one, counter="bytes") for name, one in settings.prompt_limits.items()}
-    context = settings.context
-    if isinstance(context, ProjectContext):
-        context = replace(context, counter="bytes")
-    settings = replace(settings, prompt_limits=estimated, context=context)
-    first_frame = partial(
-        _first_frame, artifact=artifact, phase=phase, ops=ops, form=form, summaries=summaries, limit=limit
-    )
-    frame = first_frame(skill, settings)
+        artifact = to_artifact(input, skill, strict=preview.settings.strict, node=phase)
+    preview, content = _estimating(preview), Blob.of(canonical(artifact))
+    frame = _first_frame(skill, phase, content, preview)
     warnings: tuple[str, ...] = ()
     if isinstance(frame, _NotReached) and not frame.is_limit:
         warnings = (f"the preprocessor of phase `{phase}` was not executed: {frame.reason}",)
         skill = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-        frame = first_frame(skill, settings)
+        frame = _first_frame(skill, phase, content, preview)
     if isinstance(frame, _NotReached):
         warnings = (*warnings, f"the run would stop here: {frame.reason}")
-        frame = first_frame(skill, settings, is_limited=False)
+        frame = _first_frame(skill, phase, content, preview, is_limited=False)
     assert isinstance(frame, ContextFrame)
     return replace(frame, warnings=(*frame.warnings, *warnings))
 
@@ -108,41 +97,39 @@ class _NotReached(NamedTuple):
     is_limit: bool = False
 
 
+def _estimating(preview: Preview) -> Preview:
+    """Return a preview that opens no model, needs no tokenizer, and is not stopped before the first model call."""
+    settings = preview.settings
+    limits = replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None)  # not shown in a frame
+    estimated = {name: replace(one, counter="bytes") for name, one in settings.prompt_limits.items()}
+    context = settings.context
+    if isinstance(context, ProjectContext):
+        context = replace(context, counter="bytes")
+    settings = replace(settings, limits=limits, prompt_limits=estimated, context=context)
+    limit = replace(preview.model.prompt_limit, counter="bytes")
+    return preview._replace(settings=settings, model=replace(preview.model, prompt_limit=limit))
+
+
 def _first_frame(
-    skill: Skill,
-    settings: RunSettings,
-    *,
-    artifact: dict[str, Any],
-    phase: str,
-    ops: OpTable,
-    form: kinds.AnswerForm,
-    summaries: Blob | None,
-    limit: PromptLimit,
-    is_limited: bool = True,
+    skill: Skill, phase: str, artifact: Blob, preview: Preview, *, is_limited: bool = True
 ) -> ContextFrame | _NotReached:
     """Visit a phase in an in-memory journal; return the frame, or why the visit does not reach its first model call."""
-    # These limits stop a run before the model is called; they do not appear in the frame.
-    settings = replace(settings, limits=replace(settings.limits, tokens=None, run_seconds=None, phase_seconds=None))
-    journal, specs = MemoryJournal(), pin_ops(skill, ops.vocabulary)
-    started, blobs = start_event(
-        _RUN,
-        pin_run(skill, Blob.of(canonical(artifact)), specs),
-        pin_settings(settings),
-        Models("", form, prompt_limit=limit),
-        summaries=summaries,
-    )
+    settings, journal, specs = preview.settings, MemoryJournal(), pin_ops(skill, preview.vocabulary)
+    copies = pin_run(skill, artifact, specs)
     reads = {
         name: Blob.of(canonical({"type": name, "data": {}}))
         for name in skill.phases[phase].reads
-        if name != started.input.type
+        if name != copies.input.type
     }
-    tape = new_tape(journal, started, (*blobs, *reads.values()), now=0)
+    copies = copies._replace(blobs=(*copies.blobs, *reads.values()))
+    spec = RunSpec(_RUN, copies, pin_settings(settings), preview.model, summaries=preview.summaries)
+    tape = new_tape(journal.blob, spec, now=0)
     if not is_limited:
         tape.record(kinds.LimitRaised("max_prompt_tokens", None, 0), 0)
     compiled = CompiledSkill(unpin(pin(skill).content), settings, unpin_ops(specs.content))
     latest = {name: blob.hash for name, blob in reads.items()}
     left = visits_left(tape.state, skill, settings, phase)
-    entry = Visit(phase, started.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
+    entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
     visited = compiled.phase(phase, tape.state)
     coroutine = visit(visited, entry, tape)
     try:
@@ -154,7 +141,7 @@ def _first_frame(
     tape.flush_now(journal)
     if not isinstance(effect, CallModel):
         return _reason(effect, [decode(event) for event in journal.read(_RUN)])
-    frame = context_frame(_RUN, journal.read(_RUN), None, journal.blob, lambda _: compiled)
+    frame = RecordedPrompt.at(_RUN, journal.read(_RUN), None, journal.blob).context_frame(lambda _: compiled)
     return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame)))
 
 
@@ -242,8 +229,8 @@ class _StillWorld:
             return []
         if reason := answer_error(state.wait, state.wait.id, self._answer):
             raise RunNotResumable(f"run `{self._run_id}` waits for another answer: {reason}")
-        content, self._answer = Blob.of(canonical(self._answer)), None
-        return [(kinds.WaitAnswered(state.wait.id, content.hash, state.messages_taken + 1), (content,))]
+        request, self._answer = reply_to(state.wait, self._answer, ""), None
+        return inbox_events([InboxMessage(state.messages_taken + 1, request)], state, self._now)
 
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         return False

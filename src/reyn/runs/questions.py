@@ -13,16 +13,16 @@ import msgspec
 
 from reyn.documents import JsonError, decode_json
 from reyn.errors import NextAction, QuestionUnknown, ReplyInvalid
-from reyn.journal import ENDED, Answer, Cancel, ReportRun, Say, decode, kinds
+from reyn.journal import ENDED, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.family import descendants, lineage
 from reyn.journal.kinds import Question
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.examples import example_of
-from reyn.kernel.world.inbox import answer_error, images_error
+from reyn.kernel.world.inbox import answer_error, is_reply_to, reply_to
 from reyn.kernel.world.loading import check_supported_rules
 
 if TYPE_CHECKING:
-    from reyn.journal import AttachedImage, Journal, RunRow
+    from reyn.journal import Journal, RunRow
 
 
 _MAX_EXAMPLE = 60
@@ -63,8 +63,8 @@ def open_question(journal: Journal, row: RunRow) -> OpenQuestion | None:
     asking = _asking_run(journal, row)
     if asking is None or asking.wait is None:
         return None
-    messages = [message.payload for message in journal.drain(asking.run_id, asking.messages_taken)]
-    is_answered = any(isinstance(payload, Answer) and payload.wait == asking.wait.id for payload in messages)
+    messages = journal.drain(asking.run_id, asking.messages_taken)
+    is_answered = any(is_reply_to(asking.wait, message.payload) for message in messages)
     return OpenQuestion(asking.run_id, asking.wait, is_answered)
 
 
@@ -135,7 +135,6 @@ def post_reply(
     now: int,
     is_text: bool = False,
     by: str = "",
-    images: tuple[AttachedImage, ...] = (),
 ) -> PostedReply:
     """Post a reply to an open question, then check whether a process executes the run.
 
@@ -146,7 +145,6 @@ def post_reply(
         now: The time, in microseconds since 1970.
         is_text: Whether `value` is text as a user typed it, see `parse_reply`.
         by: The name of the user who replies; it is recorded.
-        images: The images of what a user says in a conversation.
 
     Raises:
         QuestionUnknown: The question has a reply already, or has expired.
@@ -172,10 +170,9 @@ def post_reply(
         )
     if is_text:
         value = parse_reply(wait, value)
-    fault = answer_error(wait, wait.id, value) or images_error(wait, images)
-    if fault:
+    if fault := answer_error(wait, wait.id, value):
         raise ReplyInvalid(fault)
-    message_id = journal.post(question.run_id, Answer(wait.id, value, by, images))
+    message_id = journal.post(question.run_id, reply_to(wait, value, by))
     is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post, see the module's docstring
     return PostedReply(question.run_id, wait.id, root, message_id, is_claimed)
 

@@ -23,9 +23,8 @@ from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
-from reyn.runs.context_frames import context_frame
 from reyn.runs.diff import compare, side_of
-from reyn.runs.frames import prompt_at, prompt_sections, visit_contexts
+from reyn.runs.frames import RecordedPrompt, visit_contexts
 from reyn.runs.importing import check_archive, check_not_imported, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import next_prompt
@@ -170,8 +169,11 @@ class Runs:
 
     def prompt_at(self, run: str, seq: int | None = None) -> list[tuple[str, str]]:
         """Return role and text of the messages of a frame, by default the last one, and the model's answer."""
+        return self._prompt(run, seq).with_answer
+
+    def _prompt(self, run: str, seq: int | None) -> RecordedPrompt:
         row = self.find(run)
-        return prompt_at(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
+        return RecordedPrompt.at(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
 
     async def next_prompt(self, run: str, answer: Any = None) -> list[tuple[str, str]]:
         """Return role and text of the messages that a stopped run would send next. Records nothing.
@@ -188,13 +190,11 @@ class Runs:
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
-        row, journal = self.find(run), self._journal
-        return context_frame(row.run_id, journal.read(row.run_id), seq, journal.blob, self._services.compile_skill)
+        return self._prompt(run, seq).context_frame(self._services.compile_skill)
 
     def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
-        row = self.find(run)
-        return prompt_sections(row.run_id, self._journal.read(row.run_id), seq, self._journal.blob)
+        return self._prompt(run, seq).sections
 
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
         """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""

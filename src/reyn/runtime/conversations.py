@@ -10,19 +10,23 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reyn.context.transcript import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
-from reyn.journal import ENDED, AbortTurn, ChangeMemory, Rename, Say
+from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, Say
 from reyn.journal.family import descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 from reyn.kernel.world.agent_messages import abort_turns
+from reyn.kernel.world.inbox import images_error
 from reyn.kernel.world.services import Observers
 from reyn.runs.importing import check_not_imported
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from reyn.journal import RunRow
     from reyn.journal.port import InboxPayload
     from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.world.services import Listener, OnDelta
+    from reyn.models import Image
     from reyn.runtime.executor import RunExecutor
 
 MAX_TITLE_CHARS = 200
@@ -45,7 +49,7 @@ class Conversations:
         self._executor = executor
         self._known: set[str] = set()
 
-    def say(self, run: str, text: str, *, by: str = "") -> PostedMessage:
+    def say(self, run: str, text: str, *, by: str = "", images: Sequence[Image] = ()) -> PostedMessage:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
 
         The message is durable when this method returns. A process that executes the conversation takes it; `resume`
@@ -55,9 +59,10 @@ class Conversations:
             run: The conversation.
             text: The message.
             by: The name of the user who says it; it is recorded.
+            images: The images of the message.
 
         Raises:
-            InputInvalid: The text is blank or too long.
+            InputInvalid: The text is blank or too long, or an image has no content.
             ConversationInvalid: The run is not a conversation.
             MessageInvalid: The text is not valid Unicode.
             RunNotResumable: The conversation has ended.
@@ -66,7 +71,10 @@ class Conversations:
         if row.status in ENDED:
             raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
         message = checked_message(self._services.scrubber.scrub_value(text))
-        posted = self._post(row.run_id, Say(message, by))
+        attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
+        if fault := images_error(attached):
+            raise InputInvalid(fault, hint="Pass images with content, or with an address.")
+        posted = self._post(row.run_id, Say(message, by, images=attached))
         return PostedMessage(row.run_id, posted, self._services.journal.is_claimed(row.run_id))
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:

@@ -30,10 +30,12 @@ from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_tasks import report_end
+from reyn.kernel.world.children import ChildSpec
 from reyn.kernel.world.inbox import inbox_events
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     Resumption,
+    RunSpec,
     check_ops,
     keep_fold,
     load_head,
@@ -43,7 +45,6 @@ from reyn.kernel.world.loading import (
     pin_ops,
     pin_run,
     pin_settings,
-    start_event,
 )
 from reyn.runs.importing import check_not_imported
 from reyn.runs.questions import pending_message
@@ -204,31 +205,27 @@ class RunExecutor:
         async def start() -> RunResult:
             if run_id is not None and services.journal.find(name) is not None:  # another process was faster
                 return await again()
-            return await self.start(
-                name,
-                loaded,
-                artifact,
-                self._pin_settings(settings),
-                model,
-                observers,
+            spec = self.spec(name, loaded, artifact, self._pin_settings(settings), model)
+            spec = spec._replace(
                 source=self._source_of(skill),
                 summaries=services.summaries(loaded, settings),
                 history=services.store_history(history),
             )
+            return await self.start(spec, observers)
 
         return await self.claim_and_execute(name, start, observers)
 
-    async def start(
-        self, name: str, skill: Skill, artifact: Blob, settings: Blob, model: str, observers: Observers, **details: Any
-    ) -> RunResult:
-        """Execute a new run whose claim is held, from its first event; `start_event` documents the details."""
+    def spec(self, run_id: str, skill: Skill, artifact: Blob, settings: Blob, model: str) -> RunSpec:
+        """Return how a new run starts, with copies of what it needs."""
         services = self.services
-        pinned = pin_run(skill, artifact, pin_ops(skill, services.ops.vocabulary))
-        chosen = pin_model(services.roster, model)
-        first = start_event(name, pinned, settings, chosen, hooks=services.hook_names, **details)
-        tape = new_tape(services.journal, *first, now=services.clock.now())
-        services.polling.skip(tape.run_id)  # no process knows the run yet
-        return await self.execute(tape, self.world(model, observers))
+        copies = pin_run(skill, artifact, pin_ops(skill, services.ops.vocabulary))
+        return RunSpec(run_id, copies, settings, pin_model(services.roster, model), services.hook_names)
+
+    async def start(self, spec: RunSpec, observers: Observers) -> RunResult:
+        """Execute a new run whose claim is held, from its first event."""
+        tape = new_tape(self.services.journal.blob, spec, now=self.services.clock.now())
+        self.services.polling.skip(tape.run_id)  # no process knows the run yet
+        return await self.execute(tape, self.world(spec.model.name, observers))
 
     async def _run_again(self, run_id: str, skill: str | Skill, input: Any, observers: Observers) -> RunResult:
         """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies.
@@ -337,9 +334,9 @@ class RunExecutor:
         )
         artifact = to_artifact(value, skill, strict=settings.strict)
         model = pin_model(services.roster, services.roster.ready(services.config.model, parent.models.name))
-        earlier = services.store_history(history)
         world = self.world(model.name, observers, above=scope.above)
-        state = await world.children.call(scope, skill, artifact, settings, model, earlier, observers.check)
+        spec = ChildSpec(settings, model, check=observers.check, history=services.store_history(history))
+        state = await world.children.call(scope, skill, artifact, spec)
         return self.runs.to_result(state)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
@@ -348,8 +345,10 @@ class RunExecutor:
 
         async def attempt() -> RunResult:
             state, tape = load_head(journal, conversation)
-            self.world(state.models.name, observers).children.begin_background(run_id, tape)
-            return await self.resume(run_id, observers)
+            above = runs_above(journal, tape.started, self.services.settings_of)
+            world = self.world(state.models.name, observers, above=lambda: above)
+            with self.services.commits.active_run():
+                return self.runs.to_result(await world.children.run_background(run_id, tape))
 
         return await self.claim_and_execute(run_id, attempt, observers)
 

@@ -125,13 +125,8 @@ async def rerun(
     opened = services.roster.ready(model or default, "" if is_imported else started.model)
 
     async def start() -> RunResult:
-        return await executor.start(
-            name,
-            skill,
-            artifact,
-            pin_settings(settings),
-            opened,
-            observers,
+        spec = executor.spec(name, skill, artifact, pin_settings(settings), opened)
+        spec = spec._replace(
             rerun_of=started.run_id,
             source=source,
             imported=is_imported,
@@ -139,6 +134,7 @@ async def rerun(
             summaries=_recorded(started.summaries, services.journal) if started.summaries else None,
             history=(started.history if is_conversation(skill) else (), ()),
         )
+        return await executor.start(spec, observers)
 
     return await executor.claim_and_execute(name, start, observers)
 

@@ -22,7 +22,6 @@ from reyn.errors import (
     RunBusy,
     RunNotResumable,
 )
-from reyn.journal import AttachedImage
 from reyn.journal.family import descendants
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.world.hooks import check_hooks
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta, OutputCheck
-    from reyn.models import Image, Message, Model
+    from reyn.models import Message, Model
     from reyn.ops import Op
     from reyn.permissions.trust import LoadedProject
     from reyn.runs.questions import OpenQuestion, PostedReply
@@ -332,16 +331,7 @@ class OSRuntime:
         """Start a run and return an async iterator over its events. After the last one, `.result` is the result."""
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
-    def answer(
-        self,
-        run: str,
-        question_id: str,
-        value: Any,
-        *,
-        is_text: bool = False,
-        by: str = "",
-        images: Sequence[Image] = (),
-    ) -> PostedReply:
+    def answer(self, run: str, question_id: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         """Post a reply to an open question of a run or of its descendants.
 
         If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
@@ -352,7 +342,6 @@ class OSRuntime:
             value: The reply, a JSON value.
             is_text: Whether `value` is text that a user typed. It is parsed as JSON unless the question takes text.
             by: The name of the user who replies; it is recorded.
-            images: The images of what a user says in a conversation.
 
         Raises:
             QuestionUnknown: The question is not open, has a reply already, or has expired.
@@ -361,22 +350,14 @@ class OSRuntime:
         row = self.runs.find(run)
         check_not_imported(row, "answered")
         question = find_question(self.services.journal, row, question_id)
-        return self.reply(question, value, is_text=is_text, by=by, images=images)
+        return self.reply(question, value, is_text=is_text, by=by)
 
-    def reply(
-        self, question: OpenQuestion, value: Any, *, is_text: bool = False, by: str = "", images: Sequence[Image] = ()
-    ) -> PostedReply:
+    def reply(self, question: OpenQuestion, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
         """Post a reply to a question that `runs.open_question` returned; see `answer`."""
-        posted = post_reply(
-            self.services.journal,
-            question,
-            self.services.scrubber.scrub_value(value),
-            now=self.services.clock.now(),
-            is_text=is_text,
-            by=by,
-            images=tuple(AttachedImage(image.media_type, image.data, image.url) for image in images),
-        )
-        self.services.polling.notify(posted.run_id)
+        services = self.services
+        scrubbed, now = services.scrubber.scrub_value(value), services.clock.now()
+        posted = post_reply(services.journal, question, scrubbed, now=now, is_text=is_text, by=by)
+        services.polling.notify(posted.run_id)
         return posted
 
     async def resume_answered(

@@ -12,11 +12,12 @@ import msgspec
 
 from reyn.config import journal_key
 from reyn.errors import McpServerFailed, McpServerUnknown
+from reyn.kernel.world.loading import pin_model
 from reyn.kernel.world.services import DATABASE, STATE
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
-from reyn.runs.preview import preview_frame
+from reyn.runs.preview import Preview, preview_frame
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,11 +66,10 @@ class Project:
         Raises:
             InputInvalid: The input does not fit the phase, or there is no such phase.
         """
-        services, model = self._services, self.config.model
-        form, limit = services.roster.answer_form(model), services.roster.prompt_limit(model)
+        services = self._services
         loaded, settings = services.load(skill), services.run_settings()
-        summaries = services.summaries(loaded, settings)
-        return preview_frame(loaded, input, phase, settings, services.ops, form, summaries, limit)
+        model, summaries = pin_model(services.roster, self.config.model), services.summaries(loaded, settings)
+        return preview_frame(loaded, input, phase, Preview(settings, services.ops.vocabulary, model, summaries))
 
     def try_cases(self, skill: str) -> TrialReport:
         """Run the cases of a skill with their scripted answers, in memory and without effects outside.

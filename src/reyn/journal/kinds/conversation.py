@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from reyn.journal.kinds.shapes import AskRef, ContentName, Count, DerivedText, FrameMessage, Usage
+from reyn.journal.kinds.shapes import AskRef, ContentName, Count, DerivedText, FrameMessage, ImageRef, Usage
 from reyn.journal.registry import TEXT, Body, event
 
 _Rendered = msgspec.Meta(extra={TEXT: True})
@@ -155,9 +155,10 @@ class ContextCompacted(Body, frozen=True):
 class MessageQueued(Body, frozen=True):
     """A message for the conversation arrived. The conversation takes it when it is ready for the next one.
 
-    `text` is the message, `message` its id in the inbox, and `by` the user who sent it, if known. If the message
-    reports the end of a background run, `run` is that run, `status` its status, and `usage` and `answers` count its
-    tokens and model answers. If another agent sent it, `ask` says which one, and for which of its calls.
+    `text` is the message, `images` come with it, `message` is its id in the inbox, and `by` the user who sent it, if
+    known. If the message reports the end of a background run, `run` is that run, `status` its status, and `usage` and
+    `answers` count its tokens and model answers. If another agent sent it, `ask` says which one, and for which of its
+    calls.
     """
 
     text: ContentName
@@ -168,6 +169,7 @@ class MessageQueued(Body, frozen=True):
     usage: Usage = Usage()
     answers: Count = 0
     ask: AskRef | None = None
+    images: tuple[ImageRef, ...] = ()
 
 
 @event("message_taken", v=1, origin="derived")

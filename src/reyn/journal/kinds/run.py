@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from reyn.config.values import PromptLimit
 from reyn.journal.kinds.shapes import (
-    MESSAGE,
     AnswerForm,
     ArtifactRef,
     AskRef,
@@ -14,7 +13,6 @@ from reyn.journal.kinds.shapes import (
     DerivedText,
     ForkPoint,
     HistoryPart,
-    ImageRef,
     ParentRef,
     Question,
     RestoreVerdict,
@@ -174,19 +172,13 @@ class WaitOpened(Body, frozen=True):
 class WaitAnswered(Body, frozen=True):
     """The question `wait` has a reply. `value` is the JSON of the reply, `message` its id in the inbox.
 
-    `images` come with what the user says in a conversation. `by` is the user who replied, if known.
+    `by` is the user who replied, if known.
     """
 
     wait: str
     value: ContentName
     message: Count
     by: str = ""
-    images: tuple[ImageRef, ...] = ()
-
-    @property
-    def is_message(self) -> bool:
-        """Whether this is the next message of a conversation, and not the reply to a question."""
-        return self.wait.endswith(f".{MESSAGE}")
 
 
 @event("wait_expired", v=1, origin="outside", enters="running")

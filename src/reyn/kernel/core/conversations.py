@@ -121,7 +121,7 @@ class Inbox(msgspec.Struct, frozen=True):
     Attributes:
         queued: The messages that arrived while the conversation was busy, oldest first.
         background: Each background run with the last report about it; `None` until there is one.
-        intents: The background runs without a report, which may not have begun yet.
+        intents: The intents of the background runs, which may not have begun yet.
     """
 
     queued: tuple[kinds.MessageQueued, ...] = ()
@@ -133,8 +133,7 @@ class Inbox(msgspec.Struct, frozen=True):
         queued = (*self.queued, body)
         if not body.run:
             return replace(self, queued=queued)
-        intents = {run: intent for run, intent in self.intents.items() if run != body.run}
-        return Inbox(queued, {**self.background, body.run: body}, intents)
+        return Inbox(queued, {**self.background, body.run: body}, self.intents)
 
     def with_background(self, intent: kinds.SubRunStarted) -> Inbox:
         """Return the inbox after the start of a background run."""

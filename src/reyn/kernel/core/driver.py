@@ -13,7 +13,6 @@ from reyn.errors import ForeignAwait, InternalError, ReynError
 from reyn.journal import kinds
 from reyn.kernel.core.effects import (
     EXPIRED,
-    QUEUED,
     UNKNOWN_OUTCOME,
     Ask,
     Effect,
@@ -228,8 +227,8 @@ class Driver:
                 return EXPIRED
             if wait is None:
                 self._ensure_running()
-                if effect.takes_messages and self.tape.state.inbox.queued:
-                    return QUEUED
+                if effect.is_message and self.tape.state.inbox.queued:
+                    return None
             self.tape.ensure_at_end(f"an answer to `{effect.key}`")
             if self.world is None or wait is None:
                 raise _Stopped

@@ -199,13 +199,6 @@ class Expired:
 EXPIRED = Expired()
 
 
-class Queued:
-    """Returned instead of a reply: a message for the conversation is queued."""
-
-
-QUEUED = Queued()
-
-
 class UnknownOutcome:
     """Returned instead of an outcome: a driver that died left an unsafe intent, which may have taken effect."""
 
@@ -247,12 +240,12 @@ class Ask(Effect[Any]):
     """Wait for the reply to a question, and return its JSON value. A `wait_opened` with the same id precedes it.
 
     `is_deferred` means that a person has just postponed the question: the run stops and waits instead of asking again.
-    `takes_messages` means that a conversation waits for its next message, so that a queued one ends the wait.
+    `is_message` means that a conversation waits for its next message: a queued one ends the wait, without a value.
     """
 
     key: str
     is_deferred: bool = False
-    takes_messages: bool = False
+    is_message: bool = False
 
 
 @dataclass

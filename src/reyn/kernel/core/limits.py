@@ -151,7 +151,8 @@ def sub_run_settings(state: RunState, settings: RunSettings, tokens: int | None 
         caps[name] = None if cap is None else max(0, cap - amount)
     if tokens is not None:
         caps["tokens"] = tokens
-    return replace(settings, limits=replace(settings.limits, **caps))
+    limits = replace(settings.limits, **caps)
+    return settings if limits == settings.limits else replace(settings, limits=limits)
 
 
 def limits_to_raise(

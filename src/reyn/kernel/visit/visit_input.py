@@ -9,7 +9,7 @@ import msgspec
 from reyn.context.frame import Rollback
 from reyn.context.words import plain_text
 from reyn.journal import Blob, canonical, kinds
-from reyn.kernel.core.effects import QUEUED, ReadOverviews
+from reyn.kernel.core.effects import ReadOverviews
 from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.turn import PreparedInput
 from reyn.kernel.visit.waits import ask_person, beginning
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.op_dispatch import OpLog
 
 MAX_MESSAGE_CHARS = 10_000_000
+_MESSAGE = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
 
 
 async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -84,20 +85,14 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
 
 
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
-    """Return the next message as a `user_message`, and its images: the oldest in the queue, or the user's reply."""
-    text: Any = None
-    images: tuple[kinds.Part, ...] = ()
+    """Take the oldest message in the queue; return it as a `user_message`, and its images."""
     if not tape.state.inbox.queued:
-        schema = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
         excerpt = beginning(plain_text(reply))
-        text = await ask_person(f"{entry.step}.{kinds.MESSAGE}", excerpt, schema, tape, reason=kinds.MESSAGE)
-    if text is None or text is QUEUED:
-        queued = tape.state.inbox.queued[0]
-        tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
-        text = tape.content(queued.text).decode()
-    elif (answer := tape.state.last_answer) is not None:
-        images = tuple(kinds.Part(image=image) for image in answer.images)
-    return Blob.of(canonical({"type": USER_MESSAGE.name, "data": {"text": text}})), images
+        await ask_person(f"{entry.step}.{kinds.MESSAGE}", excerpt, _MESSAGE, tape, reason=kinds.MESSAGE)
+    queued = tape.state.inbox.queued[0]
+    tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
+    message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(queued.text).decode()}}
+    return Blob.of(canonical(message)), tuple(kinds.Part(image=image) for image in queued.images)
 
 
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:

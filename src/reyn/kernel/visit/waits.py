@@ -52,7 +52,7 @@ async def ask_person(
     expires_at: int | None = None,
     is_deferred: bool = False,
 ) -> Any:
-    """Return the JSON value of the reply, `EXPIRED`, or `QUEUED` if a conversation waits and a message is queued.
+    """Return the JSON value of the reply, or `EXPIRED`; nothing after a wait for the next message, which is queued.
 
     Args:
         call: Identifies the question within the run.

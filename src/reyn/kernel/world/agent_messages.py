@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import People
-    from reyn.kernel.world.children import Children
+    from reyn.kernel.world.children import ChildEnd, Children
     from reyn.kernel.world.inbox import InboxPolling
     from reyn.kernel.world.services import History
 
@@ -132,7 +132,7 @@ class AgentMessages:
             return kinds.AgentReplied(asked.call, asked.agent, "", "rejected", error=asked.problem), ()
         try:
             with self._services.journal.claim(asked.run):
-                outcome = await self._exchange(self._spec(asked, tape), tape)
+                outcome = await self._exchange(asked, tape)
         except RunBusy:
             outcome = MessageOutcome(
                 asked.run, "failed", error=f"the conversation `{asked.run}` is open in another process"
@@ -154,9 +154,6 @@ class AgentMessages:
         seconds = None if seconds is None else seconds + state.active // SECOND
         tokens = min((cap for cap in (tokens, agent.budget.tokens) if cap is not None), default=None)
         return ChildSpec(
-            kinds.SubRunStarted(
-                asked.call, f"{PREFIX}{asked.agent}", asked.run, asked.skill_hash, asked.input, ops=asked.ops
-            ),
             replace(settings, limits=replace(settings.limits, tokens=tokens, run_seconds=seconds)),
             pin_model(services.roster, services.roster.ready(agent.model if is_new else None, recorded.models.name)),
             rights="own",
@@ -168,13 +165,17 @@ class AgentMessages:
             text=tape.content(asked.text).decode(),
         )
 
-    async def _exchange(self, spec: ChildSpec, tape: Tape) -> MessageOutcome:
-        run = spec.intent.run
-        state, is_late = await self._in_time(self._children.drive(spec, tape), run)
+    async def _exchange(self, asked: kinds.AgentAsked, tape: Tape) -> MessageOutcome:
+        run, spec = asked.run, self._spec(asked, tape)
+        intent = kinds.SubRunStarted(
+            asked.call, f"{PREFIX}{asked.agent}", run, asked.skill_hash, asked.input, ops=asked.ops
+        )
+        end, is_late = await self._in_time(self._children.drive(intent, spec, tape), run)
+        state = end.state
         if state.status == "waiting" and state.wait is not None and not state.wait.is_message:
             question = state.wait
             self._abort(run, f"its question was not answered: {question.message.partition(chr(10))[0]}")
-            await self._children.drive(spec, tape)
+            await self._children.drive(intent, spec, tape)
             text = f"it asks a question that only a person can answer: {question.message}"
             return MessageOutcome(run, "auth-required" if question.is_approval else "input-required", error=text)
         outcome = self._outcome(spec, state)
@@ -183,7 +184,7 @@ class AgentMessages:
             return MessageOutcome(run, "canceled", error=late, timed_out=True)
         return outcome
 
-    async def _in_time(self, work: Coroutine[object, object, RunState], run: str) -> tuple[RunState, bool]:
+    async def _in_time(self, work: Coroutine[object, object, ChildEnd], run: str) -> tuple[ChildEnd, bool]:
         """Execute a conversation; abort its turn when the time of a reply is over. Returns whether that happened."""
         clock, task = self._services.clock, asyncio.ensure_future(work)
         end = clock.now() + self._services.config.agents.reply_seconds * SECOND

@@ -14,6 +14,7 @@ import msgspec
 
 from reyn.journal import ENDED, ReportRun, kinds
 from reyn.kernel.core.effects import ExecuteSubRun
+from reyn.kernel.world.children import STOPPED
 from reyn.kernel.world.loading import first_event, load_state
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _MAX_RESULT_CHARS = 8_000
 """What a message quotes of a result; `reyn show RUN` has all of it."""
-_REPORTED = (*ENDED, "failed", "limited")
 
 
 # -- sub-runs that a visit awaits -----------------------------------------------------------------------
@@ -154,7 +154,7 @@ def report_end(journal: Journal, polling: InboxPolling, result: RunResult) -> No
     """Post a message to the conversation that started a background run, if the run has ended or stopped."""
     started = first_event(journal, result.run_id) if "." in result.run_id else None
     parent = started.parent if started is not None else None
-    if started is None or parent is None or not parent.background or result.status not in _REPORTED:
+    if started is None or parent is None or not parent.background or result.status not in STOPPED:
         return
     row = journal.find(parent.run)
     if row is None or row.status in ENDED:

@@ -33,14 +33,14 @@ from reyn.kernel.world.environments import requests_above
 from reyn.kernel.world.loading import (
     Copies,
     Resumption,
+    RunSpec,
     check_ops,
     first_event,
     load_run,
-    load_state,
     new_tape,
     pin_ops,
     pin_run,
-    start_event,
+    pin_settings,
 )
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from reyn.config import RunSettings
-    from reyn.journal import Event
+    from reyn.journal import Event, RunRow
     from reyn.kernel.core.effects import EventWithBlobs, ExecuteSubRun, PlanSubRun
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
@@ -66,16 +66,16 @@ _MAX_PHASES = 50
 MAX_DEPTH = 8
 """The maximum nesting of sub-runs."""
 
+STOPPED = (*ENDED, "failed", "limited")
+"""The statuses that no reply to a question changes."""
 _FINAL_FAILURES = (AnswersRejected.code, StepFailed.code, SubRunFailed.code)
 """Failures that are the result of the sub-run. Any other failure (an unavailable model) stops the parent as well."""
 
 
 class ChildSpec(NamedTuple):
-    """How one child runs.
+    """How one child runs; its intent says what runs.
 
     Attributes:
-        intent: What runs: its id, and the copies of skill, input and op specifications. Without an input, the child
-            exists already.
         settings: Its settings. Its limits are a share of what the parent has left.
         model: The model to call.
         rights: `caller` bounds its permissions and secrets by those of its parent; `own` leaves those of its skill.
@@ -85,9 +85,9 @@ class ChildSpec(NamedTuple):
         ask: The message of an agent that it answers: its input, or the next message of the conversation.
         text: The text of that message.
         blobs: The content of its copies, if its intent is not an event of the parent.
+        waits: Whether its parent awaits its end. Otherwise a stopped child stays as it is until a user continues it.
     """
 
-    intent: kinds.SubRunStarted
     settings: RunSettings
     model: Models
     rights: Literal["caller", "own"] = "caller"
@@ -97,9 +97,12 @@ class ChildSpec(NamedTuple):
     ask: kinds.AskRef | None = None
     text: str = ""
     blobs: tuple[Blob, ...] = ()
+    waits: bool = True
 
     def is_settled(self, state: RunState) -> bool:
         """Return whether there is nothing left to execute: it ended, or it stopped and that is its result."""
+        if not self.waits:
+            return state.status in STOPPED
         if self.ask is None:
             return state.status in ENDED or _is_final(state)
         if state.received is None or state.received.ask.key != self.ask.key:
@@ -107,7 +110,19 @@ class ChildSpec(NamedTuple):
         if state.status == "waiting":
             is_message = state.wait is None or state.wait.is_message
             return is_message and state.received.state in ("completed", "canceled")
-        return state.status in (*ENDED, "failed", "limited")
+        return state.status in STOPPED
+
+
+class ChildEnd(NamedTuple):
+    """A child that ended or stopped: its state, the hash of its last event, and where to read its content.
+
+    `active` is the time in which it was executed now, in microseconds.
+    """
+
+    state: RunState
+    head: str
+    content: Callable[[str], bytes]
+    active: int = 0
 
 
 class Children:
@@ -120,21 +135,26 @@ class Children:
 
     # -- any child --------------------------------------------------------------------------------------
 
-    async def drive(self, spec: ChildSpec, parent: Tape) -> RunState:
+    async def drive(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape) -> ChildEnd:
         """Start a child, or continue it, until it ends or stops. Its claim is held.
+
+        Without an input in its intent, the child exists already.
 
         Raises:
             RunIdTaken: A run with its id exists that is not this one.
         """
-        run = spec.intent.run
-        if self.journal.find(run) is None:
-            return await self._execute(self.begin(spec, parent), None, parent, spec)
-        self._check_own(spec, parent)
+        run = intent.run
+        row = self.journal.find(run)
+        if row is None:
+            tape = self._begin(intent, spec, parent)
+            self.services.polling.skip(run)  # no process knows the run yet
+            return await self._executed(tape, None, parent, spec)
+        self._check_own(intent, spec, parent, row)
         loaded = load_run(self.journal, run)
         if spec.ask is not None:
             self._submit(spec, spec.ask, loaded.state)
         if spec.is_settled(loaded.state):
-            return loaded.state
+            return ChildEnd(loaded.state, row.hash, self.journal.blob)
         skill = self.services.compile_skill(loaded.started, self.journal.blob)
         check_ops(run, skill.skill, self.services.ops)
         limits = limits_to_raise(
@@ -143,11 +163,17 @@ class Children:
         for name, value in limits.items():
             self.journal.post(run, RaiseLimit(name, value))
         resumption = Resumption(self.services.ids.new(), retry=loaded.state.status == "failed")
-        return await self._execute(loaded.tape, resumption, parent, spec)
+        return await self._executed(loaded.tape, resumption, parent, spec, loaded.state.active)
 
-    def begin(self, spec: ChildSpec, parent: Tape) -> Tape:
+    async def _executed(
+        self, tape: Tape, resumption: Resumption | None, parent: Tape, spec: ChildSpec, before: int = 0
+    ) -> ChildEnd:
+        state = await self._execute(tape, resumption, parent, spec)
+        return ChildEnd(state, tape.hash, tape.content, max(0, state.active - before))
+
+    def _begin(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape) -> Tape:
         """Return the tape of a new child."""
-        above, intent, state = parent.started, spec.intent, parent.state
+        above, state = parent.started, parent.state
         assert intent.skill_hash is not None
         assert intent.input is not None
         path = f"{above.parent.path}/{intent.call}" if above.parent else intent.call
@@ -156,12 +182,13 @@ class Children:
             skill = self.services.compile_skill(above, parent.content).skill
             requests = Blob.of(canonical([skill.permissions, *requests_above(above, parent.content)]))
             credentials = credentials_of(skill, above.credentials)
-        started, blobs = start_event(
+        started = RunSpec(
             intent.run,
             Copies(intent.skill, intent.skill_hash, intent.input, intent.ops, spec.blobs),
-            Blob.of(canonical(spec.settings)),
+            pin_settings(spec.settings),
             spec.model,
-            parent=kinds.ParentRef(
+            self.services.hook_names,
+            kinds.ParentRef(
                 parent.run_id, intent.call, depth_below(above), state.total_answers, path, intent.background
             ),
             workspace=state.workspace if intent.shares_workspace else None,
@@ -169,20 +196,17 @@ class Children:
             requests=requests,
             credentials=credentials,
             history=spec.history,
-            hooks=self.services.hook_names,
             ask=spec.ask,
         )
-        return new_tape(self.journal, started, blobs, now=self.services.clock.now())
+        return new_tape(parent.content, started, now=self.services.clock.now())
 
-    def _check_own(self, spec: ChildSpec, parent: Tape) -> None:
+    def _check_own(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape, row: RunRow) -> None:
         """Check that an existing run is this child, and not one that was put in its place.
 
         Raises:
             RunIdTaken: The run was imported, or has another parent, skill, input or workspace.
         """
-        intent = spec.intent
-        row = self.journal.find(intent.run)
-        if row is not None and row.imported:
+        if row.imported:
             raise RunIdTaken(f"run `{intent.run}` exists and was imported from {row.imported}")
         found = first_event(self.journal, intent.run)  # an upgrade changes its skill later
         if found is not None and found.parent is not None and found.parent.run == parent.run_id:
@@ -260,31 +284,29 @@ class Children:
         intent = effect.started
         if intent.problem:
             return _failed(intent, intent.problem), ()
-        before = load_state(self.journal, intent.run).active
         try:
             with self.journal.claim(intent.run):
-                state = await self.drive(self._sub_run(intent, tape, tokens), tape)
+                spec = ChildSpec(self.settings_left(tape, tokens), tape.state.models)
+                end = await self.drive(intent, spec, tape)
         except RunIdTaken as error:
             return _failed(intent, f"{error.code}: {error.message}"), ()
         except (RunBusy, RunBlocked, OpMissing) as error:
             hint = error.own_hint
             return kinds.SubRunStopped(intent.call, intent.run, "failed", error.message, error.code, hint=hint), ()
-        body = replace(_outcome(intent, state), active=max(0, state.active - before))
+        state, blobs = end.state, tuple[Blob, ...]()
+        body = replace(_outcome(intent, state), active=end.active)
         if isinstance(body, kinds.SubRunCompleted):
-            row = self.journal.find(intent.run)
-            assert row is not None
-            changes = tuple(unreverted_changes(self.journal.read(intent.run), with_sub_runs=True))
+            events = list(self.journal.read(intent.run))
+            changes = tuple(unreverted_changes(events, with_sub_runs=True))
             if state.workspace == intent.run:  # files of a workspace of its own are not shared
                 changes = tuple(change for change in changes if not change.path.startswith("workspace:"))
-            phases = _phase_artifacts(self.journal.read(intent.run))
-            body = replace(body, changes=changes, head=row.hash, phases=phases)
-        return body, ()
+            body = replace(body, changes=changes, head=end.head, phases=_phase_artifacts(events))
+        if isinstance(body, kinds.SubRunCompleted) and body.artifact is not None:
+            blobs = (Blob(body.artifact.hash, end.content(body.artifact.hash)),)
+        return body, blobs
 
-    def _sub_run(self, intent: kinds.SubRunStarted, tape: Tape, tokens: int | None = None) -> ChildSpec:
-        return ChildSpec(intent, self.settings_left(tape, tokens), tape.state.models)
-
-    def begin_background(self, run: str, tape: Tape) -> None:
-        """Record the start of a background run, if that has not happened yet. Its claim is held.
+    async def run_background(self, run: str, tape: Tape) -> RunState:
+        """Start a background run, or continue it, until it ends or stops. Its claim is held.
 
         Args:
             run: The background run.
@@ -294,29 +316,15 @@ class Children:
             RunNotFound: The conversation did not start it.
             RunIdTaken: A run with its id exists that is not this one.
         """
-        if run not in tape.state.inbox.background:
-            raise RunNotFound(f"conversation `{tape.run_id}` did not start a run `{run}` in the background")
         intent = tape.state.inbox.intents.get(run)
-        if intent is None:  # it was reported before
-            return
-        spec = self._sub_run(intent, tape)
-        if self.journal.find(run) is None:
-            self.begin(spec, tape).flush_now(self.journal)
-        else:
-            self._check_own(spec, tape)
+        if intent is None:
+            raise RunNotFound(f"conversation `{tape.run_id}` did not start a run `{run}` in the background")
+        spec = ChildSpec(self.settings_left(tape), tape.state.models, waits=False)
+        return (await self.drive(intent, spec, tape)).state
 
     # -- functions that the code of an op calls ---------------------------------------------------------
 
-    async def call(
-        self,
-        scope: RunScope,
-        skill: Skill,
-        artifact: dict[str, Any],
-        settings: RunSettings,
-        model: Models,
-        history: History,
-        check: OutputCheck | None,
-    ) -> RunState:
+    async def call(self, scope: RunScope, skill: Skill, artifact: dict[str, Any], spec: ChildSpec) -> RunState:
         """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
 
         The parent records its usage. If the sub-run stops, its state is returned and the caller raises an error.
@@ -325,22 +333,18 @@ class Children:
             scope: The op.
             skill: The skill of the function.
             artifact: Its arguments.
-            settings: The settings of the sub-run.
-            model: The model to call.
-            history: The messages that came before, and their content.
-            check: Validates its final output.
+            spec: How it runs.
         """
         tape = scope.tape
         check_depth(tape.started)
         copies = pin_run(skill, Blob.of(canonical(artifact)), pin_ops(skill, self.services.ops.vocabulary))
-        earlier = "".join(part.content for part in history[0])
+        earlier = "".join(part.content for part in spec.history[0])
         name = digest(f"{copies.input.hash}{earlier}".encode()) if earlier else copies.input.hash
         key = scope.next_key(copies.skill_hash, name)
         run = f"{tape.run_id}.{key}"
         intent = kinds.SubRunStarted(key, skill.name, run, copies.skill_hash, copies.input, ops=copies.ops)
         with self.journal.claim(run):
-            spec = ChildSpec(intent, settings, model, check=check, history=history, blobs=copies.blobs)
-            state = await self.drive(spec, tape)
+            state = (await self.drive(intent, spec._replace(blobs=copies.blobs), tape)).state
         scope.check_open()
         usage, answers = state.models.usage, state.models.answers
         ended = kinds.NestedRunEnded(scope.call, run, skill.name, str(state.status), usage, answers, charge_of(state))

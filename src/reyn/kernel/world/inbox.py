@@ -93,7 +93,7 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
             state = replace(state, conversations=changed(state.conversations, body))
         if isinstance(body, kinds.MessageQueued):
             state = replace(state, inbox=state.inbox.with_message(body))
-            wait = None if _is_message(wait) else wait
+            wait = None if wait is not None and wait.is_message else wait
         can_abort = can_abort and not isinstance(body, kinds.TurnAborted)
         wait = None if isinstance(body, kinds.WaitAnswered | kinds.TurnAborted) else wait
     return events
@@ -117,9 +117,11 @@ def to_event(
             if reason:
                 return kinds.MessageRefused(message.id, "change_memory", reason), ()
             return kinds.MemoryChanged(state.phase, action, text, message.id), ()
-        case Say(text, by, ask):
-            content = Blob.of(text.encode())
-            return kinds.MessageQueued(content.hash, message.id, by, ask=ask), (content,)
+        case Say(text, by, ask, images):
+            if reason := images_error(images):
+                return kinds.MessageRefused(message.id, "say", reason), ()
+            content, (refs, pictures) = Blob.of(text.encode()), _stored(images)
+            return kinds.MessageQueued(content.hash, message.id, by, ask=ask, images=refs), (content, *pictures)
         case Rename(title, by):
             return kinds.ConversationRenamed(title, message.id, by), ()
         case ReportRun(run, status, text, usage, answers):
@@ -129,30 +131,38 @@ def to_event(
             return kinds.MessageQueued(content.hash, message.id, "", run, status, usage, answers), (content,)
         case RaiseLimit(limit, value):
             return kinds.LimitRaised(limit, value, message.id), ()
-        case Answer(asked, value, by, images):
-            reason = answer_error(wait, asked, value) or images_error(wait, images)
+        case Answer(asked, value, by):
+            reason = answer_error(wait, asked, value)
             if not reason and wait is not None and wait.is_expired(now):
                 reason = f"the question `{asked}` has expired"
             if reason:
                 return kinds.MessageRefused(message.id, "answer", reason), ()
             content = Blob.of(canonical(value))
-            pictures = [Blob.of(base64.b64decode(image.data)) if image.data else None for image in images]
-            attached = tuple(
-                kinds.ImageRef(image.media_type, picture.hash if picture else None, image.url)
-                for image, picture in zip(images, pictures, strict=True)
-            )
-            blobs = (content, *(picture for picture in pictures if picture is not None))
-            return kinds.WaitAnswered(asked, content.hash, message.id, by, attached), blobs
+            return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
 
 
-def _is_message(wait: kinds.Question | None) -> bool:
-    return wait is not None and wait.is_message
+def _stored(images: Sequence[AttachedImage]) -> tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]]:
+    """Return the images of a message as its event records them, and their content."""
+    pictures = [Blob.of(base64.b64decode(image.data)) if image.data else None for image in images]
+    refs = tuple(
+        kinds.ImageRef(image.media_type, picture.hash if picture else None, image.url)
+        for image, picture in zip(images, pictures, strict=True)
+    )
+    return refs, tuple(picture for picture in pictures if picture is not None)
 
 
-def images_error(wait: kinds.Question | None, images: Sequence[AttachedImage]) -> str:
-    """Return why the images of a reply are invalid; empty if they are valid."""
-    if images and not _is_message(wait):
-        return "the question takes no images; only messages of a conversation can have images"
+def reply_to(wait: kinds.Question, value: Any, by: str) -> Answer | Say:
+    """Return the request that replies to a question. A conversation that waits for its next message is told it."""
+    return Say(value, by) if wait.is_message else Answer(wait.id, value, by)
+
+
+def is_reply_to(wait: kinds.Question, request: object) -> bool:
+    """Return whether a request in the inbox ends a wait, as `reply_to` does."""
+    return isinstance(request, Say) if wait.is_message else isinstance(request, Answer) and request.wait == wait.id
+
+
+def images_error(images: Sequence[AttachedImage]) -> str:
+    """Return why the images of a message are invalid; empty if they are valid."""
     for image in images:
         try:
             content = base64.b64decode(image.data, validate=True)

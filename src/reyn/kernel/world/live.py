@@ -15,7 +15,6 @@ from reyn.context.token_counting import TokenCounting
 from reyn.errors import BudgetExceeded, InternalError
 from reyn.journal import (
     AbortTurn,
-    Answer,
     Approval,
     Cancel,
     decode,
@@ -45,7 +44,7 @@ from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
-from reyn.kernel.world.inbox import answer_error, inbox_events
+from reyn.kernel.world.inbox import answer_error, inbox_events, reply_to
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.world.run_scope import run_scope
 
@@ -337,7 +336,7 @@ class LiveWorld:
         reason = answer_error(wait, wait.id, answer)
         if not reason:
             by = self._people.name if isinstance(self._people, NamedPeople) else ""
-            self._journal.post(state.run_id, Answer(wait.id, answer, by))
+            self._journal.post(state.run_id, reply_to(wait, answer, by))
             return True
         self._invalid_answers += 1
         self.warnings.append(f"an answer to `{wait.id}` was rejected: {reason}")

@@ -23,7 +23,7 @@ from reyn.skills import pin
 from reyn.vocabulary import OpSpec, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from reyn.config import RunSettings
     from reyn.journal import Event, Journal
@@ -61,13 +61,6 @@ class LoadedRun(NamedTuple):
     started: kinds.RunStarted
 
 
-def new_tape(journal: Journal, started: kinds.RunStarted, blobs: tuple[Blob, ...], *, now: int) -> Tape:
-    """Return the tape of a new run."""
-    tape = _tape(journal, started.run_id, _Place())
-    tape.record(started, now, *blobs)
-    return tape
-
-
 class Copies(NamedTuple):
     """A run's own copies of its skill, its input and its op specifications, and their content."""
 
@@ -91,54 +84,68 @@ def pin_model(roster: Roster, name: str) -> Models:
     return Models(name, roster.answer_form(name), prompt_limit=roster.prompt_limit(name))
 
 
-def start_event(
-    run_id: str,
-    copies: Copies,
-    settings: Blob,
-    model: Models,
-    *,
-    parent: kinds.ParentRef | None = None,
-    workspace: str | None = None,
-    rerun_of: str | None = None,
-    source: str | None = None,
-    imported: bool = False,
-    requests: Blob | None = None,
-    credentials: tuple[str, ...] | None = None,
-    summaries: Blob | None = None,
-    history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ()),
-    hooks: tuple[str, ...] = (),
-    ask: kinds.AskRef | None = None,
-) -> tuple[kinds.RunStarted, tuple[Blob, ...]]:
-    """Return the first event of a run, and the content that it refers to. `RunStarted` documents the arguments.
+class RunSpec(NamedTuple):
+    """How a new run starts: that of a user, a child, a trial or a preview. `RunStarted` documents the fields.
 
-    `history` are the messages that came before in a conversation, and their content.
+    Attributes:
+        history: The messages that came before in a conversation, and their content.
     """
-    started = kinds.RunStarted(
-        run_id=run_id,
-        skill=copies.skill,
-        skill_hash=copies.skill_hash,
-        input=copies.input,
-        model=model.name,
-        answer_form=model.form,
-        prompt_limit=None if model.prompt_limit == PromptLimit() else model.prompt_limit,
-        settings=settings.hash,
-        rules=versions.RULES,
-        wording=versions.WORDING,
-        ops=copies.ops,
-        parent=parent,
-        workspace=workspace,
-        rerun_of=rerun_of,
-        source=source,
-        imported=imported,
-        requests=requests.hash if requests else None,
-        credentials=credentials,
-        summaries=summaries.hash if summaries else None,
-        history=history[0],
-        hooks=hooks,
-        ask=ask,
-    )
-    more = (blob for blob in (requests, summaries) if blob is not None)
-    return started, (*copies.blobs, settings, *more, *history[1])
+
+    run_id: str
+    copies: Copies
+    settings: Blob
+    model: Models
+    hooks: tuple[str, ...] = ()
+    parent: kinds.ParentRef | None = None
+    workspace: str | None = None
+    rerun_of: str | None = None
+    source: str | None = None
+    imported: bool = False
+    requests: Blob | None = None
+    credentials: tuple[str, ...] | None = None
+    summaries: Blob | None = None
+    history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ())
+    ask: kinds.AskRef | None = None
+
+    def event(self) -> kinds.RunStarted:
+        """Return the first event of the run."""
+        copies, model, requests, summaries = self.copies, self.model, self.requests, self.summaries
+        return kinds.RunStarted(
+            run_id=self.run_id,
+            skill=copies.skill,
+            skill_hash=copies.skill_hash,
+            input=copies.input,
+            model=model.name,
+            answer_form=model.form,
+            prompt_limit=None if model.prompt_limit == PromptLimit() else model.prompt_limit,
+            settings=self.settings.hash,
+            rules=versions.RULES,
+            wording=versions.WORDING,
+            ops=copies.ops,
+            parent=self.parent,
+            workspace=self.workspace,
+            rerun_of=self.rerun_of,
+            source=self.source,
+            imported=self.imported,
+            requests=requests.hash if requests else None,
+            credentials=self.credentials,
+            summaries=summaries.hash if summaries else None,
+            history=self.history[0],
+            hooks=self.hooks,
+            ask=self.ask,
+        )
+
+    def blobs(self) -> tuple[Blob, ...]:
+        """Return the content that the first event refers to."""
+        more = (blob for blob in (self.requests, self.summaries) if blob is not None)
+        return (*self.copies.blobs, self.settings, *more, *self.history[1])
+
+
+def new_tape(content: Callable[[str], bytes], spec: RunSpec, *, now: int) -> Tape:
+    """Return the tape of a new run. `content` returns content that is stored already."""
+    tape = _tape(content, spec.run_id, _Place())
+    tape.record(spec.event(), now, *spec.blobs())
+    return tape
 
 
 def first_event(journal: Journal, run_id: str) -> kinds.RunStarted | None:
@@ -217,7 +224,7 @@ def load_run(journal: Journal, run_id: str) -> LoadedRun:
     """
     folded = _fold(journal, run_id)
     started = check_executable(run_id, folded.head.state)
-    return LoadedRun(_tape(journal, run_id, folded.start, folded.open_visit), folded.head.state, started)
+    return LoadedRun(_tape(journal.blob, run_id, folded.start, folded.open_visit), folded.head.state, started)
 
 
 def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
@@ -225,7 +232,7 @@ def load_head(journal: Journal, run_id: str) -> tuple[RunState, Tape]:
     head = _fold(journal, run_id).head
     if head.state is EMPTY:
         raise RunNotFound(f"no run `{run_id}`")
-    return head.state, _tape(journal, run_id, head)
+    return head.state, _tape(journal.blob, run_id, head)
 
 
 def load_state(journal: Journal, run_id: str) -> RunState:
@@ -250,9 +257,9 @@ class _Folded(NamedTuple):
     open_visit: tuple[Event, ...] = ()
 
 
-def _tape(journal: Journal, run_id: str, place: _Place, recorded: tuple[Event, ...] = ()) -> Tape:
+def _tape(content: Callable[[str], bytes], run_id: str, place: _Place, recorded: tuple[Event, ...] = ()) -> Tape:
     state, seq, last, ts = place
-    return Tape(run_id, state, seq=seq, hash=last, ts=ts, recorded=recorded, content=journal.blob)
+    return Tape(run_id, state, seq=seq, hash=last, ts=ts, recorded=recorded, content=content)
 
 
 _MIN_CACHED = 64

@@ -1,0 +1,125 @@
+"""Read a recorded run: each event with the state before and after it, and the turn that it belongs to.
+
+The views of a run (prompts, decisions, visits, fork points) are functions of what this module yields, so none of them
+has a fold of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from reyn.errors import ChainBroken, RunNotFound
+from reyn.journal import decode, kinds
+from reyn.kernel.core.run_state import EMPTY, apply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from reyn.journal import Body, Event
+    from reyn.kernel.core.snapshot import RunState
+
+
+_OUTCOMES = (kinds.OpCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
+
+
+class Turn(NamedTuple):
+    """A prompt of a visit, and the model's answer.
+
+    Attributes:
+        seq: The event of the frame.
+        frame: The frame.
+        start: The state before the visit.
+        state: The state when the frame was built.
+        results: The hashes of the results of the visit's ops before the frame.
+        handoff: The last handoff that was assembled before the frame.
+        truncated: The hash of the whole content, by the hash of the part that a frame contains.
+        request: The model call.
+        answer: The model's answer, if there is one.
+        answer_seq: The event of the answer.
+    """
+
+    seq: int
+    frame: kinds.FrameBuilt
+    start: RunState
+    state: RunState
+    results: tuple[str, ...]
+    handoff: kinds.ContextBudgetApplied | None
+    truncated: dict[str, str]
+    request: kinds.LlmRequested | None = None
+    answer: kinds.LlmResponded | None = None
+    answer_seq: int = 0
+
+
+class ReadEvent(NamedTuple):
+    """An event of a run, its data, the state before and after it, and the last turn up to it."""
+
+    event: Event
+    body: Body
+    before: RunState
+    after: RunState
+    turn: Turn | None
+
+    @property
+    def follows_turn(self) -> bool:
+        """Whether the visit had a turn, so that a model requested its ops; before that, its steps did."""
+        return self.turn is not None and self.turn.state.history.total_steps == self.after.history.total_steps
+
+
+def read_run(events: Iterable[Event]) -> Iterator[ReadEvent]:
+    """Yield the events of a run from its first one on.
+
+    Raises:
+        ChainBroken: An event is missing.
+    """
+    start = after = EMPTY
+    turn: Turn | None = None
+    handoff: kinds.ContextBudgetApplied | None = None
+    results, truncated = dict[str, str](), dict[str, str]()
+    for seq, event in enumerate(events, start=1):
+        if event.seq != seq:
+            raise ChainBroken(f"event {seq} of run `{event.run_id}` is missing")
+        body, before = decode(event), after
+        after = apply(before, body, event.ts)
+        match body:
+            case kinds.PhaseStarted():
+                start, results = before, {}
+            case kinds.ContextBudgetApplied():
+                handoff = body
+            case kinds.FrameBuilt():
+                truncated |= {one.part: one.content for one in (body.budget.truncated if body.budget else ())}
+                turn = Turn(seq, body, start, before, tuple(results.values()), handoff, truncated)
+            case kinds.LlmRequested() if turn is not None and turn.answer is None:
+                turn = turn._replace(request=body)
+            case kinds.LlmResponded() if turn is not None and turn.answer is None:
+                turn = turn._replace(answer=body, answer_seq=seq)
+            case kinds.ContentTruncated(name=call, part=part):
+                truncated[part] = body.content
+                if call in results:
+                    results[call] = part
+        read = ReadEvent(event, body, before, after, turn)
+        if isinstance(body, _OUTCOMES) and body.result is not None and read.follows_turn:
+            results[body.call] = body.result
+        yield read
+
+
+def turn_at(run_id: str, events: Iterable[Event], seq: int | None) -> Turn:
+    """Return the turn of an event, or the last one before it; by default the last turn of the run.
+
+    Raises:
+        RunNotFound: The run has no event `seq`, or no turn at or before it.
+    """
+    found: Turn | None = None
+    last = 0
+    for read in read_run(events):
+        last = read.event.seq
+        if seq is not None and read.turn is not None and read.turn.seq > seq:
+            break
+        found = read.turn
+    if seq is not None and seq > last:
+        raise RunNotFound(f"run `{run_id}` has no event {seq}", hint=f"The last event of the run is {last}.")
+    if found is None:
+        raise RunNotFound(
+            f"run `{run_id}` has no frame{'' if seq is None else f' at or before event {seq}'}",
+            hint="The first frame is recorded by the first `frame_built` event.",
+        )
+    return found
