@@ -29,8 +29,8 @@ from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
+from reyn.kernel.world.child_spec import ChildSpec
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.children import ChildSpec
 from reyn.kernel.world.inbox import inbox_events
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
@@ -57,7 +57,6 @@ from reyn.skills.resolve import is_path
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from reyn.config import RunSettings
     from reyn.context import NormalizedMessageList
     from reyn.journal import RunRow, kinds
     from reyn.kernel.core.tape import Tape
@@ -85,7 +84,6 @@ class RunExecutor:
         self.services = services
         self.runs = runs
         self._checked_skills: list[Skill] = []
-        self._pinned_settings: tuple[RunSettings, Blob] | None = None
 
     # -- ids ------------------------------------------------------------------------------------------
 
@@ -128,12 +126,6 @@ class RunExecutor:
             return None
         place, root = Path(skill).resolve(), self.services.root
         return str(place.relative_to(root)) if place.is_relative_to(root) else str(place)
-
-    def _pin_settings(self, settings: RunSettings) -> Blob:
-        """Return the copy of settings that a run records. Most runs of a project have the same."""
-        if self._pinned_settings is None or self._pinned_settings[0] != settings:
-            self._pinned_settings = (settings, pin_settings(settings))
-        return self._pinned_settings[1]
 
     # -- starting and continuing ----------------------------------------------------------------------
 
@@ -205,7 +197,7 @@ class RunExecutor:
         async def start() -> RunResult:
             if run_id is not None and services.journal.find(name) is not None:  # another process was faster
                 return await again()
-            spec = self.spec(name, loaded, artifact, self._pin_settings(settings), model)
+            spec = self.spec(name, loaded, artifact, pin_settings(settings), model)
             spec = spec._replace(
                 source=self._source_of(skill),
                 summaries=services.summaries(loaded, settings),
