@@ -282,8 +282,7 @@ class Conversation:
     def resume(self) -> None:
         """Continue the run with what is in its inbox, and retry what failed."""
         state = self._runtime.runs.state(self.run_id)  # another process may have taken messages
-        so_far = (state.inbox.queued, state.models.usage)
-        self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, *so_far)
+        self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.models.usage)
         model, self._model = self._model, None
         work = partial(self._runtime.resume, self.run_id, retry=state.status == "failed", model=model)
         self._execute(work, is_turn_open=state.is_turn_open)

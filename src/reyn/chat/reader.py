@@ -6,7 +6,6 @@ executes, with ops, skills and the pieces of replies.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -59,8 +58,6 @@ _SAID = frozenset(
     body.kind
     for body in (
         kinds.RunStarted,
-        kinds.RunForked,
-        kinds.MessageQueued,
         kinds.MessageTaken,
         kinds.ArtifactStored,
         kinds.PhaseAborted,
@@ -84,14 +81,9 @@ _SKIPPED = frozenset(
 
 
 class Messages:
-    """The messages and replies of a conversation, found in its events in order.
+    """The messages and replies of a conversation, found in its events in order."""
 
-    Args:
-        queued: The messages that the conversation has received and not taken.
-    """
-
-    def __init__(self, queued: Iterable[kinds.MessageQueued] = ()) -> None:
-        self._queued = deque(queued)
+    def __init__(self) -> None:
         self.latest = Said()
 
     def read(self, body: Any) -> Said | None:
@@ -103,14 +95,7 @@ class Messages:
             case kinds.RunStarted():
                 taken = Said()
             case kinds.MessageTaken():
-                one = self._queued.popleft()
-                taken = Said(0, "run" if one.run else "user", one.by, one.run, one.message)
-            case kinds.MessageQueued():
-                self._queued.append(body)
-                return None
-            case kinds.RunForked():  # the inbox of the origin stays there
-                self._queued.clear()
-                return None
+                taken = Said(0, "run" if body.run else "user", body.by, body.run, body.message)
             case _:
                 return None
         self.latest = taken._replace(number=self.latest.number + 1)
@@ -152,7 +137,6 @@ class ItemReader:
         content: Returns content by its hash.
         run_id: The run; empty if it is that of the first event.
         by: The name of the user who says the first message.
-        queued: The messages that the conversation has received and not taken.
         usage: The tokens so far.
     """
 
@@ -161,7 +145,6 @@ class ItemReader:
         content: Content,
         run_id: str,
         by: str = "",
-        queued: Iterable[kinds.MessageQueued] = (),
         usage: kinds.Usage | None = None,
     ) -> None:
         self.run_id = run_id
@@ -172,7 +155,7 @@ class ItemReader:
         """Where the skills are that the agent waits for, the outermost first."""
         self._content = content
         self._by = by
-        self._messages = Messages(queued)
+        self._messages = Messages()
         self._names: dict[str, str] = {}
         self._skills: dict[str, str] = {}
         self._is_answering = False
@@ -205,11 +188,12 @@ class ItemReader:
             return
         body = decode(event)
         match body:
-            case kinds.SubRunStarted(background=background) if not (background and body.problem):
-                if not background:
-                    self._skills[body.run] = body.skill
-                yield SkillStarted(body.run, body.skill, background)
-            case kinds.SubRunCompleted():
+            case kinds.ChildStarted(type="background", problem=""):
+                yield SkillStarted(body.run, body.skill, background=True)
+            case kinds.ChildStarted(type="skill"):
+                self._skills[body.run] = body.skill
+                yield SkillStarted(body.run, body.skill)
+            case kinds.ChildEnded(type="skill"):
                 self.progress.pop(body.run, None)
                 self._skills.pop(body.run, None)
                 yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)
