@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import decode, kinds
 from reyn.models.protocol import ModelAnswer, NativeReply, decode_reply
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from reyn.models.protocol import ModelRequest
 
 
-_ASKED = tuple[tuple[str, str], ...]
 _CALLS = frozenset(
     body.kind
     for body in (
@@ -63,13 +60,7 @@ class RecordedModel:
         text = self._journal.blob(reply.text).decode()
         native = decode_reply(text) if request.answer_form == "tools" else NativeReply(text)
         return ModelAnswer(
-            native.content,
-            reply.usage,
-            reply.mode,
-            reply.cut,
-            reply.choice_probability,
-            native.tool_calls,
-            None if reply.asked is None else msgspec.json.decode(self._journal.blob(reply.asked), type=_ASKED),
+            native.content, reply.usage, reply.mode, reply.cut, reply.choice_probability, native.tool_calls
         )
 
 

@@ -355,7 +355,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.MessageRequest: {"text": "text"},
     kinds.ChildStarted: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
-    kinds.LlmResponded: {"text": "text", "asked": "a list of roles and texts"},
+    kinds.LlmResponded: {"text": "text"},
     kinds.ValidationError: {"text": "text"},
     kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
@@ -373,7 +373,6 @@ _SHAPES = {
     "JSON": ("json", "object", "artifact"),
     "a JSON object": ("object", "artifact"),
     "a JSON list": ("json list",),
-    "a list of roles and texts": ("json list of texts",),
 }
 
 
@@ -388,15 +387,11 @@ def _shape(content: bytes) -> str:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return "text"
     if isinstance(value, list):
-        return "json list of texts" if all(_is_role_and_text(one) for one in value) else "json list"
+        return "json list"
     if not isinstance(value, dict):
         return "json"
     is_artifact = value.keys() == {"type", "data"} and isinstance(value["type"], str)
     return f"artifact {value['type']}" if is_artifact else "object"
-
-
-def _is_role_and_text(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
 
 
 def _check_fields(value: msgspec.Struct, where: str) -> None:

@@ -181,7 +181,7 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
     for event in check_chain(islice(journal.read(run_id), expected.seq)):
         body = decode(event)
         row = _advance_row(row, event, body)
-        for name in content_hashes(decode(event)):
+        for name in content_hashes(body):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)

@@ -7,7 +7,7 @@ dataclasses, which cost several times as much to create: an effect lives as long
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reyn.context.tokens import TokenCounter
     from reyn.journal import Blob, Body
     from reyn.kernel.core.conversations import Transcript
-    from reyn.models import Candidate, PromptSource, ToolDefinition
+    from reyn.models import Candidate, ChatTurn, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -55,7 +55,8 @@ class Effect(Generic[R]):
 
     def result(self, outcome: Body, content: Content) -> R:
         """Return the result for a recorded outcome, the same whether it was just performed or recalled."""
-        return cast("R", outcome)
+        result: R = outcome  # type: ignore[assignment]  # `cast` would be a call
+        return result
 
     def mismatch(self, outcome: Body) -> str:
         """Return why a recorded outcome cannot be one of this effect; empty if it can."""
@@ -67,6 +68,7 @@ class AnswerSpec(Protocol):
 
     Attributes:
         phase: The phase that asks.
+        task: Its role and instructions.
         form: The form of the answer.
         candidates: The exits that the model may choose.
         schema: The JSON Schema of every allowed answer, as it is recorded.
@@ -74,6 +76,7 @@ class AnswerSpec(Protocol):
     """
 
     phase: str
+    task: str
     form: kinds.AnswerForm
     candidates: tuple[Candidate, ...]
     schema: Blob
@@ -112,8 +115,8 @@ class CallModel(Effect[ModelReply]):
     """Hash of the input artifact."""
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
-    source: Callable[[], PromptSource] | None = None
-    """Returns what the messages were written from, in the short form."""
+    turn: Callable[[], ChatTurn] | None = None
+    """Returns the turn of a conversation, in the short form."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused)

@@ -195,8 +195,8 @@ def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
-    # The usage of several prompts does not calibrate the count of one.
-    models = state.models.with_answer(body.usage, None if body.asked is not None else state.visit.prompt)
+    # An engine that measures its choice counts prompts exactly, and may have sent several for this answer.
+    models = state.models.with_answer(body.usage, state.visit.prompt if body.choice_probability is None else None)
     return replace(state, models=models, recovery=_SETTLED)
 
 
@@ -370,9 +370,10 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
 
 
 def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
-    if not state.inbox.queued or state.inbox.queued[0].text != body.text:
+    oldest = state.inbox.queued[0] if state.inbox.queued else None
+    if oldest is None or (oldest.message, oldest.text) != (body.message, body.text):
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
-    received = state.received.taken(state.inbox.queued[0].ask) if state.received is not None else None
+    received = state.received.taken(oldest.ask) if state.received is not None else None
     visit = replace(state.visit, is_answered=True)
     return replace(state, inbox=state.inbox.without_oldest(), visit=visit, received=received)
 
