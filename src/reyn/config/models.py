@@ -51,7 +51,7 @@ ADAPTERS = {
         "https://api.openai.com/v1", "OPENAI_API_KEY", "`openai` and `httpx`", ", which usually ends in `/v1`"
     ),
     "anthropic": Adapter("https://api.anthropic.com", "ANTHROPIC_API_KEY", "`anthropic` and `httpx2`"),
-    "gemini": Adapter("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "`google-genai` and `httpx2`"),
+    "gemini": Adapter("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "`httpx2`"),
     "litellm": Adapter("", "", "`litellm`"),
 }
 """The adapters for model servers."""
@@ -59,7 +59,7 @@ ADAPTER_PACKAGES = {
     "local": "xllamacpp",
     "openai": "openai",
     "anthropic": "anthropic",
-    "gemini": "google-genai",
+    "gemini": "httpx2",
     "litellm": "litellm",
 }
 """The package that an adapter needs; its extra has the name of the adapter."""
