@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import mimetypes
 import re
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -56,10 +55,6 @@ class GeminiModel(HttpModel):
     _event = GeminiChunk
     _truncated = frozenset(("MAX_TOKENS", "CONTINUATION"))
     _subset = GEMINI
-
-    @classmethod
-    def import_sdk(cls) -> Any:
-        return import_module("httpx2")
 
     @property
     def _resource(self) -> str:
@@ -166,7 +161,8 @@ def to_contents(messages: Iterable[Message]) -> list[dict[str, Any]]:
 def to_tools(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
     """Return tool definitions."""
     declarations = [
-        {"name": tool.name, "description": tool.description, "parameters_json_schema": tool.parameters} for tool in tools
+        {"name": tool.name, "description": tool.description, "parameters_json_schema": tool.parameters}
+        for tool in tools
     ]
     return [{"functionDeclarations": declarations}]
 

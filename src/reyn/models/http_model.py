@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from reyn.config.models import ADAPTERS
 from reyn.errors import ModelError
 from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
 from reyn.models.streaming import ENCODINGS, EventReader, StreamedReply, content_type, drain, limit_body
@@ -36,7 +37,7 @@ class HttpModel(RemoteModel):
 
     @classmethod
     def import_sdk(cls) -> Any:
-        return import_module(cls.adapter)
+        return import_module(ADAPTERS[cls.adapter].package)
 
     @property
     def _resource(self) -> str:
@@ -142,6 +143,7 @@ _TIMEOUTS = ("ReadTimeout", "WriteTimeout", "PoolTimeout")
 
 
 def sdk_headers(client: Any) -> dict[str, Any]:
-    """Return the headers of an SDK's client, without those that it read from the environment."""
+    """Return the headers of an SDK's client, without those from the environment and those that describe the machine."""
     client._custom_headers = {}  # noqa: SLF001 - no public method clears them
-    return {**client.default_headers, **client.auth_headers}
+    headers = {**client.default_headers, **client.auth_headers}
+    return {name: value for name, value in headers.items() if not name.startswith("X-Stainless-")}
