@@ -25,9 +25,8 @@ _CALLS = frozenset(
     for body in (
         kinds.LlmRequested,
         kinds.LlmResponded,
-        kinds.SubRunStarted,
-        kinds.NestedRunEnded,
-        kinds.AgentReplied,
+        kinds.ChildStarted,
+        kinds.ChildEnded,
     )
 )
 
@@ -93,8 +92,10 @@ def _answers(
                 requests[call] = request
             case kinds.LlmResponded() as reply:
                 yield requests[reply.call], reply
-            case kinds.SubRunStarted(run=run) | kinds.NestedRunEnded(run=run) if journal.find(run) is not None:
+            case (
+                kinds.ChildStarted(type="skill" | "background", run=run) | kinds.ChildEnded(type="function", run=run)
+            ) if journal.find(run) is not None:
                 yield from _answers(journal, run)
-            case kinds.AgentReplied(run=run, seq=seq) if journal.find(run) is not None:
+            case kinds.ChildEnded(type="agent", run=run, seq=seq) if journal.find(run) is not None:
                 yield from _answers(journal, run, seen.get(run, 0), seq)
                 seen[run] = seq
