@@ -22,6 +22,7 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import unpin_ops
+from reyn.kernel.world.run_scope import call_name
 from reyn.runs.reader import read_run
 from reyn.skills import check_pinned, unpin
 from reyn.workspace.paths import is_recorded_path
@@ -218,6 +219,8 @@ class _Checks:
         self._workspaces: dict[str, str] = {}
         self._intents: dict[tuple[str, str, str], kinds.ChildStarted] = {}
         """The events with which a run started another one, by run, call and the other run."""
+        self._ops: set[tuple[str, str]] = set()
+        """The ops that runs performed, by run and call."""
         self._heads: dict[str, set[str]] = {}
         """The last events of sub-runs when their parents took a result."""
         self.parents: dict[str, str] = {}
@@ -245,6 +248,8 @@ class _Checks:
         match body:
             case kinds.ChildStarted():
                 self._intents.setdefault((run, body.call, body.run), body)
+            case kinds.OpStarted(call=call):
+                self._ops.add((run, call))
             case kinds.ChildEnded(head=str(head)):
                 self._heads.setdefault(body.run, set()).add(head)
 
@@ -292,20 +297,34 @@ class _Checks:
                 raise ArchiveInvalid(f"run `{run}` uses the workspace of `{opening.workspace[:200]}`")
             return
         self.parents[run] = parent.run
+        intent = self._intents.get((parent.run, parent.call, run)) if run == f"{parent.run}.{parent.call}" else None
         type_ = "agent" if opening.ask is not None else "background" if parent.background else "skill"
         asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else (parent.run, parent.call)
-        intent = self._intents.get((parent.run, parent.call, run)) if run == f"{parent.run}.{parent.call}" else None
-        if intent is None or intent.type != type_ or asked_by != (parent.run, parent.call):
+        if intent is None:
+            is_started = self._is_call(run, opening, parent)
+        else:
+            is_started = intent.type == type_ and asked_by == (parent.run, parent.call)
+        if not is_started:
             raise ArchiveInvalid(f"run `{parent.run}` did not start its sub-run `{run}`")
-        workspace = self._workspaces[parent.run] if intent.shares_workspace else None
-        recorded = (intent.skill_hash, intent.input, workspace, intent.history)
-        if (opening.skill_hash, opening.input, opening.workspace, opening.history) != recorded:
-            raise ArchiveInvalid(f"run `{run}` has another skill, input or workspace than run `{parent.run}` started")
+        if intent is not None:
+            workspace = self._workspaces[parent.run] if intent.shares_workspace else None
+            recorded = (intent.skill_hash, intent.input, workspace, intent.history)
+            if (opening.skill_hash, opening.input, opening.workspace, opening.history) != recorded:
+                what = f"another skill, input or workspace than run `{parent.run}` started"
+                raise ArchiveInvalid(f"run `{run}` has {what}")
         if self._heads.get(run, set()) - {event.hash for event in self._staged.read(run)}:
             raise ArchiveInvalid(f"run `{run}` is not the one whose result run `{parent.run}` took")
 
+    def _is_call(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef) -> bool:
+        """Return whether a sub-run is one of a function that an op of the run above called: its id names the call."""
+        op, _, name = parent.call.rpartition(".")
+        expected = call_name(opening.skill_hash, opening.input.hash, opening.history)
+        is_named = run == f"{parent.run}.{parent.call}" and name.partition("-")[0] == expected
+        is_plain = opening.workspace is None and opening.ask is None and not parent.background
+        return is_named and is_plain and (parent.run, op) in self._ops
 
-_CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
+
+_CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20}(-[0-9]{1,9})?)*", re.ASCII)
 _MAX_CALL = 200
 _MAX_ORIGINS = 200
 """Maximum length of a chain of runs that need each other, because checking is recursive."""
