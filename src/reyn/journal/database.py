@@ -26,14 +26,10 @@ MIGRATIONS: dict[int, str] = {}
 """The statements that convert a database of an earlier format to the next one, by the earlier format."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
-    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, hash BLOB NOT NULL, skill TEXT NOT NULL,
-    rules INTEGER NOT NULL, status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL, started INTEGER NOT NULL,
-    updated INTEGER NOT NULL, parent TEXT NOT NULL, fork_of TEXT NOT NULL, fork_seq INTEGER NOT NULL,
-    wait TEXT NOT NULL, messages_taken INTEGER NOT NULL, imported TEXT NOT NULL, charge TEXT NOT NULL,
-    reserved TEXT NOT NULL, spent TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS events (
-    run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
-    data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, skill TEXT NOT NULL, rules INTEGER NOT NULL,
+    started INTEGER NOT NULL, parent TEXT NOT NULL, fork_of TEXT NOT NULL, fork_seq INTEGER NOT NULL,
+    imported TEXT NOT NULL, seq INTEGER NOT NULL, updated INTEGER NOT NULL, hash BLOB NOT NULL, state TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS commits (id INTEGER PRIMARY KEY, hashes BLOB NOT NULL, events BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, payload BLOB NOT NULL);

@@ -176,7 +176,11 @@ class Journal(Protocol):
         """
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
-        """Yield the events of a run in order, those of a fork's origin first. An unknown run has none."""
+        """Yield the events of a run in order, those of a fork's origin first. An unknown run has none.
+
+        Raises:
+            ChainBroken: Names the first event that is missing or does not match its hash.
+        """
 
     def blob(self, hash: str) -> bytes:
         """Return a blob's content. Raises `BlobMissing` if it is missing or does not match its hash."""
@@ -363,6 +367,8 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` does not follow event {seq - 1}")
         if not 0 <= event.ts <= MAX_TS:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` has the impossible time {event.ts}")
+        if b"\n" in event.raw:
+            raise EventInvalid(f"event {event.seq} of run `{event.run_id}` has more than one line")
         body = registry.decode(event)
         if _OPENINGS.get(type(body)) is not opening:
             raise EventInvalid(

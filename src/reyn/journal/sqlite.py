@@ -1,8 +1,8 @@
 """The journal in one SQLite database, in WAL mode with `synchronous=FULL`.
 
 A commit is durable when it returns and costs one fsync. One connection writes and one reads, each behind a lock. The
-layout was chosen by measurement: 8 KB pages, events clustered by run and sequence number, blobs by rowid with a unique
-index on the hash, because clustering by hash scatters large rows.
+layout was chosen by measurement: 8 KB pages, one row for the events of a commit, clustered by run, and blobs by rowid
+with a unique index on the hash, because clustering by hash scatters large rows.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import sqlite3
 from collections import OrderedDict
 from itertools import islice
-from operator import lt
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import AppendConflict, BlobMissing, JournalError, RunBusy, StoreDamaged, StoreUnavailable
+from reyn.errors import AppendConflict, BlobMissing, JournalError, RunBusy, StoreUnavailable
 from reyn.journal import tables
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.claims import FileClaims
 from reyn.journal.database import Database
+from reyn.journal.packing import head_of, pack, unpack
 from reyn.journal.port import (
     Approval,
     Batch,
@@ -27,7 +27,6 @@ from reyn.journal.port import (
     InboxMessage,
     InboxPayload,
     admit,
-    check_batch,
     check_deletable,
     decode_payload,
     encode_payload,
@@ -51,11 +50,7 @@ _LARGE_BLOB = 256_000
 _CACHE_ENTRIES = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
-_EVENTS_PER_PAGE = 2_000
-_PAGE = (
-    "SELECT seq, ts, CAST(kind AS TEXT), v, CAST(data AS BLOB), CAST(hash AS BLOB) FROM events "
-    "WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
-)
+_COMMITS_PER_PAGE = 300
 _IDS = "SELECT run_id FROM runs INDEXED BY sqlite_autoindex_runs_1 WHERE run_id >= ''"
 """The ids in the index of runs. A run is found by the index: a damaged name in the table would be another run."""
 _MAX_MARKS = 100
@@ -92,8 +87,7 @@ class SqliteJournal:
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         with self._db.write_lock, self._db.errors:
-            if [blob for batch in batches for blob in batch.blobs if len(blob.content) >= _LARGE_BLOB]:
-                self._store_large_blobs(batches)
+            self._store_large_blobs(batches)
             heads: dict[str, Head] = {}
             try:
                 with self._write():
@@ -102,6 +96,7 @@ class SqliteJournal:
                     accepted = [one for one, result in zip(batches, results, strict=True) if isinstance(result, int)]
                     blobs = self._new_blobs(accepted)
                     self._store_blobs(blobs)
+                    self._accounts.write()
             except BaseException:
                 self._accounts.forget()
                 raise
@@ -112,8 +107,9 @@ class SqliteJournal:
             return results
 
     def _store_large_blobs(self, batches: Sequence[Batch]) -> None:
-        for blob in self._new_blobs(batches):
-            if len(blob.content) >= _LARGE_BLOB:
+        large = [blob for batch in batches for blob in batch.blobs if len(blob.content) >= _LARGE_BLOB]
+        for blob in large:
+            if blob.hash not in self._stored_hashes:
                 with self._write():
                     self._store_blobs([blob])
 
@@ -147,59 +143,31 @@ class SqliteJournal:
 
         Nothing is charged for an imported run: it was paid for elsewhere.
         """
-        head = heads.get(batch.run_id) or self._heads.get(batch.run_id)
-        is_first = batch.expected_seq == 0 and batch.events and head is None  # `_store_row` finds an existing run
-        if not is_first and (head is None or head.row.seq != batch.expected_seq):
-            head = self._head(batch.run_id, self._db.own_rows)
+        run_id = batch.run_id
+        head = heads.get(run_id) or self._heads.get(run_id) or self._head(run_id, self._db.own_rows)
+        spent: tuple[SpendRow, ...] = head.spent if head else ()
         try:
             admitted = admit(batch, head.row if head else None, self._all_events, is_imported=is_imported)
             if admitted is None:
                 return batch.expected_seq
-            after, found = admitted
-            spent: tuple[SpendRow, ...] = head.spent if head else ()
-            closed: tuple[SpendRow, ...] = ()
+            row, found = admitted
             if found is not None:
                 self._accounts.check(found)
-                spent, closed = tables.add_charges(spent, found.rows)
-            key = self._store_row(head, after, spent, batch)
         except JournalError as error:
             return error
         if found is not None:  # after the last check: other batches share the transaction
             self._accounts.post(found)
+            spent, closed = tables.add_charges(spent, found.rows)
             tables.store_charges(self._writer, closed)
-        # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
-        self._writer.executemany(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)",
-            [(key, e.seq, e.ts, e.kind, e.v, bytearray(e.raw), bytearray.fromhex(e.hash)) for e in batch.events],
-        )
-        heads[batch.run_id] = Head(key, after, spent)
-        return after.seq
-
-    def _store_row(self, head: Head | None, after: RunRow, spent: tuple[SpendRow, ...], batch: Batch) -> int:
-        """Insert or update the row of a run; return its key."""
-        if head is None:
-            try:
-                return tables.insert_run(self._writer, after, spent)
-            except sqlite3.IntegrityError:
-                if self._head(batch.run_id, self._db.own_rows) is None:
-                    raise
-        elif tables.update_run(self._writer, head, after, spent):
-            return head.key
-        # The run exists already, or its cached head is out of date: another process appended.
-        current = self._head(batch.run_id, self._db.own_rows)
-        check_batch(batch, current.row.seq if current else 0, current.row.hash if current else GENESIS)
-        raise AppendConflict(f"run `{batch.run_id}` was changed by another process")
+        key = tables.store_run(self._writer, head.key if head else None, row, spent)
+        text, hashes = pack(batch.events)
+        self._writer.execute(tables.INSERT_COMMIT, (tables.commit_key(key, row.seq), hashes, text))
+        heads[run_id] = Head(key, row, spent)
+        return row.seq
 
     def _all_events(self, run_id: str) -> Iterator[Event]:
         """The events of a run and its origins, as the writing connection sees them inside its transaction."""
-        head = self._head(run_id, self._db.own_rows)
-        if head is None:
-            return
-        if head.row.fork_of:
-            yield from islice(self._all_events(head.row.fork_of), head.row.fork_seq)
-        query = "SELECT seq, ts, kind, v, CAST(data AS BLOB), hash FROM events WHERE run = ? ORDER BY seq"
-        for seq, ts, kind, v, raw, hashed in self._db.own_rows(query, (head.key,)):
-            yield Event(seq, run_id, ts, kind, v, raw, "", hashed.hex())
+        return self._read(run_id, 0, self._db.own_rows)
 
     def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:
         unique = {blob.hash: blob for batch in batches for blob in batch.blobs if blob.hash not in self._stored_hashes}
@@ -263,7 +231,7 @@ class SqliteJournal:
         return int(version)
 
     def _forget_if_changed(self) -> None:
-        """Forget balances if another connection wrote since, and remembered hashes and heads if it deleted runs.
+        """Forget balances and heads if another connection wrote since, and remembered hashes if it deleted runs.
 
         Deleting in this process forgets them at once.
         """
@@ -271,6 +239,7 @@ class SqliteJournal:
         if data_version == self._data_version:
             return
         self._accounts.forget()
+        self._heads.clear()
         self._data_version = data_version
         version = self._schema_version()
         if version != self._known_version:
@@ -286,28 +255,33 @@ class SqliteJournal:
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
         """Read in pages of one short transaction each, so that a slow reader does not delay checkpoints."""
-        head = self._find(run_id)
+        return self._read(run_id, after, self._db.rows)
+
+    def _read(self, run_id: str, after: int, select: Select) -> Iterator[Event]:
+        head = self._head(run_id, select)
         if head is None:
             return
-        if after < head.row.fork_seq:
-            yield from islice(self.read(head.row.fork_of, after), head.row.fork_seq - after)
-            after = head.row.fork_seq
-        prev = self._hash_at(head, after)
-        while page := self._db.rows(_PAGE, (head.key, after, _EVENTS_PER_PAGE)):
-            valid = _valid_rows(page, after)
-            for after, ts, kind, v, raw, stored_hash in page[:valid]:
-                event_hash = stored_hash.hex()
-                yield Event(after, run_id, ts, kind, v, raw, prev, event_hash)
-                prev = event_hash
-            if valid < len(page):
-                raise StoreDamaged(f"the journal `{self.path}` is damaged at event {page[valid][0]} of run `{run_id}`")
+        first, end = tables.commit_key(head.key, 0), tables.commit_key(head.key + 1, 0)
+        key, seq, prev = first, 0, GENESIS
+        if after > head.row.fork_seq and (found := select(tables.LAST_COMMIT, (first, first + after))):
+            [(key, hashes)] = found
+            seq, prev = key - first, head_of(hashes)
+        elif head.row.fork_of:
+            seq = head.row.fork_seq
+            for event in self._read_origin(head.row, min(after, seq - 1), select):
+                prev = event.hash
+                if event.seq > after:
+                    yield event
+        while page := select(tables.COMMITS, (key, end, _COMMITS_PER_PAGE)):
+            for _, hashes, text in page:
+                events = unpack(run_id, text, hashes, seq, prev)
+                yield from events if seq >= after else [event for event in events if event.seq > after]
+                seq, prev = events[-1].seq, events[-1].hash
+            key = page[-1][0]
 
-    def _hash_at(self, head: Head | None, seq: int) -> str:
-        """Return the hash of an event of a run or of its origins; `GENESIS` if there is none."""
-        while head is not None and seq <= head.row.fork_seq:
-            head = self._find(head.row.fork_of)
-        found = self._db.rows("SELECT hash FROM events WHERE run = ? AND seq = ?", (head.key if head else 0, seq))
-        return bytes(found[0][0]).hex() if found else GENESIS
+    def _read_origin(self, row: RunRow, after: int, select: Select) -> Iterator[Event]:
+        """The events of the origin of a fork, up to the fork point."""
+        return islice(self._read(row.fork_of, after, select), row.fork_seq - after)
 
     def blob(self, hash: str) -> bytes:
         try:
@@ -356,8 +330,9 @@ class SqliteJournal:
 
     def reserving(self) -> list[RunRow]:
         with self._db.snapshot() as connection:
-            found = connection.execute(f"{tables.SELECT} WHERE reserved != '' AND imported = ''")
-            return [tables.to_row(columns) for columns in found]
+            found = connection.execute(f"{tables.SELECT} WHERE {tables.RESERVED}")
+            rows = [tables.to_head(columns).row for columns in found]
+        return [row for row in rows if row.reserved is not None and not row.imported]
 
     def find(self, run_id: str) -> RunRow | None:
         head = self._find(run_id)
@@ -369,7 +344,7 @@ class SqliteJournal:
         query = f"{tables.SELECT} {where} ORDER BY started DESC, run_id DESC"
         with self._db.snapshot() as connection:
             found = connection.execute(query, (prefix, f"{prefix}\U0010ffff") if prefix else ())
-            rows = [tables.to_row(columns) for columns in found]
+            rows = [tables.to_head(columns).row for columns in found]
             listed = {row.run_id for row in rows}
             if not prefix and (known := {name for (name,) in connection.execute(_IDS)}) != listed:
                 names = sorted(map(str, known ^ listed))[:3]
@@ -420,19 +395,3 @@ class SqliteJournal:
 
     def close(self) -> None:
         self._db.close(is_changed=self._commits > 0)
-
-
-def _valid_rows(page: list[Any], after: int) -> int:
-    """Return how many rows come before a damaged one: their columns can have any type, and numbers can repeat."""
-    if _are_valid(page, after):
-        return len(page)
-    count = 0
-    while _are_valid(page[count : count + 1], after):
-        after, count = page[count][0], count + 1
-    return count
-
-
-def _are_valid(page: list[Any], after: int) -> bool:
-    numbers, times, _, versions, raws, hashes = zip(*page, strict=True)
-    are_integers = {*map(type, numbers), *map(type, times), *map(type, versions)} == {int}
-    return are_integers and all(raws) and all(hashes) and all(map(lt, (after, *numbers), numbers))
