@@ -1,8 +1,8 @@
 """The journal in one SQLite database, in WAL mode with `synchronous=FULL`.
 
 A commit is durable when it returns and costs one fsync. One connection writes and one reads, each behind a lock. The
-layout was chosen by measurement: 8 KB pages, one row for the events of a commit, clustered by run, and blobs by rowid
-with a unique index on the hash, because clustering by hash scatters large rows.
+layout was chosen by measurement: 8 KB pages, one row for the events of a commit, clustered by run, and blobs in the
+order of their commits.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import AppendConflict, BlobMissing, JournalError, RunBusy, StoreUnavailable
+from reyn.errors import JournalError, RunBusy, StoreUnavailable
 from reyn.journal import tables
-from reyn.journal.canonical import Blob, digest
 from reyn.journal.claims import FileClaims
+from reyn.journal.contents import Contents
 from reyn.journal.database import Database
 from reyn.journal.packing import head_of, pack, unpack
 from reyn.journal.port import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from reyn.journal.canonical import Blob
     from reyn.journal.database import Owner, Transaction
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.spending import Balance, SpendRow
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 _LARGE_BLOB = 256_000
 """Blobs of this size are committed before their batch, so that they do not delay the batches of other runs."""
-_CACHE_ENTRIES = 8_192
+_MAX_HEADS = 8_192
 _COMMITS_PER_CHECKPOINT = 200
 """Automatic checkpoints are off: SQLite before 3.51.3 can corrupt a WAL that two connections reset at once."""
 _COMMITS_PER_PAGE = 300
@@ -68,7 +69,6 @@ class SqliteJournal:
         self._owner = owner
         self._is_recognized = owner is None
         self._claims = FileClaims(folder / "locks")
-        self._stored_hashes: OrderedDict[str, None] = OrderedDict()
         self._heads: OrderedDict[str, Head] = OrderedDict()
         self._data_version = self._known_version = -1
         self._commits = 0
@@ -76,6 +76,7 @@ class SqliteJournal:
         self.path = self._db.path
         self._writer = self._db.writer
         self._accounts = Accounts(self._writer)
+        self._contents = Contents(self._db)
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -87,45 +88,43 @@ class SqliteJournal:
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
         with self._db.write_lock, self._db.errors:
-            self._store_large_blobs(batches)
-            heads: dict[str, Head] = {}
-            try:
-                with self._write():
-                    self._forget_if_changed()
-                    results = [self._store(batch, heads) for batch in batches]
-                    accepted = [one for one, result in zip(batches, results, strict=True) if isinstance(result, int)]
-                    blobs = self._new_blobs(accepted)
-                    self._store_blobs(blobs)
-                    self._accounts.write()
-            except BaseException:
-                self._accounts.forget()
-                raise
-            self._update_caches(blobs, heads)
+            for blob in [one for batch in batches for one in batch.blobs if len(one.content) >= _LARGE_BLOB]:
+                self._commit((), blob)
+            results = self._commit(batches)
             self._commits += 1
             if self._commits % _COMMITS_PER_CHECKPOINT == 0:
                 self._db.checkpoint()
             return results
 
-    def _store_large_blobs(self, batches: Sequence[Batch]) -> None:
-        large = [blob for batch in batches for blob in batch.blobs if len(blob.content) >= _LARGE_BLOB]
-        for blob in large:
-            if blob.hash not in self._stored_hashes:
-                with self._write():
-                    self._store_blobs([blob])
+    def _commit(self, batches: Sequence[Batch], *blobs: Blob, origin: str = "") -> list[int | JournalError]:
+        """Store batches, and the blobs of those that are not rejected, in one transaction.
 
-    def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
+        With an `origin`, they are runs of an archive, and all of them are stored or none.
+        """
         heads: dict[str, Head] = {}
-        with self._db.write_lock, self._db.errors:
+        results: list[int | JournalError] = []
+        try:
             with self._write():
                 self._forget_if_changed()
                 for batch in batches:
-                    if self._head(batch.run_id, self._db.own_rows) is not None:
-                        raise AppendConflict(f"run `{batch.run_id}` exists already")
-                    result = self._store(batch, heads, is_imported=True)
-                    if isinstance(result, JournalError):
-                        raise result
-                    self._store_blobs(batch.blobs)
-                    self._writer.execute("UPDATE runs SET imported = ? WHERE run_id = ?", (origin, batch.run_id))
+                    result = self._store(batch, heads, origin)
+                    results.append(result)
+                    if type(result) is int:
+                        blobs += (*batch.blobs,)
+                new = self._contents.store(blobs)
+                self._accounts.write()
+        except BaseException:
+            self._forget()
+            raise
+        self._contents.remember(new)
+        self._heads.update(heads)
+        while len(self._heads) > _MAX_HEADS:
+            self._heads.popitem(last=False)
+        return results
+
+    def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
+        with self._db.write_lock, self._db.errors:
+            self._commit(batches, origin=origin)
             self._commits += 1
             self._db.checkpoint()
 
@@ -138,58 +137,35 @@ class SqliteJournal:
             self._writer.execute("INSERT INTO inbox (id, run_id, payload) VALUES (?, ?, ?)", (number, run_id, content))
             return int(number)
 
-    def _store(self, batch: Batch, heads: dict[str, Head], *, is_imported: bool = False) -> int | JournalError:
-        """Store one batch inside the transaction, and the run's new head in `heads`.
-
-        Nothing is charged for an imported run: it was paid for elsewhere.
-        """
+    def _store(self, batch: Batch, heads: dict[str, Head], origin: str) -> int | JournalError:
+        """Store one batch inside the transaction, and the run's new head in `heads`."""
         run_id = batch.run_id
         head = heads.get(run_id) or self._heads.get(run_id) or self._head(run_id, self._db.own_rows)
-        spent: tuple[SpendRow, ...] = head.spent if head else ()
         try:
-            admitted = admit(batch, head.row if head else None, self._all_events, is_imported=is_imported)
+            admitted = admit(batch, head.row if head else None, self._all_events, origin)
             if admitted is None:
                 return batch.expected_seq
             row, found = admitted
+            commit = pack(batch.events)
             if found is not None:
                 self._accounts.check(found)
         except JournalError as error:
+            if origin:
+                raise
             return error
+        spent: tuple[SpendRow, ...] = head.spent if head else ()
         if found is not None:  # after the last check: other batches share the transaction
             self._accounts.post(found)
             spent, closed = tables.add_charges(spent, found.rows)
             tables.store_charges(self._writer, closed)
         key = tables.store_run(self._writer, head.key if head else None, row, spent)
-        text, hashes = pack(batch.events)
-        self._writer.execute(tables.INSERT_COMMIT, (tables.commit_key(key, row.seq), hashes, text))
+        self._writer.execute(tables.STORE_COMMIT, (tables.commit_key(key, row.seq), *commit))
         heads[run_id] = Head(key, row, spent)
         return row.seq
 
     def _all_events(self, run_id: str) -> Iterator[Event]:
         """The events of a run and its origins, as the writing connection sees them inside its transaction."""
         return self._read(run_id, 0, self._db.own_rows)
-
-    def _new_blobs(self, batches: Sequence[Batch]) -> list[Blob]:
-        unique = {blob.hash: blob for batch in batches for blob in batch.blobs if blob.hash not in self._stored_hashes}
-        return list(unique.values())
-
-    def _store_blobs(self, blobs: Sequence[Blob]) -> None:
-        if blobs:
-            self._writer.executemany(
-                "INSERT OR IGNORE INTO blobs (hash, content) VALUES (?, ?)",
-                [(bytearray.fromhex(blob.hash), bytearray(blob.content)) for blob in blobs],
-            )
-
-    def _update_caches(self, blobs: Sequence[Blob], heads: dict[str, Head]) -> None:
-        """Cache hashes and heads. Only after the commit: the retry of a failed commit must store its blobs again."""
-        for blob in blobs:
-            self._stored_hashes[blob.hash] = None
-        while len(self._stored_hashes) > _CACHE_ENTRIES:
-            self._stored_hashes.popitem(last=False)
-        for run_id, head in heads.items():
-            self._heads[run_id] = head
-        while len(self._heads) > _CACHE_ENTRIES:
-            self._heads.popitem(last=False)
 
     def _write(self) -> Transaction:
         """Return a transaction in a journal of the owner."""
@@ -203,12 +179,13 @@ class SqliteJournal:
         with self._db.write_lock, self._db.errors:
             with self._db.transaction if dry_run else self._write():
                 keys = self._deletable(set(run_ids))
-                deletion, unused = tables.count(self._writer, keys)
+                deletion, unused = tables.count(self._writer, keys, self._contents.size)
                 if not dry_run and keys:
                     heads = filter(None, (self._head(run_id, self._db.own_rows) for run_id in keys))
                     tables.close_accounts(self._writer, heads)
-                    tables.delete(self._writer, keys, unused)
-                    # Connections that remember hashes and heads compare this number before they rely on them.
+                    tables.delete(self._writer, keys)
+                    self._contents.remove(unused)
+                    # Connections that remember which content is stored compare this number before they rely on it.
                     self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
             if not dry_run and keys:
                 self._forget()
@@ -231,25 +208,21 @@ class SqliteJournal:
         return int(version)
 
     def _forget_if_changed(self) -> None:
-        """Forget balances and heads if another connection wrote since, and remembered hashes if it deleted runs.
-
-        Deleting in this process forgets them at once.
-        """
+        """Forget balances and heads if another connection wrote since, and what is stored if it deleted runs."""
         (data_version,) = self._writer.execute("PRAGMA data_version").fetchone()
         if data_version == self._data_version:
             return
         self._accounts.forget()
         self._heads.clear()
-        self._data_version = data_version
         version = self._schema_version()
         if version != self._known_version:
-            self._forget()
-            self._known_version = version
+            self._contents.forget()
+        self._contents.refresh()
+        self._data_version, self._known_version = data_version, version
 
     def _forget(self) -> None:
-        self._accounts.forget()
-        self._stored_hashes.clear()
-        self._heads.clear()
+        """Forget everything at the next commit: a transaction failed, or runs were deleted."""
+        self._data_version = self._known_version = -1
 
     # -- reading --------------------------------------------------------------------------------------
 
@@ -284,17 +257,7 @@ class SqliteJournal:
         return islice(self._read(row.fork_of, after, select), row.fork_seq - after)
 
     def blob(self, hash: str) -> bytes:
-        try:
-            name = bytes.fromhex(hash)
-        except ValueError:
-            raise BlobMissing(f"`{hash}` is not a blob hash") from None
-        found = self._db.rows("SELECT content FROM blobs WHERE hash = ?", (name,))
-        if not found:
-            raise BlobMissing(f"blob `{hash}` is missing")
-        content: Any = found[0][0]
-        if not isinstance(content, bytes) or digest(content) != hash:
-            raise BlobMissing(f"blob `{hash}` is damaged: its content does not match its hash")
-        return content
+        return self._contents.read(hash)
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
         query = "SELECT id, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id"

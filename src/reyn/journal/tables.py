@@ -18,7 +18,7 @@ from reyn.journal.port import Deletion, hashes_in
 from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     Spent = tuple[SpendRow, ...]
 
@@ -77,9 +77,9 @@ def store_run(connection: sqlite3.Connection, key: int | None, row: RunRow, spen
 
 _SEQ_BITS = 32
 """The key of a commit is the key of its run, shifted by so many bits, plus the sequence number of its last event."""
-INSERT_COMMIT = "INSERT INTO commits VALUES (?, ?, ?)"
 _HASHES, _TEXT = "CAST(ifnull(hashes, '') AS BLOB)", "CAST(ifnull(events, '') AS BLOB)"
 """The columns of a commit, which can have any type if they are damaged."""
+STORE_COMMIT = "INSERT INTO commits (id, events, hashes) VALUES (?, ?, ?)"
 COMMITS = f"SELECT id, {_HASHES}, {_TEXT} FROM commits WHERE id > ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608 - constants
 LAST_COMMIT = f"SELECT id, {_HASHES} FROM commits WHERE id > ? AND id <= ? ORDER BY id DESC LIMIT 1"  # noqa: S608 - constants
 
@@ -214,7 +214,9 @@ def close_accounts(connection: sqlite3.Connection, heads: Iterable[Head]) -> Non
 # -- deletion ---------------------------------------------------------------------------------------------
 
 
-def count(connection: sqlite3.Connection, keys: dict[str, int]) -> tuple[Deletion, list[bytes]]:
+def count(
+    connection: sqlite3.Connection, keys: dict[str, int], content_size: Callable[[bytes], int | None]
+) -> tuple[Deletion, list[bytes]]:
     """Count what deleting these runs removes; return the count and the hashes of content that no other run uses."""
     events, size, names = 0, 0, set[str]()
     for key in keys.values():
@@ -230,16 +232,15 @@ def count(connection: sqlite3.Connection, keys: dict[str, int]) -> tuple[Deletio
             names -= hashes_in(text)
     unused = []
     for name in map(bytes.fromhex, names):
-        size_row = connection.execute("SELECT length(content) FROM blobs WHERE hash = ?", (name,)).fetchone()
-        if size_row is not None:
+        found_size = content_size(name)
+        if found_size is not None:
             unused.append(name)
-            size += size_row[0]
+            size += found_size
     return Deletion(events, len(unused), size), unused
 
 
-def delete(connection: sqlite3.Connection, keys: dict[str, int], unused: list[bytes]) -> None:
+def delete(connection: sqlite3.Connection, keys: dict[str, int]) -> None:
     connection.executemany("DELETE FROM inbox WHERE run_id = ?", [(run_id,) for run_id in keys])
     ranges = [(commit_key(key, 0), commit_key(key + 1, 0)) for key in keys.values()]
     connection.executemany("DELETE FROM commits WHERE id > ? AND id < ?", ranges)
     connection.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
-    connection.executemany("DELETE FROM blobs WHERE hash = ?", [(name,) for name in unused])
