@@ -19,17 +19,22 @@ if TYPE_CHECKING:
     from reyn.journal.canonical import Blob
     from reyn.journal.database import Database
 
-_MAX_RECENT = 500
-"""Blobs that may be missing in the index."""
+_MAX_RECENT = 256
+"""Blobs that may be missing in the index. A commit enters them when there are more."""
 _CACHE_ENTRIES = 8_192
-_NAMED = "(SELECT ifnull(max(blob), 0) FROM names WHERE hash = x'')"
-"""The last blob in the index, which is stored under the empty hash."""
-_RECENT = f"SELECT id, CAST(hash AS BLOB) FROM blobs WHERE id > max(?, {_NAMED})"  # noqa: S608 - constants
-_WHERE = "WHERE id = (SELECT blob FROM names WHERE hash = ?)", f"WHERE id > {_NAMED} AND hash = ?"
-_STORE = "INSERT INTO blobs (hash, content) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM names WHERE hash = ?1)"
+_PREFIX = 8
+"""The index has so many bytes of a hash: few pages, and hardly ever two blobs with the same ones."""
+_ENTERED = "(SELECT ifnull(max(blob), 0) FROM names WHERE prefix = x'')"
+"""The last blob in the index, which is stored under an empty prefix."""
+_RECENT = f"SELECT id, CAST(hash AS BLOB) FROM blobs WHERE id > max(?, {_ENTERED})"  # noqa: S608 - constants
+_BY_INDEX = f"FROM names JOIN blobs ON id = blob WHERE prefix = substr(?1, 1, {_PREFIX}) AND hash = ?1"
+_FIND = f"SELECT id, length(content), content {_BY_INDEX}"
+_FIND_RECENT = f"SELECT id, length(content), content FROM blobs WHERE id > {_ENTERED} AND hash = ?1"  # noqa: S608 - constants
+_STORE = f"INSERT INTO blobs (hash, content) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 {_BY_INDEX})"
 _ENTER = (
-    f"INSERT OR IGNORE INTO names SELECT hash, id FROM blobs WHERE id > {_NAMED} ORDER BY hash",  # noqa: S608 - constants
-    "INSERT OR REPLACE INTO names SELECT x'', ifnull(max(id), 0) FROM blobs",
+    f"INSERT INTO names SELECT substr(hash, 1, {_PREFIX}), id FROM blobs WHERE id > {_ENTERED} ORDER BY 1",  # noqa: S608 - constants
+    "DELETE FROM names WHERE prefix = x''",
+    "INSERT INTO names SELECT x'', ifnull(max(id), 0) FROM blobs",
 )
 _NEAR = 16
 _AHEAD = 64
@@ -90,9 +95,10 @@ class Contents:
         """Remove content."""
         self._ahead = {}
         self._enter()
-        hashes = [(name,) for name in names]
-        self._db.writer.executemany(f"DELETE FROM blobs {_WHERE[0]}", hashes)  # noqa: S608 - constants
-        self._db.writer.executemany("DELETE FROM names WHERE hash = ?", hashes)
+        for name in names:
+            for number, *_ in self._db.own_rows(_FIND, (name,)):
+                self._db.writer.execute("DELETE FROM blobs WHERE id = ?", (number,))
+                self._db.writer.execute("DELETE FROM names WHERE prefix = ? AND blob = ?", (name[:_PREFIX], number))
         self._enter()  # the numbers of the last blobs may be used again
 
     def _enter(self) -> None:
@@ -105,10 +111,8 @@ class Contents:
 
     def size(self, name: bytes) -> int | None:
         """Return the size of content, as the writing connection sees it; `None` if it is missing."""
-        for where in _WHERE:
-            for (size,) in self._db.own_rows(f"SELECT length(content) FROM blobs {where}", (name,)):  # noqa: S608 - constants
-                return int(size)
-        return None
+        found = self._db.own_rows(_FIND, (name,)) or self._db.own_rows(_FIND_RECENT, (name,))
+        return found[0][1] if found else None
 
     def read(self, hash: str) -> bytes:
         """Return content. Raises `BlobMissing` if it is missing or does not match its hash."""
@@ -125,13 +129,14 @@ class Contents:
             name = bytes.fromhex(hash)
         except ValueError:
             raise BlobMissing(f"`{hash}` is not a blob hash") from None
-        for where in _WHERE:
-            for number, content in self._db.rows(f"SELECT id, content FROM blobs {where}", (name,)):  # noqa: S608 - constants
-                is_next, self._last_read = 0 < number - self._last_read <= _NEAR, number
-                if is_next:
-                    self._read_ahead(number)
-                return content
-        raise BlobMissing(f"blob `{hash}` is missing")
+        found = self._db.rows(_FIND, (name,)) or self._db.rows(_FIND_RECENT, (name,))
+        if not found:
+            raise BlobMissing(f"blob `{hash}` is missing")
+        number, _, content = found[0]
+        is_next, self._last_read = 0 < number - self._last_read <= _NEAR, number
+        if is_next:
+            self._read_ahead(number)
+        return content
 
     def _read_ahead(self, number: int) -> None:
         rows = self._db.rows(_READ_AHEAD, (number, _AHEAD, _MAX_AHEAD))
