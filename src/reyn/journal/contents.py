@@ -26,13 +26,15 @@ _PREFIX = 8
 """The index has so many bytes of a hash: few pages, and hardly ever two blobs with the same ones."""
 _ENTERED = "(SELECT ifnull(max(blob), 0) FROM names WHERE prefix = x'')"
 """The last blob in the index, which is stored under an empty prefix."""
-_RECENT = f"SELECT id, CAST(hash AS BLOB) FROM blobs WHERE id > max(?, {_ENTERED})"  # noqa: S608 - constants
+_HASH = "CAST(ifnull(hash, '') AS BLOB)"
+"""The hash, which can have any type if it is damaged."""
+_RECENT = f"SELECT id, {_HASH} FROM blobs WHERE id > max(?, {_ENTERED})"  # noqa: S608 - constants
 _BY_INDEX = f"FROM names JOIN blobs ON id = blob WHERE prefix = substr(?1, 1, {_PREFIX}) AND hash = ?1"
 _FIND = f"SELECT id, length(content), content {_BY_INDEX}"
 _FIND_RECENT = f"SELECT id, length(content), content FROM blobs WHERE id > {_ENTERED} AND hash = ?1"  # noqa: S608 - constants
 _STORE = f"INSERT INTO blobs (hash, content) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 {_BY_INDEX})"
 _ENTER = (
-    f"INSERT INTO names SELECT substr(hash, 1, {_PREFIX}), id FROM blobs WHERE id > {_ENTERED} ORDER BY 1",  # noqa: S608 - constants
+    f"INSERT OR IGNORE INTO names SELECT substr(hash, 1, {_PREFIX}), id FROM blobs WHERE id > {_ENTERED} ORDER BY 1",  # noqa: S608 - constants
     "DELETE FROM names WHERE prefix = x''",
     "INSERT INTO names SELECT x'', ifnull(max(id), 0) FROM blobs",
 )
@@ -40,9 +42,7 @@ _NEAR = 16
 _AHEAD = 64
 _MAX_AHEAD = 32_768
 """If a blob is at most `_NEAR` blobs after the last one, the next `_AHEAD` blobs up to this size are read with it."""
-_READ_AHEAD = (
-    "SELECT id, CAST(hash AS BLOB), content FROM blobs WHERE id > ?1 AND id <= ?1 + ?2 AND length(content) <= ?3"
-)
+_READ_AHEAD = f"SELECT id, {_HASH}, content FROM blobs WHERE id > ?1 AND id <= ?1 + ?2 AND length(content) <= ?3"  # noqa: S608 - constants
 
 
 class Contents:
@@ -71,25 +71,21 @@ class Contents:
         self._recent += len(recent)
         self._seen = recent[-1][0] if recent else self._seen
 
-    def store(self, blobs: Iterable[Blob]) -> list[Blob]:
-        """Store the blobs that are not known to be stored; return them."""
+    def store(self, blobs: Iterable[Blob]) -> None:
+        """Store the blobs that are not known to be stored. If the transaction fails, `forget` has to be called."""
         stored = self._stored
-        new = {blob.hash: blob for blob in blobs if blob.hash not in stored}
-        if new:
-            # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
-            rows = [(bytearray.fromhex(name), bytearray(blob.content)) for name, blob in new.items()]
-            self._db.writer.executemany(_STORE, rows)
-            self._recent += len(rows)
-            if self._recent > _MAX_RECENT:
-                self._enter()
-        return [*new.values()]
-
-    def remember(self, blobs: Iterable[Blob]) -> None:
-        """Remember that blobs are stored. Only after the commit: the retry of a failed one must store them again."""
-        for blob in blobs:
-            self._stored[blob.hash] = None
-        while len(self._stored) > _CACHE_ENTRIES:
-            self._stored.popitem(last=False)
+        new = {blob.hash: blob.content for blob in blobs if blob.hash not in stored}
+        if not new:
+            return
+        # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
+        rows = [(bytearray.fromhex(name), bytearray(content)) for name, content in new.items()]
+        self._db.writer.executemany(_STORE, rows)
+        self._recent += len(rows)
+        if self._recent > _MAX_RECENT:
+            self._enter()
+        stored.update(dict.fromkeys(new))
+        while len(stored) > _CACHE_ENTRIES:
+            stored.popitem(last=False)
 
     def remove(self, names: Collection[bytes]) -> None:
         """Remove content."""

@@ -17,7 +17,7 @@ from reyn.errors import StoreDamaged, StoreUnavailable
 from reyn.journal.claims import open_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 FORMAT = 1
@@ -77,7 +77,6 @@ class Database:
     def __init__(self, folder: Path, *, is_read_only: bool, owner: Owner | None) -> None:
         self.path = folder / "journal.db"
         self.errors = TranslatedErrors(self.path)
-        self.write_lock = threading.Lock()
         self._read_lock = threading.Lock()
         self._checkpoint_lock = folder / "checkpoint.lock"
         self._is_open = True
@@ -85,7 +84,7 @@ class Database:
             if not is_read_only:
                 _restrict(folder, self.path)
             self.writer = _connect(self.path, is_read_only=is_read_only)
-            self.transaction = Transaction(self.writer)
+            self.transaction = Transaction(self.writer, self.errors)
             if not is_read_only:
                 self._prepare(owner)
             if self._format() != FORMAT:
@@ -139,6 +138,11 @@ class Database:
                     self.reader.execute("COMMIT")
 
     def checkpoint(self) -> None:
+        """Checkpoint the WAL."""
+        with self.transaction.lock:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
         """Checkpoint the WAL. Errors are ignored: another process may be faster."""
         with suppress(OSError, sqlite3.Error):
             if self._checkpoint_lock.is_symlink():  # planted: without a lock there would be no checkpoint
@@ -151,18 +155,20 @@ class Database:
                 os.close(handle)
 
     def compact(self) -> None:
-        """Return free pages to the file system. If that fails, later runs use them."""
-        (free,) = self.writer.execute("PRAGMA freelist_count").fetchone()
-        (pages,) = self.writer.execute("PRAGMA page_count").fetchone()
-        if free * _FREE_SHARE >= pages:
-            with suppress(sqlite3.Error):
-                self.writer.execute("VACUUM")
+        """Return free pages to the file system if there are many. If that fails, later runs use them."""
+        with self.transaction.lock, self.errors:
+            (free,) = self.writer.execute("PRAGMA freelist_count").fetchone()
+            (pages,) = self.writer.execute("PRAGMA page_count").fetchone()
+            if free * _FREE_SHARE >= pages:
+                with suppress(sqlite3.Error):
+                    self.writer.execute("VACUUM")
+            self._checkpoint()
 
     def close(self, *, is_changed: bool) -> None:
         """Wait for a commit in progress, then close. Checkpoint first, or short-lived processes would grow the WAL."""
-        with self.write_lock, self._read_lock:
+        with self.transaction.lock, self._read_lock:
             if self._is_open and is_changed:
-                self.checkpoint()
+                self._checkpoint()
             self._is_open = False
             self.reader.close()
             self.writer.close()
@@ -219,6 +225,11 @@ class TranslatedErrors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.translate(error)
+
+    def translate(self, error: BaseException) -> None:
+        """Raise the `JournalError` of an error, if there is one."""
         if isinstance(error, sqlite3.OperationalError | OSError):
             raise StoreUnavailable(f"the journal `{self._path}` cannot be used: {error}") from error
         if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
@@ -226,18 +237,44 @@ class TranslatedErrors:
 
 
 class Transaction:
-    """A transaction of a connection: committed at the end, rolled back after an error."""
+    """The transactions of a connection, one at a time: committed at the end, rolled back after an error.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    After a failure, `on_failure` is called before another transaction can begin.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, errors: TranslatedErrors) -> None:
+        self.lock = threading.Lock()
+        self.on_failure: Callable[[], None] = lambda: None
         self._connection = connection
+        self._errors = errors
 
     def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
+        self.lock.acquire()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            self._end()
+            self._errors.translate(error)
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._end()
+            self._errors.translate(error)
+            return
         try:
-            if error is None:
-                self._connection.execute("COMMIT")
-        finally:
+            self._connection.execute("COMMIT")
+        except BaseException as failure:
+            self._end()
+            self._errors.translate(failure)
+            raise
+        self.lock.release()
+
+    def _end(self) -> None:
+        """End a transaction that failed."""
+        try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+        finally:
+            self.on_failure()
+            self.lock.release()

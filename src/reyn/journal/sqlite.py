@@ -75,6 +75,7 @@ class SqliteJournal:
         self._db = Database(folder, is_read_only=is_read_only, owner=owner)
         self.path = self._db.path
         self._writer = self._db.writer
+        self._db.transaction.on_failure = self._forget
         self._accounts = Accounts(self._writer)
         self._contents = Contents(self._db)
 
@@ -87,14 +88,12 @@ class SqliteJournal:
         return result
 
     def append_many(self, batches: Sequence[Batch]) -> list[int | JournalError]:
-        with self._db.write_lock, self._db.errors:
-            for blob in [one for batch in batches for one in batch.blobs if len(one.content) >= _LARGE_BLOB]:
-                self._commit((), blob)
-            results = self._commit(batches)
-            self._commits += 1
-            if self._commits % _COMMITS_PER_CHECKPOINT == 0:
-                self._db.checkpoint()
-            return results
+        for blob in [one for batch in batches for one in batch.blobs if len(one.content) >= _LARGE_BLOB]:
+            self._commit((), blob)
+        results = self._commit(batches)
+        if self._commits % _COMMITS_PER_CHECKPOINT == 0:
+            self._db.checkpoint()
+        return results
 
     def _commit(self, batches: Sequence[Batch], *blobs: Blob, origin: str = "") -> list[int | JournalError]:
         """Store batches, and the blobs of those that are not rejected, in one transaction.
@@ -103,34 +102,28 @@ class SqliteJournal:
         """
         heads: dict[str, Head] = {}
         results: list[int | JournalError] = []
-        try:
-            with self._write():
-                self._forget_if_changed()
-                for batch in batches:
-                    result = self._store(batch, heads, origin)
-                    results.append(result)
-                    if type(result) is int:
-                        blobs += (*batch.blobs,)
-                new = self._contents.store(blobs)
-                self._accounts.write()
-        except BaseException:
-            self._forget()
-            raise
-        self._contents.remember(new)
-        self._heads.update(heads)
-        while len(self._heads) > _MAX_HEADS:
-            self._heads.popitem(last=False)
+        with self._write():
+            self._forget_if_changed()
+            for batch in batches:
+                result = self._store(batch, heads, origin)
+                results.append(result)
+                if type(result) is int:
+                    blobs += (*batch.blobs,)
+            self._contents.store(blobs)
+            self._accounts.write()
+            self._heads.update(heads)
+            while len(self._heads) > _MAX_HEADS:
+                self._heads.popitem(last=False)
+        self._commits += 1
         return results
 
     def import_runs(self, batches: Sequence[Batch], origin: str) -> None:
-        with self._db.write_lock, self._db.errors:
-            self._commit(batches, origin=origin)
-            self._commits += 1
-            self._db.checkpoint()
+        self._commit(batches, origin=origin)
+        self._db.checkpoint()
 
     def post(self, run_id: str, payload: InboxPayload) -> int:
         content = encode_payload(payload)
-        with self._db.write_lock, self._db.errors, self._write():
+        with self._write():
             head = self._head(run_id, self._db.own_rows)
             last = self._writer.execute("SELECT seq FROM sqlite_sequence WHERE name = 'inbox'").fetchone()
             number = max(last[0] if last else 0, head.row.messages_taken if head else 0) + 1
@@ -176,21 +169,19 @@ class SqliteJournal:
 
     def delete(self, run_ids: Collection[str], *, dry_run: bool = False) -> Deletion:
         """Delete runs, then give the space back to the file system if at least a tenth of the file is free."""
-        with self._db.write_lock, self._db.errors:
-            with self._db.transaction if dry_run else self._write():
-                keys = self._deletable(set(run_ids))
-                deletion, unused = tables.count(self._writer, keys, self._contents.size)
-                if not dry_run and keys:
-                    heads = filter(None, (self._head(run_id, self._db.own_rows) for run_id in keys))
-                    tables.close_accounts(self._writer, heads)
-                    tables.delete(self._writer, keys)
-                    self._contents.remove(unused)
-                    # Connections that remember which content is stored compare this number before they rely on it.
-                    self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
-            if not dry_run and keys:
-                self._forget()
-                self._db.compact()
-                self._db.checkpoint()
+        with self._db.transaction if dry_run else self._write():
+            keys = self._deletable(set(run_ids))
+            deletion, unused = tables.count(self._writer, keys, self._contents.size)
+            if dry_run or not keys:
+                return deletion
+            heads = filter(None, (self._head(run_id, self._db.own_rows) for run_id in keys))
+            tables.close_accounts(self._writer, heads)
+            tables.delete(self._writer, keys)
+            self._contents.remove(unused)
+            # Connections that remember which content is stored compare this number before they rely on it.
+            self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
+            self._forget()
+        self._db.compact()
         return deletion
 
     def _deletable(self, run_ids: set[str]) -> dict[str, int]:
@@ -221,7 +212,7 @@ class SqliteJournal:
         self._data_version, self._known_version = data_version, version
 
     def _forget(self) -> None:
-        """Forget everything at the next commit: a transaction failed, or runs were deleted."""
+        """Forget everything at the next transaction: one failed, or runs were deleted."""
         self._data_version = self._known_version = -1
 
     # -- reading --------------------------------------------------------------------------------------
@@ -271,7 +262,7 @@ class SqliteJournal:
 
     def approve(self, approval: Approval) -> int:
         values = msgspec.structs.astuple(approval)[:7]
-        with self._db.write_lock, self._db.errors, self._write():
+        with self._write():
             self._writer.execute(
                 "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -281,7 +272,7 @@ class SqliteJournal:
             return int(self._writer.execute(query, values[1:4]).fetchone()[0])
 
     def revoke(self, approval_id: int) -> bool:
-        with self._db.write_lock, self._db.errors, self._write():
+        with self._write():
             return self._writer.execute("DELETE FROM approvals WHERE id = ?", (approval_id,)).rowcount == 1
 
     def balance(self, account: str) -> Balance:
@@ -298,7 +289,7 @@ class SqliteJournal:
         return [row for row in rows if row.reserved is not None and not row.imported]
 
     def find(self, run_id: str) -> RunRow | None:
-        head = self._find(run_id)
+        head = self._head(run_id, self._db.rows)
         return head.row if head else None
 
     def runs(self, prefix: str = "") -> list[RunRow]:
@@ -314,13 +305,10 @@ class SqliteJournal:
                 raise sqlite3.DatabaseError(f"the list of runs and its index differ: {', '.join(names)}")
         return rows
 
-    def _find(self, run_id: str) -> Head | None:
-        with self._db.errors:
-            return self._head(run_id, self._db.rows)
-
     def _head(self, run_id: str, select: Select) -> Head | None:
         found = select(f"{tables.SELECT} WHERE run_id = ?", (run_id,))
-        return tables.to_head(found[0]) if found else None
+        with self._db.errors:
+            return tables.to_head(found[0]) if found else None
 
     # -- the owner ------------------------------------------------------------------------------------
 
@@ -337,7 +325,7 @@ class SqliteJournal:
         """Mark the journal as the owner's, with everything that it holds."""
         if self.is_own():
             return
-        with self._db.write_lock, self._db.errors, self._db.transaction:
+        with self._db.transaction:
             self._db.mark(self._owner)
 
     def check_own(self) -> None:
