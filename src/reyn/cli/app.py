@@ -15,8 +15,9 @@ import click
 
 from reyn._version import __version__
 from reyn.cli.groups import CommandGroup
+from reyn.cli.hints import explain_command, full_hint, hint_without_project
 from reyn.cli.interrupts import INTERRUPTED
-from reyn.cli.terminal import is_plain
+from reyn.cli.output import Safe, clean, command_line, out
 from reyn.errors import InternalError, ReynError, SkillNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -139,7 +140,6 @@ def app(ctx: click.Context, project: str | None, debug: bool) -> None:
     `reyn COMMAND --help` describes a command. NO_COLOR turns off colour and the live progress line.
     """
     ctx.obj = ctx.obj | {"project": project, "debug": debug}
-    ctx.color = _color()
 
 
 def run_app(argv: Sequence[str] | None = None) -> int:
@@ -226,8 +226,6 @@ def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
         import traceback
 
         traceback.print_exc()
-    from reyn.cli.hints import explain_command, full_hint, hint_without_project
-    from reyn.cli.output import clean, command_line, print_json
     from reyn.cli.project import has_project
 
     if isinstance(error, SkillNotFound) and not has_project():
@@ -237,21 +235,17 @@ def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
     more = explain_command(error.code)
     if as_json:
         next_command = {"next": command_line(error.action)} if error.action else {}
-        print_json({"error": error.as_json() | {"hint": hint, "more": more} | next_command})
+        out.json({"error": error.as_json() | {"hint": hint, "more": more} | next_command})
         return error.exit_code
-    message, *details = (clean(line) for line in error.message.split("\n"))
-    lines = [f"{click.style(f'error {error.code}', fg='red', bold=True)}: {message}", *(f"  {d}" for d in details)]
-    lines += [f"  usage: {clean(error.usage)}"] if isinstance(error, UsageError) and error.usage else []
-    lines += [f"  fix: {clean(hint)}"] if hint else []
-    lines += [f"  next: {clean(command_line(error.action))}"] if error.action is not None else []
-    lines.append(f"  more: {more}")
-    click.echo("\n".join(lines), err=True, color=_color())
+    message, *details = error.message.split("\n")
+    mark = click.style(f"error {error.code}", fg="red", bold=True)
+    lines = [Safe(f"{mark}: {clean(message)}"), *(f"  {detail}" for detail in details)]
+    lines += [f"  usage: {error.usage}"] if isinstance(error, UsageError) and error.usage else []
+    lines += [f"  fix: {hint}"] if hint else []
+    lines += [f"  next: {command_line(error.action)}"] if error.action is not None else []
+    for line in (*lines, f"  more: {more}"):
+        out.note(line)
     return error.exit_code
-
-
-def _color() -> bool | None:
-    """Return the `color` argument of click: `None` colours only terminals."""
-    return False if is_plain() else None
 
 
 def _discard_output() -> None:

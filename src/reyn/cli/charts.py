@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.context.budget import FrameSection, SectionCost
-    from reyn.journal.kinds import PromptBudget
     from reyn.runs.frames import VisitContext
     from reyn.runs.usage import UsageReport, UsageRow
 
@@ -40,11 +39,12 @@ def section_json(section: FrameSection) -> dict[str, Any]:
     return _cost_json(section) | ({"parts": list(map(_cost_json, section.parts))} if section.parts else {})
 
 
-def budget_json(budget: PromptBudget | None) -> dict[str, Any] | None:
-    """Return the budget of a prompt as JSON."""
-    if budget is None:
-        return None
-    return {"limit": budget.limit, "tokens": budget.tokens, "counter": budget.counter, "factor": budget.factor}
+def visit_json(visit: VisitContext) -> dict[str, Any]:
+    """Return the tokens of a visit as JSON."""
+    names = ("seq", "phase", "visit", "turns", "tokens", "input_tokens", "cached_tokens")
+    budget = visit.budget and {name: getattr(visit.budget, name) for name in ("limit", "tokens", "counter", "factor")}
+    sections = list(map(section_json, visit.sections))
+    return {name: getattr(visit, name) for name in names} | {"sections": sections, "budget": budget}
 
 
 def _cost_json(cost: SectionCost) -> dict[str, Any]:

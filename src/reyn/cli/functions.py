@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reyn.functions import AsyncLLMFunction, LLMFunction
     from reyn.runtime import RunResult, SyncRuntime
 
-Work = Callable[["SyncRuntime", "Progress"], "RunResult | None"]
+Work = Callable[["SyncRuntime", "Progress"], "RunResult"]
 _TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 

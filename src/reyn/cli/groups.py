@@ -1,10 +1,15 @@
-"""Groups of commands that suggest a command for an unknown one."""
+"""Commands that print what they return, and groups of them that suggest a command for an unknown one."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+from reyn.cli.output import out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SYNONYMS = {
     "add": "new",
@@ -41,6 +46,18 @@ _MAX_LISTED = 10
 """The number of commands up to which an error lists them all."""
 
 
+class ReportCommand(click.Command):
+    """A command that returns a `Report`, or prints by itself and returns its exit code."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        return out.report(super().invoke(ctx))
+
+
+def command(name: str | None = None, **attributes: Any) -> Callable[[Callable[..., Any]], ReportCommand]:
+    """Return a decorator that makes a function a command."""
+    return click.command(name, ReportCommand, **attributes)
+
+
 class CommandGroup(click.Group):
     """A group of commands.
 
@@ -48,9 +65,14 @@ class CommandGroup(click.Group):
         for_names: The command that a name without a command is probably meant for: `reyn permissions hello`.
     """
 
+    command_class = ReportCommand
+
     def __init__(self, *args: Any, for_names: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._for_names = for_names
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return out.report(super().invoke(ctx))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = super().get_command(ctx, cmd_name)
@@ -84,3 +106,8 @@ class CommandGroup(click.Group):
             return near
         names = ", ".join(f"`{command}`" for command in known)
         return f"the {'only command is' if len(known) == 1 else 'commands are'} {names}"
+
+
+def group(**attributes: Any) -> Callable[[Callable[..., Any]], CommandGroup]:
+    """Return a decorator that makes a function a group of commands."""
+    return click.group(None, CommandGroup, **attributes)

@@ -1,22 +1,23 @@
-"""Print results, next actions, times and text from models: as JSON or as lines."""
+"""Print what commands return, as JSON or as lines, and format times, amounts, statuses and next actions.
+
+All output of commands passes `out`, which escapes control characters. Imports nothing that `reyn --help` does not.
+"""
 
 from __future__ import annotations
 
-import re
-import shlex
+import os
 import sys
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import msgspec
 
 from reyn.cli.hints import explain_command, full_hint, full_warning
-from reyn.config.budgets import amount_text, money_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from reyn.errors import NextAction
     from reyn.journal.kinds import Charge, Usage
@@ -35,13 +36,72 @@ _YEAR_9999 = 253_370_764_800_000_000
 _SECOND = 1_000_000
 _MAX_FILES = 20
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+class Report(NamedTuple):
+    """What a command returns.
+
+    Attributes:
+        value: What `--json` prints.
+        lines: What is printed otherwise; evaluated only then.
+        code: The exit code.
+        each: Whether `--json` prints each item of `value` on a line of its own.
+    """
+
+    value: Any
+    lines: Iterable[str] = ()
+    code: int = 0
+    each: bool = False
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON on one line. Characters that could steer a terminal are escaped as JSON allows."""
-    text = msgspec.json.encode(value).decode()
-    click.echo(text if text.isprintable() else "".join(map(_json_escape, text)))
+class Safe(str):
+    """A line with colours, or of raw text: its parts from outside are escaped already, or are not to be."""
+
+    __slots__ = ()
+
+
+class Block(Safe):
+    """A text of any number of lines, which ends with its own line break."""
+
+    __slots__ = ()
+
+
+class Writer:
+    """Prints lines and JSON. The only place that writes to standard output and standard error."""
+
+    def line(self, text: str = "", *, err: bool = False, nl: bool = True) -> None:
+        """Print a line. Control characters are escaped, except in a `Safe` one."""
+        color = False if is_plain() else None  # `None` colours only terminals
+        line = text if isinstance(text, Safe) else clean(text)
+        click.echo(line, err=err, nl=nl and not isinstance(text, Block), color=color)
+
+    def note(self, text: str = "", *, nl: bool = True) -> None:
+        """Print a line to standard error."""
+        self.line(text, err=True, nl=nl)
+
+    def json(self, value: Any) -> None:
+        """Print a value as JSON on one line. Characters that could steer a terminal are escaped as JSON allows."""
+        text = msgspec.json.encode(value).decode()
+        click.echo(text if text.isprintable() else "".join(map(_json_escape, text)))
+
+    def report(self, report: Any) -> int:
+        """Print what a command returned, unless it has printed itself, and return the exit code."""
+        if not isinstance(report, Report):
+            return report if isinstance(report, int) else 0
+        if wants_json():
+            for value in report.value if report.each else (report.value,):
+                self.json(value)
+        else:
+            for line in report.lines:
+                self.line(line)
+        return report.code
+
+
+out = Writer()
+
+
+def wants_json() -> bool:
+    """Return whether the command line has `--json`."""
+    return bool(click.get_current_context().obj.get("json"))
 
 
 def _json_escape(char: str) -> str:
@@ -63,18 +123,25 @@ def short(text: str, length: int = 300) -> str:
     return clean(text if len(text) <= length else f"{text[: length - 1]}…")
 
 
+def is_plain() -> bool:
+    """Return whether to print neither colour nor a live line: `NO_COLOR` is not empty, or `TERM` is `dumb`."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
 def is_terminal() -> bool:
     """Return whether standard output is a terminal; it may also be closed."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
-def echo_lines(text: str) -> None:
-    """Print a text of several lines. On a terminal, control characters are escaped."""
-    if not is_terminal():
-        click.echo(text)
-        return
-    for line in text.split("\n"):
-        click.echo(clean(line))
+def is_attended() -> bool:
+    """Return whether a user can see a question and type a reply."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def text_lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text. On a terminal, control characters are escaped."""
+    kind = str if is_terminal() else Safe
+    return map(kind, text.split("\n"))
 
 
 def time_of(ts: int) -> str:
@@ -103,6 +170,8 @@ def tokens_text(usage: Usage) -> str:
 
 def limit_text(limit: str, value: int) -> str:
     """Format the value of a limit as `--raise` takes it: money in units of its currency."""
+    from reyn.config.budgets import amount_text
+
     return amount_text(value) if limit.endswith("_cost") else str(value)
 
 
@@ -113,6 +182,8 @@ def used_text(result: RunResult, *, is_complete: bool) -> str:
         result: The result of the run.
         is_complete: Whether the model reported the usage of every call.
     """
+    from reyn.config.budgets import money_text
+
     tokens, cost = tokens_text(result.usage), result.cost
     if not is_complete:
         tokens = f"at least {tokens}" if result.usage.total else "tokens not reported"
@@ -133,6 +204,7 @@ def charge_text(charge: Charge) -> str:
 
 def budget_text(status: BudgetStatus) -> str:
     """Format a budget: what is used of it, and what calls in progress have reserved."""
+    from reyn.config.budgets import money_text
 
     def amount(value: int) -> str:
         return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
@@ -142,9 +214,9 @@ def budget_text(status: BudgetStatus) -> str:
     return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
 
 
-def coloured(status: str) -> str:
+def coloured(status: str) -> Safe:
     """Colour a status."""
-    return click.style(status, fg=COLOURS.get(status.split()[0], "white"), bold=True)
+    return Safe(click.style(status, fg=COLOURS.get(status.split()[0], "white"), bold=True))
 
 
 def command_line(action: NextAction | None) -> str:
@@ -167,6 +239,8 @@ def _arguments(action: NextAction) -> list[str]:
 
 def reyn_command(*arguments: str) -> str:
     """Return a command line for this project."""
+    import shlex
+
     context = click.get_current_context(silent=True)
     project = context.obj["project"] if context is not None and context.obj else None
     return shlex.join(["reyn", *(["--project", project] if project is not None else []), *arguments])
@@ -179,10 +253,10 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
     return fields | {"hint": full_hint(result.code, result.hint), "warnings": warnings}
 
 
-def print_result(
+def result_lines(
     result: RunResult, *, took: str, is_complete: bool, files: Mapping[str, str], action: NextAction | None
-) -> None:
-    """Print the result of a run: status, artifact, usage, changed files, warnings and the next action.
+) -> Iterator[str]:
+    """Yield the result of a run: status, artifact, usage, changed files, warnings and the next action.
 
     Args:
         result: The result.
@@ -191,87 +265,64 @@ def print_result(
         files: The files that the run changed.
         action: The next action.
     """
-    is_approval = result.question is not None and result.question.is_approval
-    awaited = f" for {'approval' if is_approval else 'input'}" if result.status == "waiting" else ""
-    line = coloured(result.status) + awaited
-    code = f" ({result.code})" if result.code else ""
+    question = result.question
+    awaited = f" for {'approval' if question and question.is_approval else 'input'}" * (result.status == "waiting")
     reason, preview = result.reason, ""
-    if result.question is not None:
+    if question is not None:
         reason, _, preview = reason.partition("\n")
-    click.echo(f"{line}: {clean(reason)}{code}" if reason else line)
+    code = f" ({result.code})" if result.code else ""
+    yield Safe(f"{coloured(result.status)}{awaited}{f': {clean(reason)}{code}' if reason else ''}")
     # Indented, so that no line of a file looks like a line of this command.
-    for part in preview.rstrip("\n").split("\n") if preview else ():
-        click.echo(f"    {clean(part)}")
+    yield from (f"    {part}" for part in preview.rstrip("\n").split("\n") if preview)
     if result.hint:
-        click.echo(f"fix: {clean(full_hint(result.code, result.hint))}")
+        yield f"fix: {full_hint(result.code, result.hint)}"
     if result.code:
-        click.echo(f"more: {clean(explain_command(result.code))}")
-    if result.question is not None and result.question.suggestions:
-        click.echo(f"suggested: {', '.join(short(text, 80) for text in result.question.suggestions)}")
+        yield f"more: {explain_command(result.code)}"
+    if question is not None and question.suggestions:
+        yield f"suggested: {', '.join(short(text, 80) for text in question.suggestions)}"
     if result.artifact is not None:
-        echo_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
+        yield from text_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
     if result.path:
-        click.echo(f"path: {clean(' → '.join(result.path))}")
-    click.echo(f"used: {used_text(result, is_complete=is_complete)}, {took}")
+        yield f"path: {' → '.join(result.path)}"
+    yield f"used: {used_text(result, is_complete=is_complete)}, {took}"
     if files:
-        click.echo(f"files: {_file_list(files)}")
-    for warning in result.warnings:
-        click.echo(f"warning: {clean(full_warning(warning))}")
-    print_next(action)
+        yield f"files: {_file_list(files)}"
+    yield from (f"warning: {full_warning(warning)}" for warning in result.warnings)
+    yield from next_lines(action)
 
 
-def print_next(action: NextAction | None) -> None:
-    """Print the command line of an action, if there is one."""
+def next_lines(action: NextAction | None) -> Iterator[str]:
+    """Yield the command line of an action, if there is one."""
     if action is not None:
-        click.echo(f"next: {clean(command_line(action))}")
+        yield f"next: {command_line(action)}"
 
 
 def _file_list(files: Mapping[str, str]) -> str:
-    listed = [f"{clean(path)} ({change})" for path, change in list(files.items())[:_MAX_FILES]]
+    listed = [f"{path} ({change})" for path, change in list(files.items())[:_MAX_FILES]]
     more = [f"and {len(files) - _MAX_FILES} more"] if len(files) > _MAX_FILES else []
     return ", ".join([*listed, *more])
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> None:
-    """Print aligned columns. Cells may be styled: colour codes take no width.
+def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> Iterator[str]:
+    """Yield aligned columns. Cells may be `Safe`: colour codes take no width.
 
     Args:
         header: The names of the columns.
         rows: The cells.
         columns: The width of the terminal. A wider table is printed as blocks of lines.
     """
-    widths = [max(len(click.unstyle(row[column])) for row in (header, *rows)) for column in range(len(header))]
+    rows = [[cell if isinstance(cell, Safe) else clean(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(click.unstyle(row[column])) for row in rows) for column in range(len(header))]
     if columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns:
         label = max(map(len, header[1:]), default=0)
-        for row in rows:
-            click.echo(row[0])
+        for row in rows[1:]:
+            yield Safe(row[0])
             for name, cell in zip(header[1:], row[1:], strict=True):
-                click.echo(f"  {name.lower():<{label}}  {cell}")
+                yield Safe(f"  {name.lower():<{label}}  {cell}")
         return
-    for row in (header, *rows):
+    for row in rows:
         padded = (cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True))
-        click.echo("  ".join(padded).rstrip())
-
-
-_AGE = re.compile(r"([0-9]{1,9})(s|m|h|d|w)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-class Age(click.ParamType[int]):
-    """Parses an age into the time it denotes, in microseconds since 1970."""
-
-    name = "age"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        if match := _AGE.fullmatch(value):
-            return now() - int(match[1]) * _SECONDS[match[2]] * 1_000_000
-        try:
-            date = datetime.fromisoformat(value)
-        except ValueError:
-            self.fail(f"`{value}` is neither an age (30m, 2h, 3d, 1w) nor a date (2026-07-04)", param, ctx)
-        return int((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1_000_000)
+        yield Safe("  ".join(padded).rstrip())
 
 
 def now() -> int:

@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
-import sys
 import termios
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import clean, short
+from reyn.cli.output import Safe, clean, out, short
 from reyn.errors import ReplyInvalid
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.inbox import answer_error
@@ -29,11 +28,6 @@ if TYPE_CHECKING:
 _STDIN = 0
 _LABELS = {"question": "question", "approval": "approval", "decision": "approval", "unsafe": "unknown outcome"}
 """Names the kind of a question, so that a question of a model cannot pass for an approval."""
-
-
-def is_attended() -> bool:
-    """Return whether a user can see a question and type a reply."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def user_name() -> str:
@@ -86,7 +80,7 @@ class TerminalPeople:
                 fault = f"{error.message}. {error.hint}"
             if not fault:
                 return value
-            click.echo(f"    {clean(fault)}", err=True)
+            out.note(f"    {fault}")
 
 
 def question_lines(question: Question) -> list[str]:
@@ -100,16 +94,16 @@ def _print_question(question: Question) -> None:
     """Print a question. Every line of it is indented and escaped, so that none can look like output of Reyn."""
     mark = click.style("?", fg="magenta", bold=True)
     first, *others = question_lines(question)
-    click.echo(f"  {mark} {first}", err=True)
+    out.note(Safe(f"  {mark} {first}"))
     for line in others:
-        click.echo(f"    {line}", err=True)
+        out.note(f"    {line}")
     for number, suggestion in enumerate(question.suggestions, start=1):
-        click.echo(f"      {number}. {short(suggestion)}", err=True)
+        out.note(f"      {number}. {short(suggestion)}")
     empty = "to skip" if _is_optional(question) else "to reply later"
     number_hint = "type a number or your own reply; " if question.suggestions else ""
     if question.is_approval:
         number_hint = "type a number, or `reject` and a remark; "
-    click.echo(click.style(f"    ({number_hint}press Enter {empty})", dim=True), err=True)
+    out.note(Safe(click.style(f"    ({number_hint}press Enter {empty})", dim=True)))
 
 
 def _is_optional(question: Question) -> bool:
@@ -129,14 +123,14 @@ async def _ask_line() -> str | None:
     """Return a line from the terminal, stripped; `None` at end of input."""
     with suppress(termios.error):  # discard what was typed before the question
         termios.tcflush(_STDIN, termios.TCIFLUSH)
-    click.echo("  > ", err=True, nl=False)
+    out.note("  > ", nl=False)
     try:
         raw = await _read_line()
     except asyncio.CancelledError:
-        click.echo(err=True)
+        out.note()
         raise
     if raw is None:
-        click.echo(err=True)
+        out.note()
         return None
     return raw.decode(errors="replace").strip()
 

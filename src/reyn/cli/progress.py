@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reyn.cli.output import clean, is_terminal, print_json
-from reyn.cli.terminal import is_plain
-from reyn.cli.timeline import Timeline
+from reyn.cli.output import Safe, clean, is_plain, is_terminal, out
+from reyn.cli.timeline import Timeline, coloured_line
 from reyn.journal import decode, kinds
 from reyn.models import Delta
 
@@ -28,7 +27,6 @@ _BEGINNINGS = {"started", "forked", "resumed"}
 _HIDDEN = {"sub_run", "sub_run_question"}
 """Entries that other lines already show: those of the sub-run, or the result."""
 _ENDS = {"finished", "failed", "limited", "aborted", "cancelled"}
-_WARNINGS = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
 
 
 class Progress:
@@ -120,7 +118,7 @@ class Progress:
         if not self._is_introduced:
             row = self._runtime.runs.find(run_id)
             origin = f" · forked from {row.fork_of} at event {row.fork_seq}" if row.fork_of else ""
-            self._print(clean(f"run {run_id}{origin}"))
+            self._print(Safe(clean(f"run {run_id}{origin}")))
 
     def _warn(self, run_id: str) -> None:
         """Print the requests of a run that no rule grants."""
@@ -128,7 +126,7 @@ class Progress:
             if warning not in self.warned:
                 self.warned.add(warning)
                 self.pause()
-                click.echo(click.style(f"warning: {clean(warning)}", fg="yellow"), err=True)
+                out.note(Safe(click.style(f"warning: {clean(warning)}", fg="yellow")))
 
     def pause(self) -> None:
         """End a streamed line; clear the live line until the next event."""
@@ -137,12 +135,12 @@ class Progress:
         if self._live_line is not None:
             self._live_line.pause()
 
-    def _line(self, entry: TimelineEntry) -> str:
+    def _line(self, entry: TimelineEntry) -> Safe:
         line = coloured_line(entry)
         if entry.type != "answered" or self._people is None:
             return line
         is_elsewhere = (entry.run_id, entry.data["wait"]) in self._people.asked
-        return line.replace(":", " from another process:", 1) if is_elsewhere else line
+        return Safe(line.replace(":", " from another process:", 1)) if is_elsewhere else line
 
     def _is_shown(self, entry: TimelineEntry) -> bool:
         match entry.type:
@@ -154,20 +152,13 @@ class Progress:
                 return (entry.run_id, entry.data["wait"]) not in self._people.answered
         return entry.type not in _HIDDEN and (entry.type not in _ENDS or entry.depth > 0)
 
-    def _print(self, line: str) -> None:
+    def _print(self, line: Safe) -> None:
         if self._stream is not None:
             self._stream.end_line()
         if self._live_line is not None:
             self._live_line.print(line)
         else:
-            click.echo(line, err=self._err)
-
-
-def coloured_line(entry: TimelineEntry) -> str:
-    """Return an entry as an indented line; failures are coloured."""
-    is_warning = entry.type in _WARNINGS or entry.data.get("status", "ok") != "ok"
-    line = f"{'  ' * entry.level}{entry.text}"
-    return click.style(line, fg="yellow") if is_warning else line
+            out.line(line, err=self._err)
 
 
 def _live_line(stream: TextIO | None) -> LiveLine | None:
@@ -189,21 +180,22 @@ class TextStream:
         if (delta.run_id, delta.call) != self._call:
             self.end_line()
         self._call = (delta.run_id, delta.call)
-        click.echo("\n".join(map(clean, delta.text.split("\n"))) if is_terminal() else delta.text, nl=False)
+        text = "\n".join(map(clean, delta.text.split("\n"))) if is_terminal() else delta.text
+        out.line(Safe(text), nl=False)
         self._is_mid_line = not delta.text.endswith("\n")
 
     def end_line(self) -> None:
         """End the current line, if it has text."""
         if self._is_mid_line:
             self._is_mid_line = False
-            click.echo()
+            out.line()
 
 
 class JsonStream:
     """Prints each delta to standard output as `{"delta": {"run_id", "call", "text"}}`."""
 
     def __call__(self, delta: Delta) -> None:
-        print_json({"delta": delta})
+        out.json({"delta": delta})
 
     def end_line(self) -> None:
         """Do nothing: each object is a line."""

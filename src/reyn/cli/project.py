@@ -1,4 +1,7 @@
-"""Find and open the project, and interpret arguments: skills, models and inputs."""
+"""Find and open the project, and interpret arguments: skills, models and inputs.
+
+A project that a command opens is closed when the command ends.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,19 @@ import os
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.documents import JsonError, decode_json, read_error
+from reyn.cli.output import out
 from reyn.errors import InputInvalid, ProjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from reyn.journal import Journal
     from reyn.ops import OpTable
     from reyn.runtime import OSRuntime, SyncRuntime
-
-    F = TypeVar("F", bound=Callable[..., Any])
 
 _CONFIG = "reyn.yaml"
 
@@ -49,20 +50,36 @@ def has_project() -> bool:
 def print_assumed_project() -> None:
     """Print which folder is the project if neither `--project` nor a `reyn.yaml` says so."""
     if click.get_current_context().obj["project"] is None and not ((root := project_root()) / _CONFIG).is_file():
-        from reyn.cli.output import clean
-
-        click.echo(f"no {_CONFIG} found; using {clean(str(root))} as the project", err=True)
+        out.note(f"no {_CONFIG} found; using {root} as the project")
 
 
-@contextmanager
-def open_project(**settings: Any) -> Iterator[SyncRuntime]:
+def open_project(**settings: Any) -> SyncRuntime:
     """Open the project; a run creates its state folder."""
     from reyn.runtime import OSRuntime
 
     flags = click.get_current_context().obj
     switches = {name: flags.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
-    with _in_main_thread(OSRuntime.open(project_root(), **switches, **settings)) as runtime:
-        yield runtime
+    return _opened(OSRuntime.open(project_root(), **switches, **settings))
+
+
+def open_existing_project(**settings: Any) -> SyncRuntime:
+    """Open the project for commands about existing runs: create no state folder."""
+    return open_project(journal=existing_journal(project_root()), **settings)
+
+
+def open_without_config() -> SyncRuntime:
+    """Open the project like `open_existing_project`, with the default configuration: the project's may be invalid."""
+    from reyn.config import Config
+    from reyn.runtime import OSRuntime
+    from reyn.runtime.project import Project
+    from reyn.runtime.services import ProjectOptions
+
+    root = project_root().resolve()
+    return _opened(OSRuntime(Project(root, Config(), ProjectOptions(journal=existing_journal(root)))))
+
+
+def _opened(runtime: OSRuntime) -> SyncRuntime:
+    return click.get_current_context().with_resource(_in_main_thread(runtime))
 
 
 @contextmanager
@@ -74,26 +91,6 @@ def _in_main_thread(runtime: OSRuntime) -> Iterator[SyncRuntime]:
 
     with asyncio.Runner() as runner, SyncRuntime(runtime, runner) as opened:
         yield opened
-
-
-@contextmanager
-def open_existing_project(**settings: Any) -> Iterator[SyncRuntime]:
-    """Open the project for commands about existing runs: create no state folder."""
-    with open_project(journal=existing_journal(project_root()), **settings) as runtime:
-        yield runtime
-
-
-@contextmanager
-def open_without_config() -> Iterator[SyncRuntime]:
-    """Open the project like `open_existing_project`, with the default configuration: the project's may be invalid."""
-    from reyn.config import Config
-    from reyn.runtime import OSRuntime
-    from reyn.runtime.project import Project
-    from reyn.runtime.services import ProjectOptions
-
-    root = project_root().resolve()
-    with _in_main_thread(OSRuntime(Project(root, Config(), ProjectOptions(journal=existing_journal(root))))) as runtime:
-        yield runtime
 
 
 def existing_journal(root: Path) -> Journal | None:
@@ -154,6 +151,8 @@ def model_name(argument: str | None) -> str | None:
 
 def parse_input(argument: str | None) -> Any:
     """Return text as it is and a JSON object decoded; `-` reads standard input, `@FILE` a file."""
+    from reyn.documents import JsonError, decode_json, read_error
+
     if argument is None:
         return None
     text, source = argument, "the input"
@@ -180,44 +179,11 @@ def parse_input(argument: str | None) -> Any:
 
 
 def _read_stdin() -> str:
+    from reyn.documents import read_error
+
     if sys.stdin is None:
         raise InputInvalid("standard input is closed")
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputInvalid(f"cannot read standard input: {read_error(error)}") from error
-
-
-model_option = click.option(
-    "--model",
-    metavar="MODEL",
-    help="A name from reyn.yaml, ADAPTER:NAME (openai, anthropic, gemini, litellm), local, or package.module:Class.",
-)
-
-_OPTIONS = (
-    model_option,
-    click.option(
-        "--strict/--lenient", default=None, help="Enforce required fields at every depth, or at the top level only."
-    ),
-    click.option("--output-language", metavar="LANG", help="Language of natural-language output."),
-    click.option("--max-phase-visits", type=click.IntRange(min=1), metavar="N", help="Maximum visits of one phase."),
-    click.option(
-        "--max-phase-retries",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Maximum retries after a rejected answer, per visit.",
-    ),
-    click.option(
-        "--max-act-turns",
-        type=click.IntRange(min=0),
-        metavar="N",
-        help="Maximum act turns (ops without a decision) per visit.",
-    ),
-)
-
-
-def setting_options(command: F) -> F:
-    """Add an option for each of these keys."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command

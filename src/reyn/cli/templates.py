@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
 
 
@@ -14,7 +13,13 @@ class Template(NamedTuple):
 
     @property
     def script(self) -> str:
-        return "".join(json.dumps(answer) + "\n" for answer in self.answers)
+        return _lines(self.answers)
+
+
+def _lines(answers: list[dict[str, Any]]) -> str:
+    import json
+
+    return "".join(json.dumps(answer) + "\n" for answer in answers)
 
 
 def linear(name: str) -> Template:
@@ -187,7 +192,7 @@ def function_template(name: str) -> tuple[str, str]:
         {"control_ir": [{"kind": "count_words", "text": "The bridge is open again."}]},
         _answer(None, "result", {"text": "Bridge open again", "words": 5}),
     ]
-    return _FUNCTION.format(name=name), "".join(json.dumps(answer) + "\n" for answer in answers)
+    return _FUNCTION.format(name=name), _lines(answers)
 
 
 EXAMPLES = {

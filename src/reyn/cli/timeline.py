@@ -5,11 +5,11 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import click
 import msgspec
 
-from reyn.cli.output import duration, limit_text, short
+from reyn.cli.output import Safe, duration, limit_text, short
 from reyn.config.budgets import amount_text, money_text
-from reyn.context.words import one_line
 from reyn.errors import JournalError
 from reyn.journal import decode, kinds
 
@@ -41,6 +41,16 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     text: str
     data: dict[str, Any] = {}
     depth: int = 0
+
+
+_WARNINGS = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
+
+
+def coloured_line(entry: TimelineEntry) -> Safe:
+    """Return an entry as an indented line; failures are coloured."""
+    is_warning = entry.type in _WARNINGS or entry.data.get("status", "ok") != "ok"
+    line = f"{'  ' * entry.level}{entry.text}"
+    return Safe(click.style(line, fg="yellow") if is_warning else line)
 
 
 class _Line(NamedTuple):
@@ -291,7 +301,7 @@ class Timeline:
         content = self._read(result) if status != "ok" or not name else {}
         fields = content if isinstance(content, dict) else {}
         name = name or " ".join(str(fields[key]) for key in ("kind", "op", "path", "skill") if key in fields)
-        error = f": {one_line(str(fields['error']))}" if status != "ok" and fields.get("error") else ""
+        error = f": {' '.join(str(fields['error']).split())}" if status != "ok" and fields.get("error") else ""
         return _Line(2, "op", f"{name} · {status}{error}", {"op": name, "status": status})
 
     def _subject(self, started: kinds.OpStarted) -> str:

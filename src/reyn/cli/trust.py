@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reyn.cli.output import clean, reyn_command
+from reyn.cli.output import out, reyn_command
 from reyn.cli.project import project_root
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ def ask_for_trust() -> None:
 
 
 def print_wants(loaded: LoadedProject, journal: JournalReport, *, err: bool = True) -> None:
-    click.echo(f"settings of {clean(loaded.trust.root)} that need trust:", err=err)
+    out.line(f"settings of {loaded.trust.root} that need trust:", err=err)
     for grant in loaded.trust.grants:
-        click.echo(f"  {clean(grant.text)}  ({clean(grant.place)})", err=err)
+        out.line(f"  {grant.text}  ({grant.place})", err=err)
     if not journal.is_own:
-        click.echo(f"  {journal.text}  (not created by you)", err=err)
+        out.line(f"  {journal.text}  (not created by you)", err=err)
 
 
 def decide(loaded: LoadedProject, *, is_trusted: bool, err: bool = True) -> None:
@@ -48,11 +48,10 @@ def decide(loaded: LoadedProject, *, is_trusted: bool, err: bool = True) -> None
     refused = store_decision(loaded, is_trusted=is_trusted) if loaded.trust.grants else []
     if is_trusted:
         inspect_journal(Path(loaded.trust.root), adopt=True)
-    if is_trusted:
-        click.echo(f"trusted {clean(loaded.trust.root)}", err=err)
+        out.line(f"trusted {loaded.trust.root}", err=err)
     else:
         ignored = "these settings are ignored" if loaded.trust.grants else "its runs can be read only"
-        click.echo(f"not trusted; {ignored}. Change your mind with: {reyn_command('trust')}", err=err)
+        out.line(f"not trusted; {ignored}. Change your mind with: {reyn_command('trust')}", err=err)
     for handle, origin in refused:
         command = reyn_command("secret", "allow", handle.removeprefix("secret://"), origin)
-        click.echo(f"{handle} is bound to other origins and is not sent to {origin}; allow it with: {command}", err=err)
+        out.line(f"{handle} is bound to other origins and is not sent to {origin}; allow it with: {command}", err=err)

@@ -9,7 +9,7 @@ from reyn.chat.services.compaction_controller import CompactionController
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.memory_service import MemoryService
 from reyn.chat.services.router_host_adapter import RouterHostAdapter
-from reyn.cli.output import budget_text, charge_text, clean, short, tokens_text
+from reyn.cli.output import budget_text, charge_text, short, tokens_text
 from reyn.errors import ReynError
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ class ChatCommands:
             try:
                 getattr(self, f"_{matching[0][1:]}")(argument.strip())
             except ReynError as error:
-                self._echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
+                self._echo(f"  ! {error.code}: {error.message}. {error.hint}")
         else:
-            self._echo(f"  ! unknown command {clean(name)}; /help lists them. Begin a message with a blank to send it.")
+            self._echo(f"  ! unknown command {name}; /help lists them. Begin a message with a blank to send it.")
         return False
 
     def _help(self, _: str) -> None:
@@ -90,7 +90,7 @@ class ChatCommands:
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []
         for row in rows:
-            self._echo(f"  {row.run_id}  {clean(row.skill)}  {self._runtime.runs.display_status(row)}")
+            self._echo(f"  {row.run_id}  {row.skill}  {self._runtime.runs.display_status(row)}")
         if not rows:
             self._echo("  no runs in the background")
 
@@ -98,7 +98,7 @@ class ChatCommands:
         runs = [row.run_id for row in self._conversation.runs.rows()] if self._is_recorded else []
         matching = [one for one in runs if one == run or one.endswith(f".{run}")]
         if len(matching) != 1:
-            self._echo(f"  ! no run `{clean(run)}` in the background; /runs lists them")
+            self._echo(f"  ! no run `{run}` in the background; /runs lists them")
             return
         self._conversation.runs.cancel(matching[0], "cancelled in the conversation")
 

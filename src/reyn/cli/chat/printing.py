@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-import click
 import msgspec
 
 from reyn.chat import (
@@ -21,7 +20,7 @@ from reyn.chat import (
     SkillStarted,
     Stopped,
 )
-from reyn.cli.output import clean, print_json, short
+from reyn.cli.output import Safe, clean, out, short
 from reyn.cli.people import question_lines
 from reyn.context.words import one_line
 
@@ -41,7 +40,7 @@ class JsonPrinter:
     """Prints one JSON object a line."""
 
     def show(self, item: ChatItem) -> None:
-        print_json(msgspec.to_builtins(item))
+        out.json(msgspec.to_builtins(item))
 
 
 class PlainPrinter:
@@ -49,9 +48,9 @@ class PlainPrinter:
 
     def show(self, item: ChatItem) -> None:
         if isinstance(item, Reply):
-            click.echo("(aborted)" if item.status == "aborted" else printable(item.text))
+            out.line(Safe("(aborted)" if item.status == "aborted" else printable(item.text)))
         elif line := describe(item):
-            click.echo(line, err=True)
+            out.note(Safe(line))
 
 
 class TerminalPrinter:

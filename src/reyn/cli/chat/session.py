@@ -10,11 +10,9 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.cli.chat.commands import ChatCommands
-from reyn.cli.output import print_next
+from reyn.cli.output import next_lines, out
 from reyn.errors import ChatStopped, InputInvalid, RunNotResumable
 from reyn.kernel.runtime_types import EXIT_CODES
 from reyn.runtime.messages import MAX_MESSAGE_CHARS
@@ -52,7 +50,8 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
     row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is None or row.status not in ("failed", "limited"):
         return 0
-    print_next(runtime.runs.next_action(row))
+    for line in next_lines(runtime.runs.next_action(row)):
+        out.line(line)
     return EXIT_CODES[row.status]
 
 
@@ -70,7 +69,7 @@ async def talk_in_lines(conversation: Conversation, runtime: OSRuntime) -> None:
         conversation.post(text, reply)
         replies.append(reply)
 
-    commands = ChatCommands(conversation, runtime, lambda line: click.echo(line, err=True), say)
+    commands = ChatCommands(conversation, runtime, out.note, say)
     handler = InterventionHandler(conversation, say)
     await conversation.ready()  # a question that is still open takes the first line
     async for line in read_lines():

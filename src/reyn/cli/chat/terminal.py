@@ -5,7 +5,6 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-import click
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.history import FileHistory
@@ -18,7 +17,7 @@ from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
 from reyn.cli.chat.printing import message_line
 from reyn.cli.chat.session import in_daemon_thread
-from reyn.cli.output import charge_text, clean, short
+from reyn.cli.output import Safe, charge_text, out, short
 from reyn.errors import ReynError
 
 if TYPE_CHECKING:
@@ -40,17 +39,17 @@ _MAX_ENTRIES = 200
 
 def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
     """Print who answers and how to leave; if the conversation continues, also its last messages."""
-    click.echo(f"{clean(conversation.agent.name)} answers. /help lists the commands, Ctrl-D leaves.")
+    out.line(f"{conversation.agent.name} answers. /help lists the commands, Ctrl-D leaves.")
     if others := _interrupted(conversation, runtime):
-        click.echo(f"interrupted: {short(', '.join(others), 200)}; `reyn resume --all` continues them")
+        out.line(f"interrupted: {short(', '.join(others), 200)}; `reyn resume --all` continues them")
     if not runtime.runs.is_recorded(conversation.run_id):
         return
     messages = read_messages(runtime.runs.events(conversation.run_id), runtime.runs.content)
     title = runtime.runs.state(conversation.run_id).title or conversation.run_id
     count = sum(one.role != "agent" for one in messages)
-    click.echo(f"{clean(title)}: {count} message{'' if count == 1 else 's'} so far; the last:")
+    out.line(f"{title}: {count} message{'' if count == 1 else 's'} so far; the last:")
     for message in messages[-2:]:
-        click.echo(message_line(message, _MAX_RECALLED))
+        out.line(Safe(message_line(message, _MAX_RECALLED)))
 
 
 def _interrupted(conversation: Conversation, runtime: OSRuntime) -> list[str]:
@@ -78,7 +77,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
         bottom_toolbar=lambda: status_text(conversation, runtime),
         refresh_interval=_REFRESH_SECONDS,
     )
-    commands = ChatCommands(conversation, runtime, click.echo)
+    commands = ChatCommands(conversation, runtime, out.line)
     handler = InterventionHandler(conversation)
     loading = SdkLoading(lambda: runtime.project.preload_model(conversation.agent.model))
     with patch_stdout(raw=True):
@@ -89,7 +88,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
                 if conversation.is_busy:
                     conversation.abort("Ctrl-C")
                 else:
-                    click.echo("  press Ctrl-D to leave")
+                    out.line("  press Ctrl-D to leave")
                 continue
             except EOFError:
                 return
@@ -103,7 +102,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
             try:
                 handler.handle(text)
             except ReynError as error:
-                click.echo(f"  ! {error.code}: {clean(error.message)}. {clean(error.hint)}")
+                out.line(f"  ! {error.code}: {error.message}. {error.hint}")
 
 
 def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
@@ -137,7 +136,7 @@ class SdkLoading:
     async def wait(self) -> None:
         """Wait until the SDK is imported; if it is not yet, print a line first."""
         if not self._loading.done():
-            click.echo("  connecting to the model ...")
+            out.line("  connecting to the model ...")
             await self._loading
 
 

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.groups import CommandGroup
-from reyn.cli.output import clean, json_option, print_json, print_table, reyn_command, short, time_of
-from reyn.cli.people import is_attended
+from reyn.cli.groups import command, group
+from reyn.cli.options import json_option
+from reyn.cli.output import Report, Safe, clean, is_attended, reyn_command, short, table_lines, time_of, wants_json
 from reyn.cli.project import open_existing_project, project_root, skill_name
-from reyn.cli.trust import decide, print_wants
-from reyn.documents import JsonError, decode_json
-from reyn.errors import InputInvalid, ProjectNotFound, UsageError
+from reyn.errors import ConfigError, InputInvalid, ProjectNotFound, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
 
 _COLOURS = {"allow": "green", "ask": "magenta", "partly": "yellow", "deny": "red"}
 
 
-@click.group(cls=CommandGroup, for_names="explain", epilog="Example: reyn permissions explain triage")
+@group(for_names="explain", epilog="Example: reyn permissions explain triage")
 def permissions_command() -> None:
     """Explain what a skill may do; list and revoke standing approvals."""
 
@@ -30,36 +30,28 @@ def permissions_command() -> None:
 @click.argument("skill")
 @click.option("--op", metavar="KIND|JSON", help="Decide about one op kind, or about one op with all its arguments.")
 @json_option
-def explain(skill: str, op: str | None, as_json: bool) -> None:
+def explain(skill: str, op: str | None) -> Report:
     """Explain what a skill may do before it runs.
 
     Prints the file zones, the ops, and each request with the rule that decides about it. `ask` means that a person
     decides, `partly` that rules grant only a part of the request. Nothing is executed.
     """
-    with open_existing_project() as runtime:
-        if op is not None:
-            verdict = runtime.permissions.explain_op(skill_name(skill), _parse_op(op))
-            print_json(verdict) if as_json else _print_verdict(verdict)
-            return
-        report = runtime.permissions.explain(skill_name(skill))
-    print_json(report) if as_json else _print_report(report)
+    permissions = open_existing_project().permissions
+    if op is not None:
+        verdict = permissions.explain_op(skill_name(skill), _parse_op(op))
+        return Report(verdict, _verdict_lines(verdict))
+    report = permissions.explain(skill_name(skill))
+    return Report(report, _report_lines(report))
 
 
 @permissions_command.command("list", epilog="Example: reyn permissions list --json")
 @json_option
-def list_approvals(as_json: bool) -> None:
+def list_approvals() -> Report:
     """List standing approvals.
 
     A standing approval lets one version of a skill execute an op although a rule says `ask`.
     """
-    with open_existing_project() as runtime:
-        approvals = runtime.permissions.approvals()
-    if as_json:
-        print_json(approvals)
-        return
-    if not approvals:
-        click.echo("no standing approvals")
-        return
+    approvals = open_existing_project().permissions.approvals()
     rows = [
         (
             str(approval.id),
@@ -69,35 +61,36 @@ def list_approvals(as_json: bool) -> None:
             short(approval.rule, 80),
             short(approval.by, 40),
             time_of(approval.at),
-            clean(approval.run_id),
+            approval.run_id,
         )
         for approval in approvals
     ]
-    print_table(("ID", "SKILL", "VERSION", "OP", "RULE", "BY", "AT", "RUN"), rows)
+    table = table_lines(("ID", "SKILL", "VERSION", "OP", "RULE", "BY", "AT", "RUN"), rows)
+    return Report(approvals, table if rows else ["no standing approvals"])
 
 
 @permissions_command.command(epilog="Example: reyn permissions revoke --all")
 @click.argument("approval_id", metavar="[ID]", type=int, required=False)
 @click.option("--all", "is_all", is_flag=True, help="Revoke all standing approvals.")
 @json_option
-def revoke(approval_id: int | None, is_all: bool, as_json: bool) -> None:
+def revoke(approval_id: int | None, is_all: bool) -> Report:
     """Revoke a standing approval.
 
     The op then needs approval again, also in runs that have started.
     """
     if (approval_id is None) != is_all:
         raise click.UsageError("expected either ID or --all")
-    with open_existing_project() as runtime:
-        ids = [approval.id for approval in runtime.permissions.approvals()] if approval_id is None else [approval_id]
-        for one in ids:
-            runtime.permissions.revoke(one)
-    if as_json:
-        print_json({"revoked": ids})
-        return
-    click.echo(f"revoked {', '.join(map(str, ids))}" if ids else "no standing approvals")
+    permissions = open_existing_project().permissions
+    ids = [approval.id for approval in permissions.approvals()] if approval_id is None else [approval_id]
+    for one in ids:
+        permissions.revoke(one)
+    revoked = f"revoked {', '.join(map(str, ids))}" if ids else "no standing approvals"
+    return Report({"revoked": ids}, [revoked])
 
 
 def _parse_op(text: str) -> str | dict[str, Any]:
+    from reyn.documents import JsonError, decode_json
+
     if not text.lstrip().startswith("{"):
         return text
     try:
@@ -108,54 +101,48 @@ def _parse_op(text: str) -> str | dict[str, Any]:
     return op
 
 
-def _print_report(report: PermissionReport) -> None:
-    click.echo(f"skill: {clean(report.skill)}")
-    click.echo("zones:")
-    for zone in report.zones:
-        click.echo(f"  {zone.access:<5}  {clean(zone.pattern)} ({clean(zone.place)})")
-    click.echo("ops:" if report.ops else "ops: none")
+def _report_lines(report: PermissionReport) -> Iterator[str]:
+    yield f"skill: {report.skill}"
+    yield "zones:"
+    yield from (f"  {zone.access:<5}  {zone.pattern} ({zone.place})" for zone in report.zones)
+    yield "ops:" if report.ops else "ops: none"
     for op in report.ops:
         needs = f", needs `{op.permission}`: {_effect(op.effect)}, {clean(op.rule)}" if op.permission else ""
-        click.echo(f"  {clean(op.kind)} in {clean(', '.join(op.phases))}{needs}")
-    click.echo("requests:" if report.requests else "requests: none")
+        yield Safe(f"  {clean(op.kind)} in {clean(', '.join(op.phases))}{needs}")
+    yield "requests:" if report.requests else "requests: none"
     for request in report.requests:
         owner = "" if request.skill == report.skill else f" of {request.skill}"
         target = f" {request.target}" if request.target else ""
-        click.echo(f"  {_effect(request.effect)}  {clean(f'{request.capability}{target}{owner} ({request.place})')}")
-        for rule in request.rules:
-            click.echo(f"    by {clean(rule)}")
-        for rule in request.exceptions:
-            click.echo(f"    except {clean(rule)}")
+        yield Safe(f"  {_effect(request.effect)}  {clean(f'{request.capability}{target}{owner} ({request.place})')}")
+        yield from (f"    by {rule}" for rule in request.rules)
+        yield from (f"    except {rule}" for rule in request.exceptions)
         if request.reason:
-            click.echo(f"    {clean(request.reason)}")
-    click.echo("rules:" if report.rules else "rules: none")
-    for rule_report in report.rules:
-        place = f" ({rule_report.place})" if rule_report.place else ""
-        click.echo(f"  {clean(f'{rule_report.rule}{place}')}")
+            yield f"    {request.reason}"
+    yield "rules:" if report.rules else "rules: none"
+    yield from (f"  {one.rule}{f' ({one.place})' if one.place else ''}" for one in report.rules)
 
 
-def _print_verdict(verdict: OpReport | OpVerdict) -> None:
-    place = f" ({clean(verdict.place)})" if verdict.place else ""
-    click.echo(f"{_effect(verdict.effect)}: {clean(verdict.rule)}{place}")
+def _verdict_lines(verdict: OpReport | OpVerdict) -> Iterator[str]:
+    place = f" ({verdict.place})" if verdict.place else ""
+    yield Safe(f"{_effect(verdict.effect)}: {clean(f'{verdict.rule}{place}')}")
     if verdict.reason:
-        click.echo(f"  {clean(verdict.reason)}")
+        yield f"  {verdict.reason}"
     if verdict.problem:
-        click.echo(f"  it would fail: {clean(verdict.problem)}")
-    allowed = f"allowed in {', '.join(verdict.phases)}" if verdict.phases else "no phase allows this op kind"
-    click.echo(f"  {clean(allowed)}")
+        yield f"  it would fail: {verdict.problem}"
+    yield f"  allowed in {', '.join(verdict.phases)}" if verdict.phases else "  no phase allows this op kind"
 
 
 def _effect(effect: str) -> str:
     return click.style(effect, fg=_COLOURS[effect])
 
 
-@click.command(epilog="Example: reyn trust --yes")
+@command(epilog="Example: reyn trust --yes")
 @click.argument("path", required=False)
 @click.option("--yes", is_flag=True, help="Trust the project without a question.")
 @click.option("--revoke", is_flag=True, help="Forget the decision about the project.")
 @click.option("--list", "is_list", is_flag=True, help="List the decisions about all projects.")
 @json_option
-def trust_command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_json: bool) -> None:
+def trust_command(path: str | None, yes: bool, revoke: bool, is_list: bool) -> Report:
     """List the settings of the project at PATH that grant access, and ask whether to trust the project.
 
     PATH is the current project by default. These settings in reyn.yaml and reyn.local.yaml grant access: wider file
@@ -170,60 +157,56 @@ def trust_command(path: str | None, yes: bool, revoke: bool, is_list: bool, as_j
     if is_list:
         if path is not None:
             raise click.UsageError("--list takes no PATH")
-        _list(as_json=as_json)
-        return
+        return _list()
     root = (project_root() if path is None else Path(path)).resolve()
     if revoke:
-        _revoke(root, as_json=as_json)
-        return
+        return _revoke(root)
     if not root.is_dir():
         raise ProjectNotFound(f"no folder `{path}`")
-    _trust(root, yes=yes, as_json=as_json)
+    return _trust(root, yes=yes)
 
 
-def _trust(root: Path, *, yes: bool, as_json: bool) -> None:
+def _trust(root: Path, *, yes: bool) -> Report:
+    from reyn.cli.trust import decide, print_wants
     from reyn.permissions.trust import load_project
     from reyn.runtime.project import inspect_journal
 
     loaded, journal = load_project(root), inspect_journal(root)
-    if not as_json:
-        if not loaded.trust.grants and journal.is_own:
-            click.echo(f"{clean(str(root))} has no settings that need trust")
-            return
+    needs_trust = loaded.trust.grants or not journal.is_own
+    if not wants_json():
+        if not needs_trust:
+            return Report(None, [f"{root} has no settings that need trust"])
         print_wants(loaded, journal, err=False)
         if not loaded.trust.ignored and journal.is_own:
-            click.echo("already trusted" if loaded.trust.state == "trusted" else "the secrets are bound already")
-            return
+            is_trusted = loaded.trust.state == "trusted"
+            return Report(None, ["already trusted" if is_trusted else "the secrets are bound already"])
         if not yes and not is_attended():
             raise UsageError("cannot ask: this is not a terminal", hint="Review the list, then run `reyn trust --yes`.")
         decide(loaded, is_trusted=yes or click.confirm("Trust this project?", default=False, err=True), err=False)
-        return
-    if yes and (loaded.trust.grants or not journal.is_own):
+        return Report(None)
+    if yes and needs_trust:
         decide(loaded, is_trusted=True)
         loaded, journal = load_project(root), inspect_journal(root)
     trust = loaded.trust
     fields = {"path": trust.root, "state": trust.state, "grants": trust.grants, "ignored": trust.ignored}
-    print_json(fields | {"journal": journal, "digest": trust.digest})
+    return Report(fields | {"journal": journal, "digest": trust.digest})
 
 
-def _revoke(root: Path, *, as_json: bool) -> None:
+def _revoke(root: Path) -> Report:
     from reyn.config import user_config
     from reyn.permissions.trust import bound_secrets
 
     existed = user_config().decide(root, None)
     bound = bound_secrets(root)
-    if as_json:
-        print_json({"path": str(root), "revoked": existed, "bound": bound})
-        return
-    click.echo(f"{'revoked' if existed else 'no decision about'} {clean(str(root))}")
+    lines = [f"{'revoked' if existed else 'no decision about'} {root}"]
     for handle, origin in bound:
-        command = reyn_command("secret", "revoke", handle.removeprefix("secret://"), origin)
-        click.echo(f"{handle} may still be sent to {origin}; remove that with: {command}")
+        remove = reyn_command("secret", "revoke", handle.removeprefix("secret://"), origin)
+        lines.append(f"{handle} may still be sent to {origin}; remove that with: {remove}")
+    return Report({"path": str(root), "revoked": existed, "bound": bound}, lines)
 
 
-def _list(*, as_json: bool) -> None:
+def _list() -> Report:
     from reyn.config import user_config
-    from reyn.errors import ConfigError
     from reyn.permissions.trust import load_project
 
     listed: list[dict[str, Any]] = []
@@ -235,10 +218,5 @@ def _list(*, as_json: bool) -> None:
         except ConfigError:
             state = "unreadable"
         listed.append({"path": path, "state": state if Path(path).is_dir() else "missing"})
-    if as_json:
-        print_json(listed)
-        return
-    for one in listed:
-        click.echo(f"{one['state']:<10}  {clean(one['path'])}")
-    if not listed:
-        click.echo("no decisions; `reyn trust` in a project lists the settings that need trust")
+    none = "no decisions; `reyn trust` in a project lists the settings that need trust"
+    return Report(listed, [f"{one['state']:<10}  {one['path']}" for one in listed] or [none])

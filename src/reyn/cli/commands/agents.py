@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from reyn.cli.groups import CommandGroup
-from reyn.cli.output import clean, json_option, print_json, short
+from reyn.cli.groups import group
+from reyn.cli.options import json_option
+from reyn.cli.output import Report, Safe, short
 from reyn.cli.project import open_existing_project, project_root
-from reyn.errors import FileExists, ReynError
+from reyn.errors import AgentNotFound, FileExists, ReynError
 
 if TYPE_CHECKING:
     from reyn.chat.services.memory_service import MemoryService
@@ -31,7 +32,7 @@ _BUILT_IN = "The built-in agent, which can run all skills; reyn/agents/default.m
 """What the default agent is for, if it has no file."""
 
 
-@click.group(cls=CommandGroup, epilog="Example: reyn agent new designer")
+@group(epilog="Example: reyn agent new designer")
 def agent_command() -> None:
     """Create, list, show and remove agents.
 
@@ -41,7 +42,7 @@ def agent_command() -> None:
 
 @agent_command.command("new", epilog="Example: reyn agent new designer")
 @click.argument("name")
-def new(name: str) -> None:
+def new(name: str) -> Report:
     """Create the agent NAME from a template."""
     from reyn.skills.agents import Agents
     from reyn.skills.names import is_valid_name
@@ -56,12 +57,12 @@ def new(name: str) -> None:
         raise FileExists(f"`reyn/agents/{name}.md` already exists; nothing was written")
     agents.folder.mkdir(parents=True, exist_ok=True)
     path.write_text(_TEMPLATE.format(name=name), encoding="utf-8")
-    click.echo(f"created reyn/agents/{name}.md\nnext: reyn chat {name}")
+    return Report(None, [f"created reyn/agents/{name}.md", f"next: reyn chat {name}"])
 
 
 @agent_command.command("list", epilog="Example: reyn agent list --json")
 @json_option
-def list_agents(as_json: bool) -> None:
+def list_agents() -> Report:
     """List the agents of the project."""
     from reyn.skills.agents import Agents
 
@@ -73,65 +74,56 @@ def list_agents(as_json: bool) -> None:
             rows.append({"name": name, "description": description, "error": ""})
         except ReynError as error:
             rows.append({"name": name, "description": "", "error": error.message.partition("\n")[2] or error.message})
-    if as_json:
-        print_json(rows)
-        return
     width = max(len(row["name"]) for row in rows)
+    lines: list[str] = []
     for row in rows:
         first, *others = (row["description"] or row["error"]).split("\n")
-        click.echo(clean(f"{row['name']:<{width}}  {first}".rstrip()))
-        for line in others:
-            click.echo(clean(f"{'':<{width}}  {line}"))
+        lines += [f"{row['name']:<{width}}  {first}".rstrip(), *(f"{'':<{width}}  {line}" for line in others)]
+    return Report(rows, lines)
 
 
 @agent_command.command("show", epilog="Example: reyn agent show designer")
 @click.argument("name", default="default")
 @json_option
-def show_agent(name: str, as_json: bool) -> None:
+def show_agent(name: str) -> Report:
     """Show an agent: its instructions, and what it may use."""
     from reyn.chat.services.router_host_adapter import RouterHostAdapter
     from reyn.skills.agents import Budget
 
-    with open_existing_project() as runtime:
-        agent = runtime.project.agents.load(name)
-        skill = runtime.project.agent_skill(name)
-        phase = skill.phases[skill.entry]
-        if as_json:
-            print_json(msgspec.to_builtins(agent) | {"ops": phase.allowed_ops, "permissions": skill.permissions})
-            return
-        click.echo(f"agent     {clean(agent.name)}")
-        fields = {
-            "about": agent.description if runtime.project.agents.path(name) is not None else _BUILT_IN,
-            "model": agent.model or agent.model_class or "project default",
-            "skills": "all" if agent.skills is None else ", ".join(agent.skills) or "none",
-            "may ask": ", ".join(line.partition(":")[0] for line in RouterHostAdapter(runtime, name).view().agents),
-            "ops": ", ".join(phase.allowed_ops),
-            "requests": msgspec.json.encode(skill.permissions).decode(),
-            "memory": agent.memory,
-            "budget": msgspec.json.encode(agent.budget).decode() if agent.budget != Budget() else "",
-        }
-        for key, value in fields.items():
-            if value:
-                click.echo(f"{key:<9} {clean(value)}")
-        for line in agent.instructions.splitlines():
-            click.echo(f"    {clean(line)}")
+    runtime = open_existing_project()
+    agent = runtime.project.agents.load(name)
+    skill = runtime.project.agent_skill(name)
+    phase = skill.phases[skill.entry]
+    fields = {
+        "agent": agent.name,
+        "about": agent.description if runtime.project.agents.path(name) is not None else _BUILT_IN,
+        "model": agent.model or agent.model_class or "project default",
+        "skills": "all" if agent.skills is None else ", ".join(agent.skills) or "none",
+        "may ask": ", ".join(line.partition(":")[0] for line in RouterHostAdapter(runtime, name).view().agents),
+        "ops": ", ".join(phase.allowed_ops),
+        "requests": msgspec.json.encode(skill.permissions).decode(),
+        "memory": agent.memory,
+        "budget": msgspec.json.encode(agent.budget).decode() if agent.budget != Budget() else "",
+    }
+    lines = [f"{key:<9} {value}" for key, value in fields.items() if value]
+    lines += [f"    {line}" for line in agent.instructions.splitlines()]
+    return Report(msgspec.to_builtins(agent) | {"ops": phase.allowed_ops, "permissions": skill.permissions}, lines)
 
 
 @agent_command.command("rm", epilog="Example: reyn agent rm designer")
 @click.argument("name")
-def remove_agent(name: str) -> None:
+def remove_agent(name: str) -> Report:
     """Remove the file of an agent. Its conversations and memories stay."""
-    from reyn.errors import AgentNotFound
     from reyn.skills.agents import Agents
 
     path = Agents(project_root()).path(name)
     if path is None:
         raise AgentNotFound(f"no agent `{name}`: no file `reyn/agents/{name}.md`")
     path.unlink()
-    click.echo(f"removed reyn/agents/{path.name}")
+    return Report(None, [f"removed reyn/agents/{path.name}"])
 
 
-@click.group(cls=CommandGroup, epilog="Example: reyn memory search tea")
+@group(epilog="Example: reyn memory search tea")
 def memory_command() -> None:
     """List, show, edit, remove and search what agents remember in files.
 
@@ -143,31 +135,27 @@ def memory_command() -> None:
 @memory_command.command("list", epilog="Example: reyn memory list --json")
 @click.option("--agent", metavar="NAME", help="Memories of this agent only; `shared` for those of all agents.")
 @json_option
-def list_memories(agent: str | None, as_json: bool) -> None:
+def list_memories(agent: str | None) -> Report:
     """List the memories, the latest first."""
-    _print(_service().all(agent), as_json=as_json, if_none="no memories; `reyn memory edit NAME` creates one")
+    return _listed(_service().all(agent), if_none="no memories; `reyn memory edit NAME` creates one")
 
 
 @memory_command.command("show", epilog="Example: reyn memory show designer/tea")
 @click.argument("name")
 @json_option
-def show_memory(name: str, as_json: bool) -> None:
+def show_memory(name: str) -> Report:
     """Print a memory."""
     from reyn.cli.chat.printing import printable
 
     memory = _service().find(name)
-    if as_json:
-        print_json(memory)
-        return
-    click.echo(f"{memory.path}: {clean(memory.description or memory.error)}")
-    if memory.source:
-        click.echo(f"written by {clean(memory.source)}")
-    click.echo(printable(memory.text))
+    lines = [f"{memory.path}: {memory.description or memory.error}"]
+    lines += [f"written by {memory.source}"] if memory.source else []
+    return Report(memory, [*lines, Safe(printable(memory.text))])
 
 
 @memory_command.command("edit", epilog="Example: reyn memory edit tea")
 @click.argument("name")
-def edit(name: str) -> None:
+def edit(name: str) -> Report:
     """Edit a memory, or create it.
 
     The command opens the editor that $EDITOR names.
@@ -177,29 +165,28 @@ def edit(name: str) -> None:
     before = service.source(name)
     after = click.edit(before or service.template(name), extension=".md")
     if after is None or after == before:
-        click.echo("unchanged")
-        return
+        return Report(None, ["unchanged"])
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(after, encoding="utf-8")
     memory = service.find(name)
-    click.echo(f"saved {memory.path}{f', but: {clean(memory.error)}' if memory.error else ''}")
+    return Report(None, [f"saved {memory.path}{f', but: {memory.error}' if memory.error else ''}"])
 
 
 @memory_command.command("rm", epilog="Example: reyn memory rm designer/tea")
 @click.argument("name")
-def remove_memory(name: str) -> None:
+def remove_memory(name: str) -> Report:
     """Remove a memory."""
-    click.echo(f"removed {_service().remove(name).path}")
+    return Report(None, [f"removed {_service().remove(name).path}"])
 
 
 @memory_command.command("search", epilog="Example: reyn memory search 'green tea' --json")
 @click.argument("query")
 @click.option("--limit", type=click.IntRange(min=1, max=100), default=10, show_default=True, help="Maximum number.")
 @json_option
-def search(query: str, limit: int, as_json: bool) -> None:
+def search(query: str, limit: int) -> Report:
     """List the memories that match QUERY best."""
     memories = [memory for memory, _ in _service().search(query, limit)]
-    _print(memories, as_json=as_json, if_none="no memory matches")
+    return _listed(memories, if_none="no memory matches")
 
 
 def _service() -> MemoryService:
@@ -208,12 +195,8 @@ def _service() -> MemoryService:
     return MemoryService(project_root())
 
 
-def _print(memories: list[MemoryFile], *, as_json: bool, if_none: str) -> None:
-    if as_json:
-        print_json(memories)
-        return
-    for memory in memories:
-        name = memory.name if memory.scope == "shared" else f"{memory.scope}/{memory.name}"
-        click.echo(f"{clean(name)}: {short(memory.description or memory.error, 200)}")
-    if not memories:
-        click.echo(if_none)
+def _listed(memories: list[MemoryFile], *, if_none: str) -> Report:
+    names = (one.name if one.scope == "shared" else f"{one.scope}/{one.name}" for one in memories)
+    pairs = zip(names, memories, strict=True)
+    lines = [f"{name}: {short(memory.description or memory.error, 200)}" for name, memory in pairs]
+    return Report(memories, lines or [if_none])

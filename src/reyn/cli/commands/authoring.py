@@ -11,32 +11,31 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from reyn.cli.charts import section_json, section_table
-from reyn.cli.files import write_new_files
-from reyn.cli.groups import CommandGroup
-from reyn.cli.output import clean, echo_lines, json_option, print_json
-from reyn.cli.project import model_option, open_existing_project, parse_input, project_ops, project_root, skill_name
+from reyn.cli.groups import command, group
+from reyn.cli.options import choice_option, json_option, model_option
+from reyn.cli.output import Block, Report, out, text_lines, wants_json
+from reyn.cli.project import open_existing_project, parse_input, project_ops, project_root, skill_name
 from reyn.cli.templates import TEMPLATES, function_template
 from reyn.errors import ConfigError, OpUnknown, RunNotFound
-from reyn.skills import Library, load_skill
-from reyn.skills.drawing import edges, kind_of, nodes, to_mermaid, to_svg, to_text
-from reyn.skills.names import is_valid_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from reyn.context.budget import FrameSection
     from reyn.runtime import SyncRuntime
+    from reyn.skills import Skill
 
 _PROJECT = Path(__file__).parent.parent / "new_project"
 _IGNORED = ".reyn/\nreyn.local.yaml\n"
 _INPUT_INIT = '{"name": "Ada", "occasion": "harvest dinner"}'
 
 
-@click.command(epilog="Example: reyn init my_project")
+@command(epilog="Example: reyn init my_project")
 @click.argument("folder", default=".")
-def init_command(folder: str) -> None:
+def init_command(folder: str) -> Report:
     """Create a project in FOLDER: a reyn.yaml and a skill `hello` with scripted answers and a test case."""
+    from reyn.cli.files import write_new_files
+
     root = Path(folder)
     files = {
         path.relative_to(_PROJECT).as_posix(): path.read_text(encoding="utf-8")
@@ -44,10 +43,10 @@ def init_command(folder: str) -> None:
         if path.is_file()
     }
     write_new_files(root, files, optional={".gitignore": _IGNORED})
-    click.echo(f"created a project in {root}")
+    out.line(f"created a project in {root}")
     _trust(root.resolve())
     prefix = "" if root == Path() else f"cd {shlex.quote(str(root))} && "
-    click.echo(f"next: {prefix}reyn run hello {shlex.quote(_INPUT_INIT)}")
+    return Report(None, [f"next: {prefix}reyn run hello {shlex.quote(_INPUT_INIT)}"])
 
 
 def _trust(root: Path) -> None:
@@ -56,10 +55,10 @@ def _trust(root: Path) -> None:
     try:
         store_decision(load_project(root))
     except ConfigError as error:  # the project works without trust
-        click.echo(f"note: the project could not be trusted: {clean(error.message)}", err=True)
+        out.note(f"note: the project could not be trusted: {error.message}")
 
 
-@click.group(cls=CommandGroup, for_names="skill", epilog="Example: reyn new skill menu_line --template loop")
+@group(for_names="skill", epilog="Example: reyn new skill menu_line --template loop")
 def new_command() -> None:
     """Create files from a template."""
 
@@ -69,62 +68,63 @@ _INPUT_NEW = '{"type": "user_message", "data": {"text": "Please greet me."}}\n'
 
 @new_command.command("skill", epilog="Example: reyn new skill menu_line --template loop")
 @click.argument("name")
-@click.option(
-    "--template", type=click.Choice(list(TEMPLATES)), default="linear", show_default=True, help="Shape of the graph."
-)
+@choice_option("--template", tuple(TEMPLATES), "Shape of the graph.")
 @click.option("--local", is_flag=True, help="Write to reyn/local/, which is not shared.")
-def new_skill(name: str, template: str, local: bool) -> None:
+def new_skill(name: str, template: str, local: bool) -> Report:
     """Create the skill NAME with scripted answers for one run.
 
     Then edit its phases, artifacts and graph.
     """
+    from reyn.cli.files import write_new_files
+    from reyn.skills import Library
+    from reyn.skills.names import is_valid_name
+
     if not is_valid_name(name):
         message = f"`{name}` is invalid or reserved; use letters, digits, `_` and `-`, and start with a letter"
         raise click.BadParameter(message, param_hint="NAME")
-    library = Library(project_root())
-    is_shadowing = any(known == name and shelf == "stdlib" for known, shelf, _ in library)
+    is_shadowing = any(known == name and shelf == "stdlib" for known, shelf, _ in Library(project_root()))
     skill = TEMPLATES[template](name)
     folder = f"reyn/{'local' if local else 'project'}/{name}"
     files = {f"{folder}/{file}": text for file, text in skill.files.items()}
     case = {"answers.jsonl": skill.script, "input.json": _INPUT_NEW}
     files |= {f"{folder}/cases/first/{file}": text for file, text in case.items()}
     write_new_files(project_root(), files)
-    click.echo(f"created {folder}")
-    if is_shadowing:
-        click.echo(f"note: it replaces the standard skill `{name}` in this project")
-    click.echo(f"next: reyn run {name} 'Please greet me.' --model scripted:{folder}/cases/first/answers.jsonl")
+    note = [f"note: it replaces the standard skill `{name}` in this project"] if is_shadowing else []
+    script = f"--model scripted:{folder}/cases/first/answers.jsonl"
+    return Report(None, [f"created {folder}", *note, f"next: reyn run {name} 'Please greet me.' {script}"])
 
 
 @new_command.command("function", epilog="Example: reyn new function title_of")
 @click.argument("name")
-def new_function(name: str) -> None:
+def new_function(name: str) -> Report:
     """Create the module NAME.py with a function and a tool.
 
     A model executes the function; scripted answers for one call are created, too. Then edit its types and its
     docstring, which contains the instructions for the model.
     """
+    from reyn.cli.files import write_new_files
+    from reyn.skills.names import is_valid_name
+
     if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower() or not is_valid_name(name):
         message = f"`{name}` is not the name of a Python module; begin with a letter, then letters, digits and `_`"
         raise click.BadParameter(message, param_hint="NAME")
     module, script = function_template(name)
     answers = f"{name}_answers.jsonl"
     write_new_files(project_root(), {f"{name}.py": module, answers: script})
-    click.echo(f"created {name}.py")
     text = '{"text": "The bridge is open again."}'
-    click.echo(f"next: reyn run {name}:{name} '{text}' --model scripted:{answers}")
+    run = f"next: reyn run {name}:{name} '{text}' --model scripted:{answers}"
+    return Report(None, [f"created {name}.py", run])
 
 
-@click.command(epilog="Example: reyn skills summarize --json")
+@command(epilog="Example: reyn skills summarize --json")
 @click.argument("name", required=False)
 @json_option
-def skills_command(name: str | None, as_json: bool) -> None:
+def skills_command(name: str | None) -> Report:
     """List the skills of the project, or describe NAME: its input, output and phases."""
+    from reyn.skills import Library
 
-    from reyn.skills import Library, load_skill
-
-    library = Library(project_root())
     if name is not None:
-        skill = load_skill(library.find(skill_name(name)), project_ops().vocabulary, library)
+        skill = _load(name)
         fields: dict[str, Any] = {
             "name": skill.name,
             "description": skill.description,
@@ -133,20 +133,19 @@ def skills_command(name: str | None, as_json: bool) -> None:
             "phases": list(skill.phases),
             "skills": sorted(skill.skills),
         }
-        if as_json:
-            print_json(fields)
-        else:
-            for key, value in fields.items():
-                if value:
-                    click.echo(f"{key:<12} {clean(', '.join(value) if isinstance(value, list) else value)}")
-        return
+        texts = {key: ", ".join(value) if isinstance(value, list) else value for key, value in fields.items()}
+        return Report(fields, [f"{key:<12} {text}" for key, text in texts.items() if text])
+    library = Library(project_root())
     rows = [{"name": found, "shelf": shelf, "description": _description(folder)} for found, shelf, folder in library]
-    if as_json:
-        print_json(rows)
-        return
     width = max(len(row["name"]) for row in rows)
-    for row in rows:
-        click.echo(clean(f"{row['name']:<{width}}  {row['shelf']:<8}  {row['description']}"))
+    return Report(rows, (f"{row['name']:<{width}}  {row['shelf']:<8}  {row['description']}" for row in rows))
+
+
+def _load(skill: str) -> Skill:
+    from reyn.skills import Library, load_skill
+
+    library = Library(project_root())
+    return load_skill(library.find(skill_name(skill)), project_ops().vocabulary, library)
 
 
 def _description(folder: Any) -> str:
@@ -160,10 +159,10 @@ def _description(folder: Any) -> str:
     return str(value.get("description", "")).strip() if isinstance(value, dict) else ""
 
 
-@click.command(epilog="Example: reyn ops file")
+@command(epilog="Example: reyn ops file")
 @click.argument("kind", required=False)
 @json_option
-def ops_command(kind: str | None, as_json: bool) -> None:
+def ops_command(kind: str | None) -> Report:
     """List the available ops, or document KIND. Includes the ops of installed packages and the project's tools."""
     from reyn.documents import nearest_hint
     from reyn.ops.docs import op_page
@@ -171,50 +170,41 @@ def ops_command(kind: str | None, as_json: bool) -> None:
     table = project_ops()
     vocabulary = table.vocabulary
     for problem in table.problems:
-        click.echo(f"warning: {clean(problem)}", err=True)
-    if kind is None:
-        if as_json:
-            print_json([msgspec.to_builtins(spec) for spec in vocabulary.ops])
-            return
-        width = max(len(spec.kind) for spec in vocabulary.ops)
-        for spec in vocabulary.ops:
-            note = "" if spec.is_available else " (reserved for a later version)"
-            click.echo(f"{spec.kind:<{width}}  {spec.effect:<12}  {clean(spec.summary)}{note}")
-        return
-    spec_of_kind = vocabulary.op(kind)
-    if spec_of_kind is None:
-        raise OpUnknown(f"no op kind `{kind}`", hint=nearest_hint(kind, vocabulary.op_kinds) or None)
-    if as_json:
-        print_json(spec_of_kind)
-        return
-    click.echo(op_page(spec_of_kind, "#"), nl=False)
+        out.note(f"warning: {problem}")
+    if kind is not None:
+        spec = vocabulary.op(kind)
+        if spec is None:
+            raise OpUnknown(f"no op kind `{kind}`", hint=nearest_hint(kind, vocabulary.op_kinds) or None)
+        return Report(spec, [Block(op_page(spec, "#"))])
+    width = max(len(one.kind) for one in vocabulary.ops)
+    notes = ("" if one.is_available else " (reserved for a later version)" for one in vocabulary.ops)
+    pairs = zip(vocabulary.ops, notes, strict=True)
+    return Report(
+        [msgspec.to_builtins(one) for one in vocabulary.ops],
+        (f"{one.kind:<{width}}  {one.effect:<12}  {one.summary}{note}" for one, note in pairs),
+    )
 
 
-FORMATS = {"text": to_text, "mermaid": to_mermaid, "svg": to_svg}
-
-
-@click.command(epilog="Example: reyn graph hello --format mermaid")
+@command(epilog="Example: reyn graph hello --format mermaid")
 @click.argument("skill")
-@click.option(
-    "--format", "form", type=click.Choice(list(FORMATS)), default="text", show_default=True, help="Output format."
-)
+@choice_option("--format", ("text", "mermaid", "svg"), "Output format.")
 @json_option
-def graph_command(skill: str, form: str, as_json: bool) -> None:
+def graph_command(skill: str, format: str) -> Report:
     """Draw the graph of SKILL: phases, transitions and ends.
 
     SKILL is a name, or a path that contains a slash. Each arrow has the artifact type that is passed on, and when to
     choose it. `↺`, or a dashed line, leads back to an earlier phase. `@` marks another skill. SVG needs Graphviz.
     """
-    library = Library(project_root())
-    loaded = load_skill(library.find(skill_name(skill)), project_ops().vocabulary, library)
-    if as_json:
-        drawn = [{"name": node, "kind": kind_of(node)} for node in nodes(loaded)]
-        print_json({"entry": loaded.entry, "nodes": drawn, "edges": edges(loaded)})
-    else:
-        click.echo(FORMATS[form](loaded), nl=False)
+    from reyn.skills.drawing import edges, kind_of, nodes, to_mermaid, to_svg, to_text
+
+    loaded = _load(skill)
+    drawn = [{"name": node, "kind": kind_of(node)} for node in nodes(loaded)]
+    value = {"entry": loaded.entry, "nodes": drawn, "edges": edges(loaded)}
+    draw = {"text": to_text, "mermaid": to_mermaid, "svg": to_svg}[format]
+    return Report(value, () if wants_json() else [Block(draw(loaded))])
 
 
-@click.command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'; reyn frame order-17')
+@command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'; reyn frame order-17')
 @click.argument("skill_or_run", metavar="SKILL|RUN")
 @click.argument("input_or_seq", metavar="[INPUT|SEQ]", required=False)
 @click.option("--phase", metavar="PHASE", help="Phase of SKILL to show. Default: the entry phase.")
@@ -233,8 +223,7 @@ def frame_command(
     tokens: bool,
     answer: str | None,
     messages: bool,
-    as_json: bool,
-) -> None:
+) -> Report:
     """Print the first prompt of SKILL for INPUT, or a recorded prompt of RUN with the model's answer.
 
     With SKILL, INPUT is the input of the entry phase, or of the phase that --phase names; empty by default. With RUN,
@@ -248,42 +237,34 @@ def frame_command(
     --json prints the context frame, the data that the prompt is rendered from. With --messages or --next, --json prints
     a list of messages with `role` and `text`, for RUN followed by the answer.
     """
-    with open_existing_project(model=model) as runtime:
-        may_be_run = phase is None and model is None and (input_or_seq is None or _is_number(input_or_seq))
-        run = _find_run(runtime, skill_or_run) if may_be_run else None
-        if answer is not None:
-            if run is None:
-                raise RunNotFound(f"no run `{skill_or_run}`")
-            texts = runtime.runs.next_prompt(run, answer or None)
-            if as_json:
-                print_json([{"role": role, "text": text} for role, text in texts])
-            else:
-                _print(texts)
-            return
-        if run is not None:
-            seq = None if input_or_seq is None else int(input_or_seq)
-            is_value = as_json and not tokens and not messages
-            frame = runtime.runs.context_frame(run, seq) if is_value else None
-            sections = runtime.runs.prompt_sections(run, seq)
-            texts = runtime.runs.prompt_at(run, seq)
-        else:
-            frame = runtime.project.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
-            sections, texts = frame.sections, list(frame.messages)
-            if input_or_seq is None:
-                click.echo(f"note: no INPUT; the prompt has an empty `{frame.input_artifact['type']}`", err=True)
-        for warning in frame.warnings if frame is not None else ():
-            click.echo(f"warning: {clean(warning)}", err=True)
-        if tokens:
-            _print_sections(sections, as_json)
-        elif as_json and messages:
-            print_json([{"role": role, "text": text} for role, text in texts])
-        elif as_json and frame is not None:
-            print_json(frame.as_json())
-        else:
-            _print(texts)
-            if any(section.was_truncated for section in sections):
-                click.echo("[tokens]")
-                _print_sections(sections, as_json=False)
+    runtime = open_existing_project(model=model)
+    may_be_run = phase is None and model is None and (input_or_seq is None or _is_number(input_or_seq))
+    run = _find_run(runtime, skill_or_run) if may_be_run else None
+    if answer is not None:
+        if run is None:
+            raise RunNotFound(f"no run `{skill_or_run}`")
+        texts = runtime.runs.next_prompt(run, answer or None)
+        return Report(_messages(texts), _lines(texts))
+    if run is not None:
+        seq = None if input_or_seq is None else int(input_or_seq)
+        is_value = wants_json() and not tokens and not messages
+        frame = runtime.runs.context_frame(run, seq) if is_value else None
+        sections = runtime.runs.prompt_sections(run, seq)
+        texts = runtime.runs.prompt_at(run, seq)
+    else:
+        frame = runtime.project.first_frame(skill_name(skill_or_run), parse_input(input_or_seq), phase=phase)
+        sections, texts = frame.sections, list(frame.messages)
+        if input_or_seq is None:
+            out.note(f"note: no INPUT; the prompt has an empty `{frame.input_artifact['type']}`")
+    for warning in frame.warnings if frame is not None else ():
+        out.note(f"warning: {warning}")
+    if tokens:
+        from reyn.cli.charts import section_json
+
+        total = sum(section.tokens for section in sections)
+        return Report({"tokens": total, "sections": list(map(section_json, sections))}, [_section_table(sections)])
+    value = _messages(texts) if messages or frame is None else frame.as_json()
+    return Report(value, _lines(texts, sections))
 
 
 def _is_number(argument: str) -> bool:
@@ -300,15 +281,21 @@ def _find_run(runtime: SyncRuntime, argument: str) -> str | None:
     return None
 
 
-def _print(messages: Iterable[tuple[str, str]]) -> None:
-    for role, text in messages:
-        click.echo(f"[{role}]")
-        echo_lines(text)
+def _messages(texts: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"role": role, "text": text} for role, text in texts]
 
 
-def _print_sections(sections: tuple[FrameSection, ...], as_json: bool) -> None:
-    if as_json:
-        total = sum(section.tokens for section in sections)
-        print_json({"tokens": total, "sections": [section_json(section) for section in sections]})
-    else:
-        click.echo(section_table(sections), nl=False)
+def _lines(texts: Iterable[tuple[str, str]], sections: tuple[FrameSection, ...] = ()) -> Iterator[str]:
+    """Yield messages, and the table of sections if one of them was truncated."""
+    for role, text in texts:
+        yield f"[{role}]"
+        yield from text_lines(text)
+    if any(section.was_truncated for section in sections):
+        yield "[tokens]"
+        yield _section_table(sections)
+
+
+def _section_table(sections: tuple[FrameSection, ...]) -> Block:
+    from reyn.cli.charts import section_table
+
+    return Block(section_table(sections))

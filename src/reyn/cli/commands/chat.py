@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import clean, json_option, reyn_command
-from reyn.cli.people import user_name
-from reyn.cli.project import model_name, model_option, open_project, print_assumed_project
-from reyn.cli.terminal import is_plain
-from reyn.cli.trust import ask_for_trust
+from reyn.cli.groups import command
+from reyn.cli.options import json_option, model_option
+from reyn.cli.output import clean, is_plain, out, reyn_command, wants_json
+from reyn.cli.project import model_name, open_project, print_assumed_project
 from reyn.errors import ConversationInvalid, ModelNotInstalled, UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ _MAX_DIGITS = 18
 """The digits of the number of a message. `int` refuses texts of thousands of digits."""
 
 
-@click.command(epilog="Example: reyn chat --continue")
+@command(epilog="Example: reyn chat --continue")
 @click.argument("agent", required=False)
 @click.option("--continue", "continues", is_flag=True, help="Continue the latest conversation with AGENT.")
 @click.option(
@@ -32,9 +31,7 @@ _MAX_DIGITS = 18
 @click.option("--fork", metavar="RUN@MESSAGE", help="Copy a conversation and replace message MESSAGE.")
 @model_option
 @json_option
-def chat_command(
-    agent: str, continues: bool, run_id: str | None, fork: str | None, model: str | None, as_json: bool
-) -> int:
+def chat_command(agent: str, continues: bool, run_id: str | None, fork: str | None, model: str | None) -> int:
     """Talk with AGENT, which can run the skills of the project.
 
     On a terminal, type a message and press Enter; Alt-Enter begins a new line. Ctrl-C stops the reply, Ctrl-D leaves
@@ -56,35 +53,37 @@ def chat_command(
     print_assumed_project()
     if sys.stdin is None:  # the caller closed it
         raise UsageError("standard input is closed", hint="Pipe messages to it: `echo hello | reyn chat`.")
-    is_terminal = not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    is_terminal = not wants_json() and sys.stdin.isatty() and sys.stdout.isatty()
     if is_terminal:
+        from reyn.cli.trust import ask_for_trust
+
         ask_for_trust()
         _check_installed()
     from reyn.chat import open_conversation
     from reyn.cli.chat.session import talk, talk_in_lines
+    from reyn.cli.people import user_name
 
-    with open_project(model=model_name(model)) as runtime:
-        name = run_id
-        if continues:
-            name = _latest(runtime, agent)
-        elif fork is not None:
-            name = _forked(runtime, fork, run_id, agent)
-        answering = model_name(model) or _embedded(runtime, agent, name)
-        conversation = open_conversation(runtime.async_form, agent, run_id=name, by=user_name(), model=answering)
-        hold = talk_in_lines
-        if is_terminal:
-            from reyn.cli.chat.terminal import talk_at_terminal as hold
-        printer = _printer(as_json=as_json, is_terminal=is_terminal)
-        code = runtime.wait(talk(conversation, runtime.async_form, printer, hold))
-        if is_terminal and runtime.runs.is_recorded(conversation.run_id):
-            click.echo(f"continue with: reyn chat --run-id {conversation.run_id}", err=True)
-        return code
+    runtime = open_project(model=model_name(model))
+    name = run_id
+    if continues:
+        name = _latest(runtime, agent)
+    elif fork is not None:
+        name = _forked(runtime, fork, run_id, agent)
+    answering = model_name(model) or _embedded(runtime, agent, name)
+    conversation = open_conversation(runtime.async_form, agent, run_id=name, by=user_name(), model=answering)
+    hold = talk_in_lines
+    if is_terminal:
+        from reyn.cli.chat.terminal import talk_at_terminal as hold
+    code = runtime.wait(talk(conversation, runtime.async_form, _printer(is_terminal=is_terminal), hold))
+    if is_terminal and runtime.runs.is_recorded(conversation.run_id):
+        out.note(f"continue with: reyn chat --run-id {conversation.run_id}")
+    return code
 
 
-def _printer(*, as_json: bool, is_terminal: bool) -> Printer:
+def _printer(*, is_terminal: bool) -> Printer:
     from reyn.cli.chat.printing import JsonPrinter, PlainPrinter, TerminalPrinter
 
-    if as_json:
+    if wants_json():
         return JsonPrinter()
     if not is_terminal or is_plain():
         return PlainPrinter()
@@ -126,8 +125,8 @@ def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> st
     reason = f"the project's model is a script (`{clean(script)}`), which cannot converse" if script else ""
     if any(one.is_available for one in embedded):
         reason = reason or "no model is configured"
-        click.echo(f"{reason}; the embedded model answers, which is small and often wrong", err=True)
-        click.echo(f"choose another with --model NAME; {reyn_command('models')} lists them", err=True)
+        out.note(f"{reason}; the embedded model answers, which is small and often wrong")
+        out.note(f"choose another with --model NAME; {reyn_command('models')} lists them")
         return "local"
     if not script:
         return None  # the first message fails with an error that says so

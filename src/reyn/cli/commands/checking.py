@@ -10,27 +10,40 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from reyn.cli.files import relative_path
-from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.groups import command
+from reyn.cli.hints import full_hint
+from reyn.cli.options import json_option
+from reyn.cli.output import Report, out, wants_json
 from reyn.cli.project import configured_project, open_existing_project, project_ops, project_root, skill_name
+from reyn.errors import (
+    AgentSkillInvalid,
+    CaseInvalid,
+    FileExists,
+    FixImpossible,
+    SkillNotExportable,
+    SkillNotFound,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reyn.errors import Finding
     from reyn.skills import Library
     from reyn.vocabulary import Vocabulary
 
 
-@click.command(epilog="Example: reyn lint hello --json")
+@command(epilog="Example: reyn lint hello --json")
 @click.argument("skills", nargs=-1, metavar="[SKILL|agent:NAME]...")
 @click.option("--fix", is_flag=True, help="Rewrite skills of the older form; write edge texts. Comments are preserved.")
 @json_option
-def lint_command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
+def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
     """Check skills and agents; print errors and warnings with file, line, column, code and fix.
 
     Without an argument, every skill and every agent of the project is checked. SKILL is a name or a path. A file that
     cannot be parsed hides findings that depend on it. The exit code is 1 if there are errors; warnings do not count.
     Paths are relative to the current folder, or absolute outside of it. `reyn explain CODE` explains a finding.
     """
+    from reyn.cli.files import relative_path
     from reyn.config import PythonSettings
     from reyn.lint import lint_agent, lint_skill
     from reyn.ops import standard_ops
@@ -49,34 +62,28 @@ def lint_command(skills: tuple[str, ...], fix: bool, as_json: bool) -> int:
         folders = [(folder, False) for _, shelf, folder in library if shelf != "stdlib"]
     # A skill at a path is resolved against the project that contains it.
     libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in folders}
-    unfixed = _fix(libraries, vocabulary, as_json) if fix else 0
+    unfixed = _fix(libraries, vocabulary) if fix else 0
     # Models that need trust are configured, too.
     classes = None if project is None else {*project.project.config.models, *project.project.trust.ignored_models}
     reports = []
     for folder, around in libraries.items():
         findings = lint_skill(folder, around, vocabulary, python, classes if around is library else None)
         placed = [replace(finding, file=_path_of(finding.file, folder, around)) for finding in findings]
-        reports.append(_Report(folder.name, placed))
+        reports.append(_Checked(folder.name, placed))
     known_skills = [name for name, _, _ in library]
     for name in names:
         findings = lint_agent(agents, name, known_skills, vocabulary, classes)
         placed = [replace(finding, file=relative_path(project_root() / finding.file)) for finding in findings]
-        reports.append(_Report(f"{PREFIX}{name}", placed))
-    errors = sum(finding.severity == "error" for report in reports for finding in report.findings)
-    if as_json:
-        print_json([msgspec.to_builtins(f) | {"skill": report.name} for report in reports for f in report.findings])
-        return 1 if errors or unfixed else 0
-    for report in reports:
-        _print(report)
-    if not reports:
-        click.echo("no skills in this project; `reyn lint PATH` checks one elsewhere")
-    return 1 if errors or unfixed else 0
+        reports.append(_Checked(f"{PREFIX}{name}", placed))
+    errors = sum(report.count("error") for report in reports)
+    value = [msgspec.to_builtins(found) | {"skill": report.name} for report in reports for found in report.findings]
+    lines = (line for report in reports for line in report.lines())
+    none = ["no skills in this project; `reyn lint PATH` checks one elsewhere"]
+    return Report(value, lines if reports else none, 1 if errors or unfixed else 0)
 
 
-def _fix(libraries: dict[Path, Library], vocabulary: Vocabulary, as_json: bool) -> int:
+def _fix(libraries: dict[Path, Library], vocabulary: Vocabulary) -> int:
     """Rewrite skills; return the number of those that cannot be rewritten."""
-    from reyn.cli.hints import full_hint
-    from reyn.errors import FixImpossible
     from reyn.lint import fix_skill
 
     unfixed = 0
@@ -85,23 +92,34 @@ def _fix(libraries: dict[Path, Library], vocabulary: Vocabulary, as_json: bool) 
             files = fix_skill(folder, library, vocabulary)
         except FixImpossible as error:
             unfixed += 1
-            click.echo(clean(f"{folder.name}: {error.code} {error.message}"), err=True)
-            click.echo(f"  {clean(full_hint(error.code, error.hint))}", err=True)
+            out.note(f"{folder.name}: {error.code} {error.message}")
+            out.note(f"  {full_hint(error.code, error.hint)}")
             continue
         for file in files:
-            click.echo(clean(f"rewrote {_path_of(file, folder, library)}"), err=as_json)
+            out.line(f"rewrote {_path_of(file, folder, library)}", err=wants_json())
     return unfixed
 
 
-class _Report(NamedTuple):
+class _Checked(NamedTuple):
     """The findings about a skill or an agent."""
 
     name: str
     findings: list[Finding]
 
+    def count(self, severity: str) -> int:
+        return sum(finding.severity == severity for finding in self.findings)
+
+    def lines(self) -> Iterator[str]:
+        errors, warnings = self.count("error"), self.count("warning")
+        counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "OK"
+        yield f"{self.name}: {counts}"
+        for finding in self.findings:
+            yield from str(finding).split("\n")
+
 
 def _path_of(file: str, folder: Path, library: Library) -> str:
     """Return the path of a file that a finding about a skill names: one of the skill, or a shared one."""
+    from reyn.cli.files import relative_path
     from reyn.skills.names import find_path
 
     own = find_path(folder, file)
@@ -111,64 +129,45 @@ def _path_of(file: str, folder: Path, library: Library) -> str:
     return relative_path(own or folder / file)
 
 
-def _print(report: _Report) -> None:
-    errors = sum(finding.severity == "error" for finding in report.findings)
-    warnings = sum(finding.severity == "warning" for finding in report.findings)
-    counts = f"{_count(errors, 'error')}, {_count(warnings, 'warning')}" if errors or warnings else "OK"
-    click.echo(f"{clean(report.name)}: {counts}")
-    for finding in report.findings:
-        for line in str(finding).split("\n"):
-            click.echo(clean(line))
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-@click.command(epilog="Example: reyn test summarize --json")
+@command(epilog="Example: reyn test summarize --json")
 @click.argument("skills", nargs=-1, metavar="[SKILL]...")
 @json_option
-def test_command(skills: tuple[str, ...], as_json: bool) -> int:
+def test_command(skills: tuple[str, ...]) -> Report:
     """Run the cases of SKILL, or of every skill of the project, and compare the results.
 
     A case is a folder below `cases/` of the skill, with an input, the answers of a model and the expected result. No
     model is called and nothing is recorded. Files go to a temporary folder; programs, the web, MCP servers and ops of
     other packages are denied. The exit code is 1 if a case fails.
     """
-    from reyn.errors import CaseInvalid
-
-    with open_existing_project() as rt:
-        names = [skill_name(name) for name in skills] or [
-            name for name, shelf, _ in rt.project.library if shelf != "stdlib"
-        ]
-        reports = {name: rt.project.try_cases(name) for name in names}
+    project = open_existing_project().project
+    names = [skill_name(name) for name in skills] or [name for name, shelf, _ in project.library if shelf != "stdlib"]
+    reports = {name: project.try_cases(name) for name in names}
     for name, report in reports.items() if skills else ():
         if not report.cases:
             raise CaseInvalid(f"the skill `{name}` has no cases")
-    if as_json:
-        print_json(
-            [
-                {"skill": name, "case": case.name, "passed": case.passed, "problems": list(case.problems)}
-                for name, report in reports.items()
-                for case in report.cases
-            ]
-        )
-    else:
-        for name, report in reports.items():
-            click.echo(clean(f"{name}: {report.summary}"))
-            for problem in report.failures:
-                click.echo(clean(f"  {problem}"))
-        if not reports:
-            click.echo("no skills in this project; `reyn test NAME` tests one of the standard library")
-    return 0 if all(report.passed for report in reports.values()) else 1
+    value = [
+        {"skill": name, "case": case.name, "passed": case.passed, "problems": list(case.problems)}
+        for name, report in reports.items()
+        for case in report.cases
+    ]
+    lines = [
+        line
+        for name, report in reports.items()
+        for line in (f"{name}: {report.summary}", *(f"  {problem}" for problem in report.failures))
+    ] or ["no skills in this project; `reyn test NAME` tests one of the standard library"]
+    return Report(value, lines, 0 if all(report.passed for report in reports.values()) else 1)
 
 
-@click.command("import-skill", epilog="Example: reyn import-skill downloads/pdf-processing --name pdf")
+@command("import-skill", epilog="Example: reyn import-skill downloads/pdf-processing --name pdf")
 @click.argument("path")
 @click.option("--name", help="Name of the new skill. Default: that of the Agent Skill.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written and what cannot be converted.")
 @json_option
-def import_skill_command(path: str, name: str | None, dry_run: bool, as_json: bool) -> int:
+def import_skill_command(path: str, name: str | None, dry_run: bool) -> Report:
     """Convert the Agent Skill (agentskills.io) in the folder PATH into the skill reyn/local/NAME.
 
     Its instructions become the only phase of the skill; its scripts, references and assets are copied. What Reyn cannot
@@ -176,7 +175,6 @@ def import_skill_command(path: str, name: str | None, dry_run: bool, as_json: bo
     of the project or of the standard library; `--name` does. `reyn run skill_importer` does the same with a review.
     """
     from reyn.cli.files import write_new_files
-    from reyn.errors import FileExists
     from reyn.lint import lint_skill
     from reyn.skills import Library
     from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, to_reyn
@@ -197,31 +195,21 @@ def import_skill_command(path: str, name: str | None, dry_run: bool, as_json: bo
         write_new_files(root, {f"{folder}/{file}": content for file, content in conversion.files.items()})
         findings = lint_skill(root / folder, Library(root), project_ops().vocabulary)
         errors = [str(finding) for finding in findings if finding.severity == "error"]
-    if as_json:
-        print_json(
-            {
-                "name": conversion.name,
-                "folder": folder,
-                "written": not dry_run,
-                "files": sorted(conversion.files),
-                "unconverted": notes,
-                "errors": errors,
-            }
-        )
-        return 1 if errors else 0
-    verb = "would write" if dry_run else "created"
-    click.echo(f"{verb} {clean(folder)} ({len(conversion.files)} files)")
-    for file in sorted(conversion.files) if dry_run else ():
-        click.echo(f"  {clean(file)}")
-    if notes:
-        click.echo("not converted:")
-    for note in notes:
-        click.echo(f"  - {clean(note)}")
-    for error in errors:
-        click.echo(f"  {clean(error)}", err=True)
-    if not dry_run:
-        click.echo(f"next: reyn run {conversion.name} 'What to do'")
-    return 1 if errors else 0
+    names = sorted(conversion.files)
+    value = {"name": conversion.name, "folder": folder, "written": not dry_run, "files": names}
+    value |= {"unconverted": notes, "errors": errors}
+    lines = [f"{'would write' if dry_run else 'created'} {folder} ({len(names)} files)"]
+    lines += [f"  {file}" for file in names] if dry_run else []
+    lines += _not_converted(notes)
+    if not wants_json():
+        for error in errors:
+            out.note(f"  {error}")
+    lines += [] if dry_run else [f"next: reyn run {conversion.name} 'What to do'"]
+    return Report(value, lines, 1 if errors else 0)
+
+
+def _not_converted(notes: list[str]) -> list[str]:
+    return ["not converted:", *(f"  - {note}" for note in notes)] if notes else []
 
 
 def _check_new(name: str, library: Library) -> None:
@@ -229,7 +217,6 @@ def _check_new(name: str, library: Library) -> None:
 
     A skill in reyn/local precedes the others: one with the name `chat` would answer in every conversation.
     """
-    from reyn.errors import FileExists, SkillNotFound
     from reyn.skills.resolve import STDLIB
 
     try:
@@ -243,19 +230,18 @@ def _check_new(name: str, library: Library) -> None:
     )
 
 
-@click.command("export-skill", epilog="Example: reyn export-skill summarize --to output")
+@command("export-skill", epilog="Example: reyn export-skill summarize --to output")
 @click.argument("skill")
 @click.option("--to", "folder", default=".", metavar="DIR", help="Folder for the new one. Default: the current folder.")
 @click.option("--name", help="Name of the Agent Skill. Default: that of the skill, with hyphens.")
 @json_option
-def export_skill_command(skill: str, folder: str, name: str | None, as_json: bool) -> None:
+def export_skill_command(skill: str, folder: str, name: str | None) -> Report:
     """Write SKILL as an Agent Skill (agentskills.io): the folder DIR/NAME with a SKILL.md.
 
     The phases become steps of the instructions. What the format cannot express is listed. An Agent Skill that was
     imported and not changed since is written as it was. An existing folder is not overwritten.
     """
     from reyn.cli.files import write_new_files
-    from reyn.errors import AgentSkillInvalid, FileExists, SkillNotExportable
     from reyn.skills import Library, load_skill
     from reyn.skills.agentskills import from_reyn
     from reyn.skills.files import read_folder
@@ -273,12 +259,6 @@ def export_skill_command(skill: str, folder: str, name: str | None, as_json: boo
         raise FileExists(f"`{target}` already exists; nothing was written", hint="Choose another folder with `--to`.")
     write_new_files(target, conversion.files)
     notes = [*conversion.unconverted, *left_out]
-    if as_json:
-        fields = {"name": conversion.name, "folder": str(target), "files": sorted(conversion.files)}
-        print_json(fields | {"unconverted": notes})
-        return
-    click.echo(f"created {clean(str(target))} ({len(conversion.files)} files)")
-    if notes:
-        click.echo("not converted:")
-    for note in notes:
-        click.echo(f"  - {clean(note)}")
+    names = sorted(conversion.files)
+    value = {"name": conversion.name, "folder": str(target), "files": names, "unconverted": notes}
+    return Report(value, [f"created {target} ({len(names)} files)", *_not_converted(notes)])

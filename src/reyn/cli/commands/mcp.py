@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.groups import CommandGroup
-from reyn.cli.output import clean, json_option, print_json, reyn_command
-from reyn.cli.people import is_attended
+from reyn.cli.groups import group
+from reyn.cli.options import json_option
+from reyn.cli.output import Report, is_attended, out, reyn_command, wants_json
 from reyn.cli.project import open_project, project_root
 from reyn.errors import ReynError, UsageError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _LOCAL = "reyn.local.yaml"
 
 
-@click.group(cls=CommandGroup, epilog="Example: reyn mcp list")
+@group(epilog="Example: reyn mcp list")
 def mcp_command() -> None:
     """Add, list and test MCP servers. A phase uses their tools as ops: `allowed_ops: [mcp:SERVER/TOOL]`.
 
@@ -32,23 +32,21 @@ def mcp_command() -> None:
 
 @mcp_command.command("list", epilog="Example: reyn mcp list --json")
 @json_option
-def list_servers(as_json: bool) -> None:
+def list_servers() -> Report:
     """List the configured servers and the tools that were accepted. Connects to nothing."""
-    with open_project() as runtime:
-        rows = [_row(runtime, name) for name in runtime.project.config.mcp.servers]
-        ignored = [grant.text for grant in runtime.project.trust.ignored if grant.key.startswith("mcp.servers.")]
-        if as_json:
-            print_json({"servers": rows, "ignored": ignored})
-            return
-        for row in rows:
-            count = "no tools accepted" if row["tools"] is None else f"{len(row['tools'])} tools"
-            click.echo(f"{row['server']}  {clean(row['connection'])}  {count}")
-            for tool in row["tools"] or ():
-                click.echo(f"  mcp:{row['server']}/{tool}")
-        if not rows and not ignored:
-            click.echo(f"no MCP servers; add one: {reyn_command('mcp', 'add', 'NAME', '--', 'PROGRAM')}")
-        for text in ignored:
-            click.echo(f"ignored until you trust the project: {clean(text)}", err=True)
+    runtime = open_project()
+    rows = [_row(runtime, name) for name in runtime.project.config.mcp.servers]
+    ignored = [grant.text for grant in runtime.project.trust.ignored if grant.key.startswith("mcp.servers.")]
+    lines: list[str] = []
+    for row in rows:
+        count = "no tools accepted" if row["tools"] is None else f"{len(row['tools'])} tools"
+        lines.append(f"{row['server']}  {row['connection']}  {count}")
+        lines += [f"  mcp:{row['server']}/{tool}" for tool in row["tools"] or ()]
+    if not rows and not ignored:
+        lines.append(f"no MCP servers; add one: {reyn_command('mcp', 'add', 'NAME', '--', 'PROGRAM')}")
+    for text in ignored if not wants_json() else ():
+        out.note(f"ignored until you trust the project: {text}")
+    return Report({"servers": rows, "ignored": ignored}, lines)
 
 
 def _row(runtime: SyncRuntime, name: str) -> dict[str, Any]:
@@ -67,27 +65,23 @@ def _row(runtime: SyncRuntime, name: str) -> dict[str, Any]:
 @click.argument("server")
 @click.option("--accept", is_flag=True, help="Accept the definitions without a question.")
 @json_option
-def test_server(server: str, accept: bool, as_json: bool) -> None:
+def test_server(server: str, accept: bool) -> Report:
     """Connect to SERVER, and ask whether to accept its tools.
 
     Shows the tools that are new, changed or gone since they were accepted.
 
     Exits with 1 if there are changes that were not accepted.
     """
-    with open_project() as runtime:
-        found, before = runtime.project.mcp_tools(server), _accepted(runtime, server)
-        changes = found.changes(before)
-        for name in found.unusable:
-            click.echo(f"not usable as an op because of its name: {clean(name)}", err=True)
-        is_accepted = not changes or _decide(runtime, found, changes, accept=accept, as_json=as_json)
-        if as_json:
-            tools = [{"name": tool.name, "description": tool.description} for tool in found.tools]
-            report = {"tools": tools, "unusable": found.unusable, "changes": changes, "accepted": is_accepted}
-            print_json({"server": server} | report)
-        elif not changes:
-            click.echo(f"{server}: OK, {len(found.tools)} tools, none has changed")
-    if not is_accepted:
-        click.get_current_context().exit(1)
+    runtime = open_project()
+    found, before = runtime.project.mcp_tools(server), _accepted(runtime, server)
+    changes = found.changes(before)
+    for name in found.unusable:
+        out.note(f"not usable as an op because of its name: {name}")
+    is_accepted = not changes or _decide(runtime, found, changes, accept=accept)
+    tools = [{"name": tool.name, "description": tool.description} for tool in found.tools]
+    value = {"server": server, "tools": tools, "unusable": found.unusable, "changes": changes}
+    lines = [] if changes else [f"{server}: OK, {len(found.tools)} tools, none has changed"]
+    return Report(value | {"accepted": is_accepted}, lines, 0 if is_accepted else 1)
 
 
 def _accepted(runtime: SyncRuntime, server: str) -> ToolDefinitions | None:
@@ -97,27 +91,25 @@ def _accepted(runtime: SyncRuntime, server: str) -> ToolDefinitions | None:
         return None  # a malformed file is replaced by what is accepted now
 
 
-def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *, accept: bool, as_json: bool) -> bool:
+def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *, accept: bool) -> bool:
     """Show the changes as the model would see them, ask, and write the definitions if they are accepted."""
     from reyn.ops.mcp import shown_to_model
 
-    if not as_json:
-        for change in changes:
-            tool = found.tool(change[2:])
-            summary, arguments = shown_to_model(found.server, tool) if tool else ("", "")
-            click.echo(f"{change}  {clean(summary)}".rstrip())
-            if arguments:
-                click.echo(f"    {clean(arguments)}")
+    for change in changes if not wants_json() else ():
+        tool = found.tool(change[2:])
+        summary, arguments = shown_to_model(found.server, tool) if tool else ("", "")
+        out.line(f"{change}  {summary}".rstrip())
+        if arguments:
+            out.line(f"    {arguments}")
     if not accept:
-        if as_json or not is_attended():
+        if wants_json() or not is_attended():
             return False
         if not click.confirm("Accept these definitions?", default=False, err=True):
             return False
     path = runtime.project.accept_mcp_tools(found)
-    if not as_json:
-        click.echo(
-            f"accepted {len(found.tools)} tools of {found.server}: {clean(str(path.relative_to(runtime.project.root)))}"
-        )
+    if not wants_json():
+        place = path.relative_to(runtime.project.root)
+        out.line(f"accepted {len(found.tools)} tools of {found.server}: {place}")
     return True
 
 
@@ -131,7 +123,9 @@ def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *,
 @click.option("--url", help="Connect to this URL instead of starting a program.")
 @click.option("--env", "env", metavar="NAME=VALUE", multiple=True, help="A variable of the program; repeatable.")
 @click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header for the URL; repeatable.")
-def add(server: str, program: tuple[str, ...], url: str | None, env: tuple[str, ...], headers: tuple[str, ...]) -> None:
+def add(
+    server: str, program: tuple[str, ...], url: str | None, env: tuple[str, ...], headers: tuple[str, ...]
+) -> Report:
     """Add SERVER, a PROGRAM or a --url, to reyn.local.yaml.
 
     Values may be `secret://NAME`: the program gets a secret only for skills that list it under `required_credentials`.
@@ -151,8 +145,8 @@ def add(server: str, program: tuple[str, ...], url: str | None, env: tuple[str, 
         raise UsageError(f"the server cannot be added: {problems}", hint="Correct the command line.")
     path = project_root() / _LOCAL
     _write(path, server, settings)
-    click.echo(f"added {server} to {_LOCAL}")
-    click.echo(f"next: {reyn_command('trust')}, then {reyn_command('mcp', 'test', server)}")
+    test = reyn_command("mcp", "test", server)
+    return Report(None, [f"added {server} to {_LOCAL}", f"next: {reyn_command('trust')}, then {test}"])
 
 
 def _pair(text: str, key: str) -> tuple[str, str]:

@@ -8,62 +8,68 @@ import sys
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from reyn.cli.files import write_atomically
-from reyn.cli.output import Age, clean, json_option, now, print_json, short, time_of
+from reyn.cli.groups import command
+from reyn.cli.options import ENDED, MAX_ARCHIVE_BYTES, STATUSES, Age, dry_run_option, json_option, number_option
+from reyn.cli.output import Report, now, short, time_of, wants_json
 from reyn.cli.project import open_existing_project, open_project
-from reyn.documents import nearest_hint, read_error
 from reyn.errors import ArchiveInvalid, JournalError, RunNotFound
-from reyn.journal import ENDED, Status, registry
-from reyn.runs.archive import ImportLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import BinaryIO
 
-    from reyn.runs.diff import Decision
+    from reyn.journal import Event, Status
+    from reyn.kernel.runtime_types import ReplayReport, VerifyReport
+    from reyn.runs.diff import Decision, DiffReport
     from reyn.runs.prune import PruneReport
-    from reyn.runs.run_files import UntrackedOp
-    from reyn.runtime import SyncRuntime
+    from reyn.runs.run_files import UndoReport, UntrackedOp
+    from reyn.runtime.sync_runtime import SyncRuns
 
 _MAX_SEQ = 2**62
 
 
-@click.command(epilog="Example: reyn events order-17 --kind llm_responded --json")
+@command(epilog="Example: reyn events order-17 --kind llm_responded --json")
 @click.argument("run")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only events of this kind. May be repeated.")
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="SEQ", help="Only events after event SEQ.")
+@number_option("--after", "Only events after event SEQ.", least=0, default=0, metavar="SEQ")
 @json_option
-def events_command(run: str, kinds: tuple[str, ...], after: int, as_json: bool) -> None:
+def events_command(run: str, kinds: tuple[str, ...], after: int) -> Report:
     """Print the events of RUN, one per line. RUN is an id or a unique prefix."""
+    from reyn.journal import registry
+
     if after > _MAX_SEQ:
         raise click.BadParameter("no run has that many events", param_hint="--after")
     width = max(len(kind) for kind, _ in registry.kinds())
-    with open_existing_project() as runtime:
-        _check_kinds(runtime, run, kinds)
-        for event in runtime.runs.events(run, after):
-            if kinds and event.kind not in kinds:
-                continue
-            if as_json:
-                print_json(event.as_json())
-            else:
-                data = clean(event.raw.decode(errors="backslashreplace"))
-                click.echo(f"{event.seq:>6}  {time_of(event.ts)}  {event.kind:<{width}}  {data}")
+    runs = open_existing_project().runs
+    _check_kinds(runs, run, kinds)
+
+    def line(event: Event) -> str:
+        data = event.raw.decode(errors="backslashreplace")
+        return f"{event.seq:>6}  {time_of(event.ts)}  {event.kind:<{width}}  {data}"
+
+    events = (event for event in runs.events(run, after) if not kinds or event.kind in kinds)
+    return Report((event.as_json() for event in events), map(line, events), each=True)
 
 
-def _check_kinds(runtime: SyncRuntime, run: str, kinds: tuple[str, ...]) -> None:
+def _check_kinds(runs: SyncRuns, run: str, kinds: tuple[str, ...]) -> None:
     """Reject a kind that is neither built in, nor of an installed op, nor in this run."""
+    from reyn.documents import nearest_hint
+    from reyn.journal import registry
+
+    known = {kind for kind, _ in registry.kinds()}
+    if known.issuperset(kinds):
+        return
     from reyn.ops import standard_ops
 
-    ops = {f"{op}_{suffix}" for op in standard_ops().vocabulary.op_kinds for suffix in ("started", "completed")}
-    known = {kind for kind, _ in registry.kinds()} | ops
+    known |= {f"{op}_{suffix}" for op in standard_ops().vocabulary.op_kinds for suffix in ("started", "completed")}
     if known.issuperset(kinds):
         return
     with suppress(RunNotFound):  # an older kind, or of an op that is not installed
-        known |= {event.kind for event in runtime.runs.events(run)}
+        known |= {event.kind for event in runs.events(run)}
     for kind in kinds:
         if kind not in known:
             raise click.BadParameter(
@@ -71,28 +77,26 @@ def _check_kinds(runtime: SyncRuntime, run: str, kinds: tuple[str, ...]) -> None
             )
 
 
-@click.command(epilog="Example: reyn replay order-17")
+@command(epilog="Example: reyn replay order-17")
 @click.argument("run")
 @json_option
-def replay_command(run: str, as_json: bool) -> None:
+def replay_command(run: str) -> Report:
     """Re-execute RUN from its recorded inputs and compare the hash of every event.
 
     Calls no model and writes nothing. The exit code is 1 if an event differs; the error names the first one.
     """
-    with open_existing_project() as runtime:
-        report = runtime.runs.replay(run)
-    if as_json:
-        print_json(report)
-        return
-    derived = report.events - report.inherited
-    click.echo(f"{report.run_id}: replayed {derived} of {report.events} events, no differences")
+    report = open_existing_project().runs.replay(run)
+    return Report(report, _replay_lines(report))
+
+
+def _replay_lines(report: ReplayReport) -> Iterator[str]:
+    yield f"{report.run_id}: replayed {report.events - report.inherited} of {report.events} events, no differences"
     if report.inherited:
-        click.echo(f"  {report.inherited} inherited events use an unsupported rules version; verified only")
+        yield f"  {report.inherited} inherited events use an unsupported rules version; verified only"
     if report.reworded:
         events = "1 event has" if report.reworded == 1 else f"{report.reworded} events have"
-        click.echo(f"  {events} another wording; derived texts were not compared")
-    for kind in report.missing_ops:
-        click.echo(f"  op `{kind}` is not installed; its recorded results were used")
+        yield f"  {events} another wording; derived texts were not compared"
+    yield from (f"  op `{kind}` is not installed; its recorded results were used" for kind in report.missing_ops)
 
 
 _CAUSES = {
@@ -110,41 +114,38 @@ _CAUSES = {
 _HASH = re.compile(r"\b[0-9a-f]{64}\b")
 
 
-@click.command(epilog="Example: reyn diff order-17 order-18")
+@command(epilog="Example: reyn diff order-17 order-18")
 @click.argument("a")
 @click.argument("b")
 @json_option
-def diff_command(a: str, b: str, as_json: bool) -> int:
+def diff_command(a: str, b: str) -> Report:
     """Show the first decision where the runs A and B diverge, and the cause.
 
     The exit code is 1 if they differ.
     """
-    with open_existing_project() as runtime:
-        report = runtime.runs.diff(a, b)
-        decisions = [_decision_text(decision, runtime.runs.content) for decision in (report.in_a, report.in_b)]
-    if as_json:
-        print_json(report)
-        return 0 if report.is_same else 1
+    runs = open_existing_project().runs
+    report = runs.diff(a, b)
+    return Report(report, _diff_lines(report, runs.content), 0 if report.is_same else 1)
+
+
+def _diff_lines(report: DiffReport, content: Callable[[str], bytes]) -> Iterator[str]:
     count = f"{report.decisions} decision{'' if report.decisions == 1 else 's'}"
     if report.cause is None:
-        click.echo(f"{report.a} and {report.b} are identical: {count}")
-        return 0
-    click.echo(f"{count} in common, then they diverge" if report.in_a or report.in_b else f"{count}, all identical")
-    for run, text in zip((report.a, report.b), decisions, strict=True):
-        if text:
-            click.echo(f"  {run}: {text}")
-    detail = f": {clean(report.detail)}" if report.detail else ""
-    label = "cause" if report.in_a or report.in_b else "difference"
-    click.echo(f"{label}: {_CAUSES[report.cause]}{detail}")
+        yield f"{report.a} and {report.b} are identical: {count}"
+        return
+    differs = report.in_a or report.in_b
+    yield f"{count} in common, then they diverge" if differs else f"{count}, all identical"
+    for run, decision in ((report.a, report.in_a), (report.b, report.in_b)):
+        if decision is not None:
+            yield f"  {run}: {_decision_text(decision, content)}"
+    detail = f": {report.detail}" if report.detail else ""
+    yield f"{'cause' if differs else 'difference'}: {_CAUSES[report.cause]}{detail}"
     if report.part:
-        click.echo(f"frame section: {clean(report.part)}")
-    return 1
+        yield f"frame section: {report.part}"
 
 
-def _decision_text(decision: Decision | None, content: Callable[[str], bytes]) -> str:
+def _decision_text(decision: Decision, content: Callable[[str], bytes]) -> str:
     """Return a decision as text, with content in place of hashes."""
-    if decision is None:
-        return ""
 
     def to_content(match: re.Match[str]) -> str:
         try:
@@ -157,11 +158,11 @@ def _decision_text(decision: Decision | None, content: Callable[[str], bytes]) -
     return short(f"{where}: {_HASH.sub(to_content, what)}", 500)
 
 
-@click.command(epilog="Example: reyn verify order-17")
+@command(epilog="Example: reyn verify order-17")
 @click.argument("run")
 @click.option("--head", metavar="HASH", help="Hash of an event of RUN, noted elsewhere, to compare with.")
 @json_option
-def verify_command(run: str, head: str | None, as_json: bool) -> None:
+def verify_command(run: str, head: str | None) -> Report:
     """Check the hash chain of RUN and of its sub-runs, and every blob that their events refer to.
 
     The exit code is 1 if an event or a blob is damaged or missing; the error names the first one. A user who can
@@ -170,49 +171,44 @@ def verify_command(run: str, head: str | None, as_json: bool) -> None:
     """
     if head is not None and not re.fullmatch(r"[0-9a-f]{64}", head):
         raise click.UsageError(f"--head takes the 64 hexadecimal digits of a hash, not `{head[:80]}`")
-    with open_existing_project() as runtime:
-        report = runtime.runs.verify(run, head=head)
-    if as_json:
-        print_json(report)
-    else:
-        sub_runs = f", {report.sub_runs} sub-run{'s' * (report.sub_runs != 1)}" if report.sub_runs else ""
-        click.echo(f"{report.run_id}: OK ({report.events} events, {report.blobs} blobs{sub_runs})")
-        click.echo(f"head {report.head}")
-        if report.noted_at is not None:
-            since = report.events - report.noted_at
-            click.echo(
-                f"matches the noted hash at event {report.noted_at}" + (f", {since} more since" if since else "")
-            )
+    report = open_existing_project().runs.verify(run, head=head)
+    return Report(report, _verify_lines(report))
 
 
-@click.command(epilog="Example: reyn undo order-17 --dry-run")
+def _verify_lines(report: VerifyReport) -> Iterator[str]:
+    sub_runs = f", {report.sub_runs} sub-run{'s' * (report.sub_runs != 1)}" if report.sub_runs else ""
+    yield f"{report.run_id}: OK ({report.events} events, {report.blobs} blobs{sub_runs})"
+    yield f"head {report.head}"
+    if report.noted_at is not None:
+        since = report.events - report.noted_at
+        yield f"matches the noted hash at event {report.noted_at}" + (f", {since} more since" if since else "")
+
+
+@command(epilog="Example: reyn undo order-17 --dry-run")
 @click.argument("run")
 @click.option("--dry-run", is_flag=True, help="Print the changes without making them.")
 @json_option
-def undo_command(run: str, dry_run: bool, as_json: bool) -> int:
+def undo_command(run: str, dry_run: bool) -> Report:
     """Restore the files that RUN and its sub-runs changed, and delete those they created.
 
     RUN is an id or a unique prefix. Files that another program changed since, and files that the run may not write by
     today's permissions, are skipped, and the exit code is 1. Changes that Reyn does not record (of shell commands,
     tools and unsafe Python) stay; the ops that may have made some are listed.
     """
-    with open_existing_project() as runtime:
-        report = runtime.runs.undo(run, dry_run=dry_run)
-    if as_json:
-        print_json(report)
-        return 1 if report.left or report.denied else 0
+    report = open_existing_project().runs.undo(run, dry_run=dry_run)
+    return Report(report, _undo_lines(report, dry_run=dry_run), 1 if report.left or report.denied else 0)
+
+
+def _undo_lines(report: UndoReport, *, dry_run: bool) -> Iterator[str]:
     restored, deleted, skipped = ("would restore", "would delete", "would skip") if dry_run else _DONE
     for path in report.restored:
-        click.echo(f"{deleted if path in report.deleted else restored} {clean(path)}")
-    for path in report.left:
-        click.echo(f"{skipped} {clean(path)}: changed since the run")
+        yield f"{deleted if path in report.deleted else restored} {path}"
+    yield from (f"{skipped} {path}: changed since the run" for path in report.left)
     for verdict in report.denied:
-        click.echo(f"{skipped} {clean(verdict.path)}: denied ({clean(verdict.rule)}): {clean(verdict.reason)}")
-    for op in report.untracked:
-        click.echo(f"not undone: {_described(op)}")
+        yield f"{skipped} {verdict.path}: denied ({verdict.rule}): {verdict.reason}"
+    yield from (f"not undone: {_described(op)}" for op in report.untracked)
     if not report.restored and not report.left and not report.denied:
-        click.echo(f"{report.run_id}: nothing to undo")
-    return 1 if report.left or report.denied else 0
+        yield f"{report.run_id}: nothing to undo"
 
 
 _DONE = ("restored", "deleted", "skipped")
@@ -222,15 +218,15 @@ _MAX_ARGUMENTS = 200
 def _described(op: UntrackedOp) -> str:
     """Return the files that an op changed, or what it was called with."""
     if op.paths:
-        return f"{clean(', '.join(op.paths))}: changed by `{clean(op.op)}`, content not recorded"
+        return f"{', '.join(op.paths)}: changed by `{op.op}`, content not recorded"
     args = op.args if len(op.args) <= _MAX_ARGUMENTS else f"{op.args[:_MAX_ARGUMENTS]}…"
-    return f"`{clean(op.op)}` {clean(args)}: Reyn does not record what it changes"
+    return f"`{op.op}` {args}: Reyn does not record what it changes"
 
 
-_DELETABLE = [status for status in get_args(Status) if status != "running"]
+_DELETABLE = [status for status in STATUSES if status != "running"]
 
 
-@click.command(epilog="Example: reyn prune --older-than 30d --status failed --dry-run")
+@command(epilog="Example: reyn prune --older-than 30d --status failed --dry-run")
 @click.option("--older-than", type=Age(), metavar="AGE", required=True, help="30m, 2h, 3d, 1w, or a date.")
 @click.option(
     "--status",
@@ -240,9 +236,9 @@ _DELETABLE = [status for status in get_args(Status) if status != "running"]
     metavar="STATUS",
     help=f"Delete runs with this status. May be repeated. One of {', '.join(_DELETABLE)}. Default: {', '.join(ENDED)}.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the runs without deleting them.")
+@dry_run_option
 @json_option
-def prune_command(older_than: int, statuses: tuple[str, ...], dry_run: bool, as_json: bool) -> int:
+def prune_command(older_than: int, statuses: tuple[str, ...], dry_run: bool) -> Report:
     """Delete runs whose last event is older than AGE, with their sub-runs and workspace folders.
 
     A run is skipped if a fork continues from it or an unfinished run uses it as its model (`recorded:RUN`). Deleted
@@ -252,91 +248,78 @@ def prune_command(older_than: int, statuses: tuple[str, ...], dry_run: bool, as_
     age = timedelta(microseconds=now() - older_than)
     if age < timedelta():
         raise click.BadParameter("the date is in the future", param_hint="--older-than")
-    wanted = cast("tuple[Status, ...]", statuses) or ENDED
+    wanted = cast("tuple[Status, ...]", statuses or ENDED)
     # `open_existing_project` reads an empty journal if there is none: every workspace folder would look unused.
-    with open_project() as runtime:
-        report = runtime.runs.prune(older_than=age, statuses=wanted, dry_run=dry_run)
-    if as_json:
-        print_json(report)
-    else:
-        _print(report)
-    return 1 if report.left else 0
+    report = open_project().runs.prune(older_than=age, statuses=wanted, dry_run=dry_run)
+    return Report(report, _prune_lines(report), 1 if report.left else 0)
 
 
-def _print(report: PruneReport) -> None:
-    for run in report.runs:
-        click.echo(f"{'would delete' if report.is_dry else 'deleted'} {clean(run)}")
-    for run in report.needed:
-        click.echo(f"skipped {clean(run)}: another run needs it")
-    for folder in report.left:
-        click.echo(f"could not remove {clean(folder)}; the next prune tries again")
-    verb = "would free" if report.is_dry else "freed"
+def _prune_lines(report: PruneReport) -> Iterator[str]:
+    yield from (f"{'would delete' if report.is_dry else 'deleted'} {run}" for run in report.runs)
+    yield from (f"skipped {run}: another run needs it" for run in report.needed)
+    yield from (f"could not remove {folder}; the next prune tries again" for folder in report.left)
     runs = f"{len(report.runs)} run{'' if len(report.runs) == 1 else 's'}"
-    counts = f"{runs}, {report.events:,} events, {report.blobs:,} blobs"
-    click.echo(f"{counts}; {verb} {report.bytes:,} bytes")
+    freed = f"{'would free' if report.is_dry else 'freed'} {report.bytes:,} bytes"
+    yield f"{runs}, {report.events:,} events, {report.blobs:,} blobs; {freed}"
 
 
-@click.command(epilog="Example: reyn export order-17 run.jsonl")
+@command(epilog="Example: reyn export order-17 run.jsonl")
 @click.argument("run")
 @click.argument("file", required=False)
 @json_option
-def export_command(run: str, file: str | None, as_json: bool) -> None:
+def export_command(run: str, file: str | None) -> Report | None:
     """Write RUN, its sub-runs and parents, and the runs it was forked from to FILE, or to standard output.
 
     The format is JSON Lines: events and the content they refer to. `reyn import` reads it on any machine. With --json,
     print the size of FILE.
     """
+    from reyn.cli.files import write_atomically
+
     file = None if file == "-" else file
     if file is not None and os.path.isdir(file):  # noqa: PTH112 - `Path.is_dir` raises for a name that is too long
         raise click.UsageError(f"`{file}` is a folder; pass a file name")
-    if as_json and file is None:
+    if wants_json() and file is None:
         raise click.UsageError("an export is JSON already; --json requires FILE")
-    with open_existing_project() as runtime:
-        run_id = runtime.runs.find(run).run_id
-        lines = runtime.runs.export(run_id)
-        if file is None:
-            for line in lines:
-                sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
-            return
-        size = write_atomically(Path(file), lines)
-    if as_json:
-        print_json({"run_id": run_id, "file": file, "bytes": size})
-    else:
-        click.echo(f"{run_id}: wrote {size:,} bytes to {file}")
+    runs = open_existing_project().runs
+    run_id = runs.find(run).run_id
+    lines = runs.export(run_id)
+    if file is None:
+        sys.stdout.buffer.writelines(lines)
+        sys.stdout.buffer.flush()
+        return None
+    size = write_atomically(Path(file), lines)
+    return Report({"run_id": run_id, "file": file, "bytes": size}, [f"{run_id}: wrote {size:,} bytes to {file}"])
 
 
-@click.command("import", epilog="Example: reyn import run.jsonl")
+@command("import", epilog="Example: reyn import run.jsonl")
 @click.argument("file")
-@click.option(
+@number_option(
     "--max-bytes",
-    type=click.IntRange(min=1),
-    default=ImportLimits().bytes,
+    "Largest archive to read; it has to fit into memory.",
+    default=MAX_ARCHIVE_BYTES,
     metavar="N",
     show_default=True,
-    help="Largest archive to read; it has to fit into memory.",
 )
 @json_option
-def import_command(file: str, max_bytes: int, as_json: bool) -> None:
+def import_command(file: str, max_bytes: int) -> Report:
     """Import the runs in FILE, which `reyn export` wrote. `-` reads standard input.
 
     The whole file is checked before anything is stored. A run that already exists must be identical. An imported run
     can be read, verified and replayed; `reyn fork` and `reyn rerun` continue it with the settings of this project.
     """
+    from reyn.runs.archive import ImportLimits
+
     origin = "standard input" if file == "-" else Path(file).name
-    with _opened(file) as lines, open_project() as runtime:
-        report = runtime.runs.import_(lines, origin=origin, limits=ImportLimits(bytes=max_bytes))
-    if as_json:
-        print_json(report)
-        return
-    for run in report.imported:
-        click.echo(f"imported {clean(run)}")
-    for run in report.known:
-        click.echo(f"skipped {clean(run)}: already exists")
+    with _opened(file) as lines:
+        report = open_project().runs.import_(lines, origin=origin, limits=ImportLimits(bytes=max_bytes))
+    imported = [f"imported {run}" for run in report.imported]
+    return Report(report, [*imported, *(f"skipped {run}: already exists" for run in report.known)])
 
 
 @contextmanager
 def _opened(file: str) -> Iterator[BinaryIO]:
+    from reyn.documents import read_error
+
     if file == "-":
         if sys.stdin is None:
             raise ArchiveInvalid("standard input is closed")

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.groups import CommandGroup
-from reyn.cli.output import clean, json_option, print_json
+from reyn.cli.groups import group
+from reyn.cli.options import json_option
+from reyn.cli.output import Report, out
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _MAX_BYTES = 1_000_000
 """Larger than any valid secret; bounds the read of an endless input."""
 
 
-@click.group(cls=CommandGroup, epilog="Example: reyn secret set OPENAI_API_KEY")
+@group(epilog="Example: reyn secret set OPENAI_API_KEY")
 def secret_command() -> None:
     """Store, list and remove secrets, and bind them to origins. Configuration refers to a secret as `secret://NAME`.
 
@@ -37,7 +38,7 @@ def secret_command() -> None:
 @click.option("--from-env", "variable", metavar="VAR", help="Read the value from the variable VAR.")
 @click.option("--origin", "origins", metavar="URL", multiple=True, help="Bind the secret to this origin; repeatable.")
 @click.pass_context
-def set_secret(context: click.Context, name: str, variable: str | None, origins: tuple[str, ...]) -> None:
+def set_secret(context: click.Context, name: str, variable: str | None, origins: tuple[str, ...]) -> Report:
     """Store the secret NAME (capital letters, digits and `_`).
 
     Prompts for the value without echo, or reads it from standard input if that is not a terminal; a trailing newline
@@ -58,18 +59,17 @@ def set_secret(context: click.Context, name: str, variable: str | None, origins:
     bound = [validate_origin(origin) for origin in origins]
     secrets = open_secrets()
     stored = secrets.set(validate_name(name), _value(name, variable))
-    click.echo(f"stored {name} in {clean(stored.place)}")
-    for place in stored.removed:
-        click.echo(f"removed the previous value from {clean(place)}")
+    lines = [f"stored {name} in {stored.place}"]
+    lines += [f"removed the previous value from {place}" for place in stored.removed]
     for origin in bound:
         user_config().allow(handle_of(name), origin)
-        click.echo(f"{name} may be sent to {origin}")
-    _print_override(name)
+        lines.append(f"{name} may be sent to {origin}")
+    return Report(None, [*lines, *_override(name)])
 
 
 @secret_command.command("list", epilog="Example: reyn secret list --json")
 @json_option
-def list_secrets(as_json: bool) -> None:
+def list_secrets() -> Report:
     """List secrets, where each is stored, and its origins.
 
     The origins are those that the secret may be sent to. Reads no values.
@@ -91,22 +91,16 @@ def list_secrets(as_json: bool) -> None:
     listed += [
         {"name": handle, "store": "", "over": (), "origins": origins} for handle, origins in sorted(bound.items())
     ]
-    if as_json:
-        print_json(listed)
-        return
-    if not listed:
-        click.echo("no secrets; store one with `reyn secret set NAME`")
-        return
-    rows = [(clean(one["name"]), _store(one["store"], one["over"]), " ".join(one["origins"])) for one in listed]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    for name, store, origins in rows:
-        click.echo(f"{name:<{widths[0]}}  {store:<{widths[1]}}  {origins}".rstrip())
+    rows = [(one["name"], _store(one["store"], one["over"]), " ".join(one["origins"])) for one in listed]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(2)]
+    lines = [f"{name:<{widths[0]}}  {store:<{widths[1]}}  {origins}".rstrip() for name, store, origins in rows]
+    return Report(listed, lines or ["no secrets; store one with `reyn secret set NAME`"])
 
 
 @secret_command.command("allow", epilog="Example: reyn secret allow OPENAI_API_KEY https://api.openai.com")
 @click.argument("name")
 @click.argument("origin")
-def allow_origin(name: str, origin: str) -> None:
+def allow_origin(name: str, origin: str) -> Report:
     """Allow sending the secret NAME to ORIGIN.
 
     ORIGIN is scheme, host and port of a server, such as https://api.example.com. NAME may be env://VARIABLE.
@@ -116,13 +110,13 @@ def allow_origin(name: str, origin: str) -> None:
 
     handle, checked = _handle(name), validate_origin(origin)
     user_config().allow(handle, checked)
-    click.echo(f"{handle} may be sent to {', '.join(user_config().allowed(handle))}")
+    return Report(None, [f"{handle} may be sent to {', '.join(user_config().allowed(handle))}"])
 
 
 @secret_command.command("revoke", epilog="Example: reyn secret revoke OPENAI_API_KEY https://old.example.com")
 @click.argument("name")
 @click.argument("origin", required=False)
-def revoke_origin(name: str, origin: str | None) -> None:
+def revoke_origin(name: str, origin: str | None) -> Report:
     """Stop sending the secret NAME to ORIGIN.
 
     Without ORIGIN, remove all origins of the secret.
@@ -132,15 +126,13 @@ def revoke_origin(name: str, origin: str | None) -> None:
 
     handle = _handle(name)
     removed = user_config().revoke(handle, validate_origin(origin) if origin is not None else None)
-    for one in removed:
-        click.echo(f"{handle} is no longer sent to {one}")
-    if not removed:
-        click.echo(f"{handle} was not bound to {origin or 'any origin'}")
+    lines = [f"{handle} is no longer sent to {one}" for one in removed]
+    return Report(None, lines or [f"{handle} was not bound to {origin or 'any origin'}"])
 
 
 @secret_command.command("rm", epilog="Example: reyn secret rm OPENAI_API_KEY")
 @click.argument("name")
-def remove_secret(name: str) -> None:
+def remove_secret(name: str) -> Report:
     """Remove the secret NAME from every store.
 
     The origins that it is bound to are removed, too.
@@ -148,10 +140,9 @@ def remove_secret(name: str) -> None:
     from reyn.config import user_config
     from reyn.secrets import handle_of, open_secrets
 
-    for place in open_secrets().remove(name):
-        click.echo(f"removed {name} from {clean(place)}")
+    removed = [f"removed {name} from {place}" for place in open_secrets().remove(name)]
     user_config().revoke(handle_of(name))
-    _print_override(name)
+    return Report(None, [*removed, *_override(name)])
 
 
 def _value(name: str, variable: str | None) -> str:
@@ -171,7 +162,7 @@ def _prompt(name: str) -> str:
     try:
         return getpass(f"value of {name} (not shown): ", stream=sys.stderr)
     except EOFError:
-        click.echo(err=True)
+        out.note()
         raise click.Abort from None
 
 
@@ -197,9 +188,9 @@ def _store(store: str, over: Sequence[str]) -> str:
     return f"{store} (overrides {', '.join(over)})" if over else store
 
 
-def _print_override(name: str) -> None:
+def _override(name: str) -> Iterator[str]:
     from reyn.secrets.stores import variable_of
 
     variable = variable_of(name)
     if os.environ.get(variable):
-        click.echo(f"note: the variable {variable} is set and takes precedence")
+        yield f"note: the variable {variable} is set and takes precedence"

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 import msgspec
 from msgspec.structs import replace
 
-from reyn.cli.charts import budget_json, cost_text, prompts_svg, prompts_text, section_json, usage_svg, usage_text
+from reyn.cli.groups import command
+from reyn.cli.options import GROUPINGS, STATUSES, Age, choice_option, json_option, number_option
 from reyn.cli.output import (
-    Age,
+    Block,
+    Report,
+    Safe,
     age_text,
     budget_text,
     charge_text,
@@ -20,31 +23,25 @@ from reyn.cli.output import (
     command_line,
     duration,
     is_terminal,
-    json_option,
     now,
-    print_json,
-    print_result,
-    print_table,
     result_as_json,
+    result_lines,
     reyn_command,
     short,
+    table_lines,
     time_of,
 )
-from reyn.cli.progress import coloured_line
 from reyn.cli.project import open_existing_project
-from reyn.cli.timeline import Timeline
-from reyn.config.budgets import amount_text, money_text
-from reyn.journal import Status
-from reyn.kernel.runtime_types import Cost
-from reyn.runs.usage import GROUPINGS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reyn.cli.timeline import TimelineEntry
     from reyn.journal import RunRow
     from reyn.journal.kinds import Question
     from reyn.runs.questions import OpenQuestion
-    from reyn.runs.usage import BudgetStatus, Grouping, ReservedRow, UsageRow
-    from reyn.runtime import SyncRuntime
+    from reyn.runs.usage import BudgetStatus, Grouping, ReservedRow, UsageReport, UsageRow
+    from reyn.runtime.sync_runtime import SyncRuns
 
 _HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
 
@@ -59,6 +56,8 @@ class _Listed(NamedTuple):
     question: OpenQuestion | None
 
     def as_json(self) -> dict[str, Any]:
+        from reyn.kernel.runtime_types import Cost
+
         fields: dict[str, Any] = msgspec.to_builtins(self.row)
         fields |= {"display_status": self.display_status, "depth": self.depth, "next": self.command}
         del fields["charge"]
@@ -73,55 +72,51 @@ class _Listed(NamedTuple):
         since = row.started if self.display_status == "running" else row.updated
         question = "" if self.question is None else _question_text(self.question.question)
         suffix = " (reply stored)" if self.question is not None and self.question.is_answered else ""
-        run = f"{'  ' * self.depth}{clean(row.run_id)}"
-        return run, clean(row.skill), coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
+        run = f"{'  ' * self.depth}{row.run_id}"
+        return run, row.skill, coloured(self.display_status), age_text(now() - since), f"{question}{suffix}"
 
 
-@click.command(epilog="Example: reyn runs --status waiting --since 2d")
+@command(epilog="Example: reyn runs --status waiting --since 2d")
 @click.option(
     "--status",
     "statuses",
     multiple=True,
-    type=click.Choice(get_args(Status)),
+    type=click.Choice(STATUSES),
     metavar="STATUS",
-    help=f"Only runs with this status. May be repeated. One of {', '.join(get_args(Status))}.",
+    help=f"Only runs with this status. May be repeated. One of {', '.join(STATUSES)}.",
 )
 @click.option("--skill", metavar="NAME", help="Only runs of this skill.")
 @click.option("--since", type=Age(), metavar="AGE", help="Only runs with events since AGE: 30m, 2h, 3d, or a date.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the newest N runs, with their sub-runs.")
+@number_option("--limit", "Only the newest N runs, with their sub-runs.", metavar="N")
 @click.option("--top", is_flag=True, help="Omit sub-runs.")
 @json_option
 def runs_command(
-    statuses: tuple[str, ...], skill: str | None, since: int | None, limit: int | None, top: bool, as_json: bool
-) -> None:
+    statuses: tuple[str, ...], skill: str | None, since: int | None, limit: int | None, top: bool
+) -> Report:
     """List runs, newest first, with status, cost and open question. Sub-runs are indented below their parent.
 
     With --json, each run also has the id of its question, its origin and the command that continues it.
     """
-    with open_existing_project() as runtime:
-        rows = runtime.runs.all()
-        is_empty = not rows
-        rows = [row for row in rows if not statuses or row.status in statuses]
-        rows = [row for row in rows if skill is None or row.skill == skill]
-        rows = [row for row in rows if since is None or row.updated >= since]
-        ordered = _first_roots(in_order(rows), limit)
-        listed = [_describe(runtime, row, depth) for row, depth in ordered if depth == 0 or not top]
-    if as_json:
-        print_json([run.as_json() for run in listed])
-    elif listed:
-        _print(listed)
-    else:
-        click.echo("no runs; start one with `reyn run SKILL`" if is_empty else "no matching runs")
+    runs = open_existing_project().runs
+    rows = runs.all()
+    if not rows:
+        return Report([], ["no runs; start one with `reyn run SKILL`"])
+    rows = [row for row in rows if not statuses or row.status in statuses]
+    rows = [row for row in rows if skill is None or row.skill == skill]
+    rows = [row for row in rows if since is None or row.updated >= since]
+    ordered = _first_roots(in_order(rows), limit)
+    listed = [_describe(runs, row, depth) for row, depth in ordered if depth == 0 or not top]
+    return Report([run.as_json() for run in listed], _run_lines(listed) if listed else ["no matching runs"])
 
 
-def _print(listed: list[_Listed]) -> None:
-    """Print the table of runs, with their costs if one of them made a call that was charged."""
+def _run_lines(listed: list[_Listed]) -> Iterator[str]:
+    """Return the table of runs, with their costs if one of them made a call that was charged."""
     header: tuple[str, ...] = _HEADER
     rows = [run.cells() for run in listed]
     if any(run.row.charge.calls for run in listed):
         header = (*header[:-1], "COST", header[-1])
         rows = [(*cells[:-1], charge_text(run.row.charge), cells[-1]) for run, cells in zip(listed, rows, strict=True)]
-    print_table(header, rows)
+    return table_lines(header, rows)
 
 
 def in_order(rows: list[RunRow]) -> list[tuple[RunRow, int]]:
@@ -143,9 +138,9 @@ def _first_roots(ordered: list[tuple[RunRow, int]], limit: int | None) -> list[t
     return ordered if limit is None or len(roots) <= limit else ordered[: roots[limit]]
 
 
-def _describe(runtime: SyncRuntime, row: RunRow, depth: int) -> _Listed:
-    question = runtime.runs.open_question(row) if row.status in ("running", "waiting") else None
-    return _Listed(row, depth, runtime.runs.display_status(row), command_line(runtime.runs.next_action(row)), question)
+def _describe(runs: SyncRuns, row: RunRow, depth: int) -> _Listed:
+    question = runs.open_question(row) if row.status in ("running", "waiting") else None
+    return _Listed(row, depth, runs.display_status(row), command_line(runs.next_action(row)), question)
 
 
 def _question_text(question: Question) -> str:
@@ -154,36 +149,38 @@ def _question_text(question: Question) -> str:
     return short(question.message, 80)
 
 
-@click.command(epilog="Example: reyn show order-17 --json")
+@command(epilog="Example: reyn show order-17 --json")
 @click.argument("run")
 @json_option
-def show_command(run: str, as_json: bool) -> None:
+def show_command(run: str) -> Report:
     """Show the visits of RUN with turns, ops, questions and decisions, then the result and the next command.
 
     RUN is an id or a unique prefix. Each line starts with the event number and the time since the start. Sub-runs have
     their own ids.
     """
-    with open_existing_project() as runtime:
-        row = runtime.runs.find(run)
-        status, action = runtime.runs.display_status(row), runtime.runs.next_action(row)
-        timeline = Timeline(runtime.runs.content)
-        steps = [entry for event in runtime.runs.events(row.run_id) if (entry := timeline.add(event)) is not None]
-        result, files = runtime.runs.result(row.run_id), runtime.runs.changed_files(row.run_id)
-        active = runtime.runs.state(row.run_id).active
+    from reyn.cli.timeline import Timeline, coloured_line
+
+    runs = open_existing_project().runs
+    row = runs.find(run)
+    status, action = runs.display_status(row), runs.next_action(row)
+    timeline = Timeline(runs.content)
+    steps = [entry for event in runs.events(row.run_id) if (entry := timeline.add(event)) is not None]
+    result, files = runs.result(row.run_id), runs.changed_files(row.run_id)
     start = steps[0].ts if steps else row.started
-    if as_json:
-        fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}
-        fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
-        fields["steps"] = [_as_json(step, start) for step in steps]
-        print_json(result_as_json(result) | fields)
-        return
-    click.echo(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(status)} · started {time_of(start)} UTC")
-    if row.imported:
-        click.echo(f"imported from {clean(row.imported)}")
-    for step in steps:
-        click.echo(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
-    took = _took(active, row.updated - start)
-    print_result(result, took=took, is_complete=not timeline.unreported, files=files, action=action)
+    fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}
+    fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
+    fields["steps"] = [_as_json(step, start) for step in steps]
+
+    def lines() -> Iterator[str]:
+        yield Safe(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(status)} · started {time_of(start)} UTC")
+        if row.imported:
+            yield f"imported from {row.imported}"
+        for step in steps:
+            yield Safe(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
+        took = _took(runs.state(row.run_id).active, row.updated - start)
+        yield from result_lines(result, took=took, is_complete=not timeline.unreported, files=files, action=action)
+
+    return Report(result_as_json(result) | fields, lines())
 
 
 def _took(active: int, total: int) -> str:
@@ -204,157 +201,108 @@ _MAX_RESERVED = 10
 _LOST = " (its process ended during a call, which is charged in full)"
 
 
-@click.command(epilog="Example: reyn usage --by skill --since 7d --format svg")
-@click.option("--by", type=click.Choice(GROUPINGS), default="day", show_default=True, help="What to group by.")
+@command(epilog="Example: reyn usage --by skill --since 7d --format svg")
+@choice_option("--by", GROUPINGS, "What to group by.")
 @click.option("--since", type=Age(), metavar="AGE", help="Only days since AGE: 7d, 4w, or a date.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "plot", "svg"]),
-    default="table",
-    show_default=True,
-    help="Output format.",
-)
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Only the N highest groups, or the last N days.")
+@choice_option("--format", ("table", "plot", "svg"), "Output format.")
+@number_option("--limit", "Only the N highest groups, or the last N days.", metavar="N")
 @json_option
-def usage_command(by: str, since: int | None, form: str, limit: int | None, as_json: bool) -> None:
+def usage_command(by: str, since: int | None, format: str, limit: int | None) -> Report:
     """Show what model calls used and cost, by day, skill, model or run, and the budgets of today.
 
     A sub-run counts for its own skill and run. Runs that were deleted since are included, imported runs are not.
     Models that answer at once, such as scripted ones, are counted only under a budget. The total and the budgets do not
     depend on --limit.
     """
-    with open_existing_project() as runtime:
-        report = runtime.runs.usage(cast("Grouping", by), since=since)
+    report = open_existing_project().runs.usage(cast("Grouping", by), since=since)
     hidden = max(0, len(report.rows) - limit) if limit is not None else 0
     if hidden:
         report = replace(report, rows=report.rows[hidden:] if by == "day" else report.rows[:limit])
-    if as_json:
-        print_json(
-            {
-                "by": report.by,
-                "rows": [_row_json(row) for row in report.rows],
-                "total": _row_json(report.total),
-                "today": report.today,
-                "budgets": [_budget_json(status) for status in report.budgets],
-                "reserved": [_reserved_json(row) for row in report.reserved],
-            }
-        )
-        return
+    value = {
+        "by": report.by,
+        "rows": [_row_json(row) for row in report.rows],
+        "total": _row_json(report.total),
+        "today": report.today,
+        "budgets": [_budget_json(status) for status in report.budgets],
+        "reserved": [_reserved_json(row) for row in report.reserved],
+    }
+    return Report(value, _usage_lines(report, format, has_total=bool(hidden), is_limited=since is not None))
+
+
+def _usage_lines(report: UsageReport, form: str, *, has_total: bool, is_limited: bool) -> Iterator[str]:
+    from reyn.cli.charts import cost_text, usage_svg, usage_text
+
     if form == "svg":
-        click.echo(usage_svg(report), nl=False)
+        yield Block(usage_svg(report))
         return
+    columns = get_terminal_size().columns if is_terminal() else None
     if not report.rows:
-        click.echo(
-            "no usage recorded; calls of scripted models are counted only under a budget"
-            if since is None
-            else "no usage recorded since then"
-        )
+        why = "calls of scripted models are counted only under a budget"
+        yield "no usage recorded since then" if is_limited else f"no usage recorded; {why}"
     elif form == "plot":
-        click.echo(usage_text(report, _columns()), nl=False)
+        yield Block(usage_text(report, columns))
     else:
-        rows = [_cells(row) for row in report.rows]
-        rows += [_cells(report.total)] if len(rows) > 1 or hidden else []
-        print_table((by.upper(), "CALLS", "INPUT", "CACHED", "OUTPUT", "COST"), rows, _columns())
+        listed = [*report.rows, report.total] if len(report.rows) > 1 or has_total else report.rows
+        rows = [(row.name, *(f"{count:,}" for count in _counts(row).values()), cost_text(row)) for row in listed]
+        yield from table_lines((report.by.upper(), "CALLS", "INPUT", "CACHED", "OUTPUT", "COST"), rows, columns)
         if report.total.assumed:
             calls = "call" if report.total.assumed == 1 else "calls"
-            click.echo(f"{report.total.assumed:,} {calls} without a reported usage, charged in full")
-    for status in report.budgets:
-        click.echo(f"today: {budget_text(status)}")
-    _print_reserved(report.reserved)
+            yield f"{report.total.assumed:,} {calls} without a reported usage, charged in full"
+    yield from (f"today: {budget_text(status)}" for status in report.budgets)
+    yield from _reserved_lines(report.reserved)
 
 
-def _columns() -> int | None:
-    """Return the width of the terminal; `None` if the output is not one."""
-    return get_terminal_size().columns if is_terminal() else None
-
-
-def _cells(row: UsageRow) -> tuple[str, ...]:
-    counts = (row.calls, row.input_tokens, row.cached_tokens, row.output_tokens)
-    return clean(row.name), *(f"{count:,}" for count in counts), cost_text(row)
+def _counts(row: UsageRow) -> dict[str, int]:
+    return {name: getattr(row, name) for name in ("calls", "input_tokens", "cached_tokens", "output_tokens")}
 
 
 def _row_json(row: UsageRow) -> dict[str, Any]:
-    return {
-        "name": row.name,
-        "calls": row.calls,
-        "input_tokens": row.input_tokens,
-        "cached_tokens": row.cached_tokens,
-        "output_tokens": row.output_tokens,
-        "costs": {currency: amount_text(cost) for currency, cost in sorted(row.costs.items())},
-        "unpriced": row.unpriced,
-        "assumed": row.assumed,
-    }
+    from reyn.config.budgets import amount_text
+
+    costs = {currency: amount_text(cost) for currency, cost in sorted(row.costs.items())}
+    return {"name": row.name, **_counts(row), "costs": costs, "unpriced": row.unpriced, "assumed": row.assumed}
 
 
 def _budget_json(status: BudgetStatus) -> dict[str, Any]:
-    def amount(value: int) -> int | str:
-        return amount_text(value) if status.currency else value
+    from reyn.config.budgets import amount_text
 
-    return {
-        "limit": status.limit,
-        "skill": status.skill or None,
-        "cap": amount(status.cap),
-        "used": amount(status.used),
-        "reserved": amount(status.reserved),
-        "currency": status.currency or None,
-    }
+    amounts = {"cap": status.cap, "used": status.used, "reserved": status.reserved}
+    shown = {name: amount_text(value) if status.currency else value for name, value in amounts.items()}
+    return {"limit": status.limit, "skill": status.skill or None, **shown, "currency": status.currency or None}
 
 
 def _reserved_json(row: ReservedRow) -> dict[str, Any]:
-    return {
-        "run": row.run,
-        "skill": row.skill,
-        "model": row.model,
-        "day": row.day,
-        "tokens": row.tokens,
-        "cost": None if row.cost is None else amount_text(row.cost),
-        "currency": row.currency or None,
-        "is_executing": row.is_executing,
-    }
+    from reyn.config.budgets import amount_text
+
+    cost = None if row.cost is None else amount_text(row.cost)
+    fields: dict[str, Any] = msgspec.structs.asdict(row)
+    return fields | {"cost": cost, "currency": row.currency or None}
 
 
-def _print_reserved(rows: tuple[ReservedRow, ...]) -> None:
+def _reserved_lines(rows: tuple[ReservedRow, ...]) -> Iterator[str]:
+    from reyn.config.budgets import money_text
+
     for row in rows[:_MAX_RESERVED]:
         cost = f", {money_text(row.cost, row.currency)}" if row.cost is not None else ""
-        click.echo(f"reserved: run {clean(row.run)}: {row.tokens:,} tokens{cost}{'' if row.is_executing else _LOST}")
+        yield f"reserved: run {row.run}: {row.tokens:,} tokens{cost}{'' if row.is_executing else _LOST}"
         if not row.is_executing:
-            resume, cancel = reyn_command("resume", row.run), reyn_command("cancel", row.run)
-            click.echo(f"    next: {resume}, or {cancel}")
+            yield f"    next: {reyn_command('resume', row.run)}, or {reyn_command('cancel', row.run)}"
     if len(rows) > _MAX_RESERVED:
-        click.echo(f"reserved: {len(rows) - _MAX_RESERVED:,} more runs; --json lists all")
+        yield f"reserved: {len(rows) - _MAX_RESERVED:,} more runs; --json lists all"
 
 
-@click.command(epilog="Example: reyn context order-17; reyn context order-17 --format svg")
+@command(epilog="Example: reyn context order-17; reyn context order-17 --format svg")
 @click.argument("run")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "svg"]), default="text", show_default=True, help="Output format."
-)
+@choice_option("--format", ("text", "svg"), "Output format.")
 @json_option
-def context_command(run: str, form: str, as_json: bool) -> None:
+def context_command(run: str, format: str) -> Report:
     """Show the tokens of each section of a prompt, for the last prompt of each visit of RUN, and truncated sections.
 
     RUN is an id or a unique prefix. Tokens are estimates, at four characters a token. For a prompt that was truncated,
     they are the counts of its budget. Cached tokens are those that the provider reported.
     """
-    with open_existing_project() as runtime:
-        visits = list(runtime.runs.visit_contexts(run))
-    if as_json:
-        for visit in visits:
-            print_json(
-                {
-                    "seq": visit.seq,
-                    "phase": visit.phase,
-                    "visit": visit.visit,
-                    "turns": visit.turns,
-                    "tokens": visit.tokens,
-                    "input_tokens": visit.input_tokens,
-                    "cached_tokens": visit.cached_tokens,
-                    "sections": [section_json(section) for section in visit.sections],
-                    "budget": budget_json(visit.budget),
-                }
-            )
-    elif form == "svg":
-        click.echo(prompts_svg(clean(run), visits), nl=False)
-    else:
-        click.echo(prompts_text(visits), nl=False)
+    from reyn.cli.charts import prompts_svg, prompts_text, visit_json
+
+    visits = list(open_existing_project().runs.visit_contexts(run))
+    text = prompts_svg(clean(run), visits) if format == "svg" else prompts_text(visits)
+    return Report(map(visit_json, visits), [Block(text)], each=True)

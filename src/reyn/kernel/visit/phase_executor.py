@@ -30,16 +30,13 @@ from reyn.skills import successors
 from reyn.skills.values import skill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
-    from reyn.context import CompiledTurnContext
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, TurnSpec
-    from reyn.kernel.visit.prompt_budget import Prompt
+    from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
     from reyn.kernel.visit.turn import LlmPhaseResult
-
-    Check = Callable[["VisitProgress", Accepted], Awaitable["Accepted | Rejected | SentBack"]]
 
 
 MAX_TRUNCATED_READS = 10
@@ -74,7 +71,6 @@ class VisitProgress:
         must_reply: Whether ops are not on offer any more, because the same op keeps failing.
         left: The act turns that are left in this turn.
         spec: What the model may answer in this turn.
-        checks: What has to accept a decision besides the contract: the program that started the run, a person.
     """
 
     spec: TurnSpec
@@ -89,19 +85,14 @@ class VisitProgress:
         self.call = f"{entry.step}.0"
         self.rejection: Rejected | None = None
         self.must_reply = False
-        self.checks: list[Check] = []
-        if phase.skill.checks_output:
-            self.checks.append(_check_output)
-        if phase.definition.requires_approval:
-            self.checks.append(_review)
 
     def count_calls(self, calls: int) -> None:
         """Count model calls."""
         self.calls += calls
         self.call = f"{self.entry.step}.{self.calls}"
 
-    def draft(self, *, is_truncated: bool = False) -> tuple[TurnSpec, CompiledTurnContext]:
-        """Return the answer specification and the messages of the turn, without regard to a token budget."""
+    def draft(self, *, is_truncated: bool = False) -> TurnDraft:
+        """Return what the model would be asked in this turn, without regard to a token budget."""
         phase, context, tape = self.phase, self.context, self.tape
         reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.is_truncated else 0
         named = context.overviews.targets if context.overviews is not None else None
@@ -109,7 +100,7 @@ class VisitProgress:
         spec = phase.turn_spec(
             phase.form(tape.state), acting=self.left > 0, is_truncated=reads_left > 0, targets=targets
         )
-        return spec, context.compile(spec, self.left if phase.ops else reads_left or None)
+        return context.draft(spec, self.left if phase.ops else reads_left or None)
 
     def correct(self, answer: LlmPhaseResult, path: str, message: str) -> None:
         """Let the next turn show an answer and what is wrong with it."""
@@ -135,8 +126,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         prepared = await prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
-    handoff = await hand_in(phase, entry, tape)
-    overviews = await read_overviews(phase, entry, prepared, tape)
+    handoff = await hand_in(phase, entry, tape) if phase.receives_handoffs else None
+    overviews = await read_overviews(phase, entry, prepared, tape) if phase.has_overviews else None
     context = TurnContext(phase, entry, prepared, handoff, log, tape, overviews)
     progress = VisitProgress(phase, entry, context, log, tape)
     try:
@@ -158,8 +149,10 @@ async def _take_turns(progress: VisitProgress) -> None:
         await _check_limits(progress)
         answer = await _ask_model(progress)
         verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
-        for check in progress.checks:
-            verdict = await check(progress, verdict) if isinstance(verdict, Accepted) else verdict
+        if isinstance(verdict, Accepted) and progress.phase.skill.checks_output:
+            verdict = await _check_output(progress, verdict)
+        if isinstance(verdict, Accepted) and progress.phase.definition.requires_approval:
+            verdict = await _review(progress, verdict)
         if isinstance(verdict, Rejected):
             await _reject(progress, answer, verdict)
         elif isinstance(verdict, SentBack):
@@ -174,6 +167,8 @@ async def _take_turns(progress: VisitProgress) -> None:
 async def _check_limits(progress: VisitProgress) -> None:
     """Stop the run for every limit that is reached, and find out how many act turns are left."""
     phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
+    if failure is None and phase.skips_limit_checks and not state.raised:
+        return
     if failure is not None and phase.stays_open:
         is_stuck = repeated_failure(state, phase.settings, failure.name, failure.times) is not None
         progress.must_reply = progress.must_reply or is_stuck
@@ -181,8 +176,7 @@ async def _check_limits(progress: VisitProgress) -> None:
         while (stop := repeated_failure(progress.tape.state, phase.settings, failure.name, failure.times)) is not None:
             progress.tape.emit(stop)
             await Pause()
-    is_unlimited = phase.skips_limit_checks and not progress.tape.state.raised
-    left = 0 if is_unlimited else await _turns_left(phase, progress.turns, progress.tape)
+    left = await _turns_left(phase, progress.turns, progress.tape)
     progress.left = 0 if progress.must_reply else left
 
 
@@ -206,30 +200,28 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
 async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     """Prepare the prompt of a turn, and call the model."""
     phase, context, tape = progress.phase, progress.context, progress.tape
-    spec, compiled = progress.draft()
-    if phase.calls_hooks(tape.state) and await context.call_hooks(
-        spec, compiled, f"{progress.entry.step}.{progress.calls + 1}"
-    ):
-        spec, compiled = progress.draft()
+    draft = progress.draft()
+    if phase.calls_hooks(tape.state) and await context.call_hooks(draft, f"{progress.entry.step}.{progress.calls + 1}"):
+        draft = progress.draft()
     if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
         compaction = await compact(plan, phase, progress.call, tape)
         progress.count_calls(compaction.calls)
         if compaction.error:
             raise VisitFault(CompactionFailed.code, compaction.error)
-        spec, compiled = progress.draft()
+        draft = progress.draft()
     last_call = progress.call
     progress.count_calls(1)
     prompt: Prompt | None = None
-    if phase.prompt_limit(tape.state).tokens is not None:
+    if phase.limits_prompt(tape.state):
         contents = context.contents(last_call)
-        if context.grows(spec):
+        if context.grows(draft.spec):
             prompt = await fit_transcript(
                 progress.draft, context.transcript, contents, phase, progress.log, progress.call, tape
             )
         else:
             prompt = await fit_prompt(progress.draft, contents, phase, progress.log, progress.call, tape)
-    progress.spec = spec if prompt is None else prompt.spec
-    return await execute_single_llm_phase(progress.spec, compiled, progress.call, context, phase.model, tape, prompt)
+    progress.spec = draft.spec if prompt is None else prompt.spec
+    return await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
 
 
 async def _check_output(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:

@@ -1,0 +1,79 @@
+"""Commands import only what they use: help needs no package of Reyn but this one, reading commands need no kernel."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+from typing import get_args
+
+import click
+import msgspec
+import pytest
+
+from reyn.cli import options
+from reyn.cli.app import app
+from reyn.config import Limits
+from reyn.journal import ENDED, Status
+from reyn.runs.archive import ImportLimits
+from reyn.runs.usage import GROUPINGS
+
+_HELP = """
+import contextlib, io, json, sys
+from reyn.cli.app import run_app
+
+def modules_of(command):
+    before = set(sys.modules)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert run_app([*command, "--help"]) == 0
+    assert out.getvalue().startswith(f"Usage: {' '.join(['reyn', *command])}")
+    added = set(sys.modules) - before
+    for name in added:
+        del sys.modules[name]
+    return sorted(added)
+
+with contextlib.redirect_stdout(io.StringIO()):
+    run_app(["--help"])
+contents = [(command, modules_of(command)) for command in json.load(sys.stdin)]
+json.dump(contents, sys.stdout)
+"""
+
+
+def _paths(group: click.Group, *above: str) -> list[tuple[str, ...]]:
+    """Return all commands below a group, as the words that call them."""
+    found = []
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        found.append((*above, name))
+        if isinstance(command, click.Group):
+            found += _paths(command, *above, name)
+    return found
+
+
+_COMMANDS = _paths(app)
+_SMALL = {"pathlib", "ntpath", "urllib", "urllib.parse", "ipaddress", "shlex"}
+"""Modules of the standard library that import nothing else: paths, and the quotes of a command line."""
+
+
+@cache
+def _imports_of_help() -> dict[tuple[str, ...], list[str]]:
+    """Return what the help of each command imports beyond what `reyn --help` imports."""
+    done = subprocess.run(
+        [sys.executable, "-c", _HELP], input=json.dumps(_COMMANDS), capture_output=True, text=True, check=True
+    )
+    return {tuple(command): modules for command, modules in json.loads(done.stdout)}
+
+
+@pytest.mark.parametrize("command", _COMMANDS, ids=" ".join)
+def test_the_help_of_a_command_imports_nothing_but_the_command(command: tuple[str, ...]):
+    modules = _imports_of_help()[command]
+    assert {name for name in modules if not name.startswith("reyn.cli.")} <= _SMALL
+
+
+def test_help_texts_have_the_values_of_the_packages_that_help_does_not_import():
+    assert get_args(Status) == options.STATUSES
+    assert options.ENDED == ENDED
+    assert options.GROUPINGS == GROUPINGS
+    assert tuple(field.name for field in msgspec.structs.fields(Limits)) == options.LIMITS
+    assert ImportLimits().bytes == options.MAX_ARCHIVE_BYTES
