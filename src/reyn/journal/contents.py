@@ -22,21 +22,20 @@ if TYPE_CHECKING:
 _MAX_RECENT = 256
 """Blobs that may be missing in the index. A commit enters them when there are more."""
 _CACHE_ENTRIES = 8_192
-_PREFIX = 8
-"""The index has so many bytes of a hash: few pages, and hardly ever two blobs with the same ones."""
-_ENTERED = "(SELECT ifnull(max(blob), 0) FROM names WHERE prefix = x'')"
-"""The last blob in the index, which is stored under an empty prefix."""
+_NAME = 16
+"""The index has so many bytes of a hash; they suffice to identify a blob, and make it small."""
+_ENTERED = "(SELECT ifnull(max(blob), 0) FROM names WHERE name = x'')"
+"""The last blob in the index, which is stored under an empty name."""
 _HASH = "CAST(ifnull(hash, '') AS BLOB)"
 """The hash, which can have any type if it is damaged."""
 _RECENT = f"SELECT id, {_HASH} FROM blobs WHERE id > max(?, {_ENTERED})"  # noqa: S608 - constants
-_BY_INDEX = f"FROM names JOIN blobs ON id = blob WHERE prefix = substr(?1, 1, {_PREFIX}) AND hash = ?1"
-_FIND = f"SELECT id, length(content), content {_BY_INDEX}"
+_NAMED = f"(SELECT blob FROM names WHERE name = substr(?1, 1, {_NAME}))"  # noqa: S608 - constants
+_FIND = f"SELECT id, length(content), content FROM blobs WHERE id = {_NAMED} AND hash = ?1"  # noqa: S608 - constants
 _FIND_RECENT = f"SELECT id, length(content), content FROM blobs WHERE id > {_ENTERED} AND hash = ?1"  # noqa: S608 - constants
-_STORE = f"INSERT INTO blobs (hash, content) SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 {_BY_INDEX})"
+_STORE = f"INSERT INTO blobs (hash, content) SELECT ?1, ?2 WHERE {_NAMED} IS NULL"
 _ENTER = (
-    f"INSERT OR IGNORE INTO names SELECT substr(hash, 1, {_PREFIX}), id FROM blobs WHERE id > {_ENTERED} ORDER BY 1",  # noqa: S608 - constants
-    "DELETE FROM names WHERE prefix = x''",
-    "INSERT INTO names SELECT x'', ifnull(max(id), 0) FROM blobs",
+    f"INSERT OR IGNORE INTO names SELECT substr(hash, 1, {_NAME}), id FROM blobs WHERE id > {_ENTERED} ORDER BY 1",  # noqa: S608 - constants
+    "INSERT OR REPLACE INTO names SELECT x'', ifnull(max(id), 0) FROM blobs",
 )
 _NEAR = 16
 _AHEAD = 64
@@ -94,7 +93,7 @@ class Contents:
         for name in names:
             for number, *_ in self._db.own_rows(_FIND, (name,)):
                 self._db.writer.execute("DELETE FROM blobs WHERE id = ?", (number,))
-                self._db.writer.execute("DELETE FROM names WHERE prefix = ? AND blob = ?", (name[:_PREFIX], number))
+                self._db.writer.execute("DELETE FROM names WHERE name = ?", (name[:_NAME],))
         self._enter()  # the numbers of the last blobs may be used again
 
     def _enter(self) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.errors import ChainBroken, EventInvalid
+from reyn.errors import ChainBroken
 from reyn.journal.registry import Event
 
 if TYPE_CHECKING:
@@ -24,16 +24,9 @@ _HEX = 2 * _DIGEST
 
 
 def pack(events: Sequence[Event]) -> tuple[bytearray, bytearray]:
-    """Return the text and the hashes of the events of a commit.
-
-    Raises:
-        EventInvalid: The data of an event has more than one line.
-    """
+    """Return the text and the hashes of the events of a commit."""
     lines = [b'[%d,%d,"%b",%d,%b]' % (one.seq, one.ts, one.kind.encode(), one.v, one.raw) for one in events]
-    text = bytearray(b"\n").join(lines)
-    if text.count(b"\n") != len(lines) - 1:
-        raise EventInvalid(f"an event after {events[0].seq - 1} of run `{events[0].run_id}` has more than one line")
-    return text, bytearray.fromhex("".join([one.hash for one in events]))
+    return bytearray(b"\n").join(lines), bytearray.fromhex("".join([one.hash for one in events]))
 
 
 def unpack(run_id: str, text: bytes, hashes: bytes, after: int, prev: str) -> list[Event]:

@@ -336,6 +336,7 @@ def is_run_id(text: str, max_length: int = MAX_RUN_ID) -> bool:
 
 _OPENINGS: dict[type[Body], type[Body]] = {cls: cls for cls in (kinds.RunStarted, kinds.RunForked)}
 """The events that begin a run."""
+_NEWLINE = ord("\n")
 
 
 def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool = False) -> list[Body]:
@@ -368,6 +369,8 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` does not follow event {seq - 1}")
         if not 0 <= event.ts <= MAX_TS:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` has the impossible time {event.ts}")
+        if _NEWLINE in event.raw:
+            raise EventInvalid(f"event {event.seq} of run `{event.run_id}` has more than one line")
         if _OPENINGS.get(type(body)) is not opening:
             raise EventInvalid(
                 f"event {seq} `{event.kind}`: a run begins with exactly one `run_started` or `run_forked`"

@@ -139,7 +139,6 @@ class SqliteJournal:
             if admitted is None:
                 return batch.expected_seq
             row, found = admitted
-            commit = pack(batch.events)
             if found is not None:
                 self._accounts.check(found)
         except JournalError as error:
@@ -152,7 +151,7 @@ class SqliteJournal:
             spent, closed = tables.add_charges(spent, found.rows)
             tables.store_charges(self._writer, closed)
         key = tables.store_run(self._writer, head.key if head else None, row, spent)
-        self._writer.execute(tables.STORE_COMMIT, (tables.commit_key(key, row.seq), *commit))
+        self._writer.execute(tables.STORE_COMMIT, (tables.commit_key(key, row.seq), *pack(batch.events)))
         heads[run_id] = Head(key, row, spent)
         return row.seq
 
