@@ -30,8 +30,8 @@ _HASH = "CAST(ifnull(hash, '') AS BLOB)"
 """The hash, which can have any type if it is damaged."""
 _RECENT = f"SELECT id, {_HASH} FROM blobs WHERE id > max(?, {_ENTERED})"  # noqa: S608 - constants
 _NAMED = f"(SELECT blob FROM names WHERE name = substr(?1, 1, {_NAME}))"  # noqa: S608 - constants
-_FIND = f"SELECT id, length(content), content FROM blobs WHERE id = {_NAMED} AND hash = ?1"  # noqa: S608 - constants
-_FIND_RECENT = f"SELECT id, length(content), content FROM blobs WHERE id > {_ENTERED} AND hash = ?1"  # noqa: S608 - constants
+_UNNAMED = f"(SELECT id FROM blobs WHERE id > {_ENTERED} AND hash = ?1)"  # noqa: S608 - constants
+_FIND = f"SELECT id, length(content), content FROM blobs WHERE hash = ?1 AND id = ifnull({_NAMED}, {_UNNAMED})"  # noqa: S608 - constants
 _STORE = f"INSERT INTO blobs (hash, content) SELECT ?1, ?2 WHERE {_NAMED} IS NULL"
 _ENTER = (
     f"INSERT OR IGNORE INTO names SELECT substr(hash, 1, {_NAME}), id FROM blobs WHERE id > {_ENTERED} ORDER BY 1",  # noqa: S608 - constants
@@ -106,7 +106,7 @@ class Contents:
 
     def size(self, name: bytes) -> int | None:
         """Return the size of content, as the writing connection sees it; `None` if it is missing."""
-        found = self._db.own_rows(_FIND, (name,)) or self._db.own_rows(_FIND_RECENT, (name,))
+        found = self._db.own_rows(_FIND, (name,))
         return found[0][1] if found else None
 
     def read(self, hash: str) -> bytes:
@@ -124,7 +124,7 @@ class Contents:
             name = bytes.fromhex(hash)
         except ValueError:
             raise BlobMissing(f"`{hash}` is not a blob hash") from None
-        found = self._db.rows(_FIND, (name,)) or self._db.rows(_FIND_RECENT, (name,))
+        found = self._db.rows(_FIND, (name,))
         if not found:
             raise BlobMissing(f"blob `{hash}` is missing")
         number, _, content = found[0]

@@ -133,7 +133,11 @@ class SqliteJournal:
     def _store(self, batch: Batch, heads: dict[str, Head], origin: str) -> int | JournalError:
         """Store one batch inside the transaction, and the run's new head in `heads`."""
         run_id = batch.run_id
-        head = heads.get(run_id) or self._heads.get(run_id) or self._head(run_id, self._db.own_rows)
+        head = heads.get(run_id) or self._heads.get(run_id)
+        if head is None and (batch.expected_seq or origin):  # inserting the row of another run fails if it exists
+            head = self._head(run_id, self._db.own_rows)
+        spent: tuple[SpendRow, ...] = head.spent if head else ()
+        closed: tuple[SpendRow, ...] = ()
         try:
             admitted = admit(batch, head.row if head else None, self._all_events, origin)
             if admitted is None:
@@ -141,16 +145,15 @@ class SqliteJournal:
             row, found = admitted
             if found is not None:
                 self._accounts.check(found)
+                spent, closed = tables.add_charges(spent, found.rows)
+            key = tables.store_run(self._writer, head.key if head else None, row, spent)
         except JournalError as error:
             if origin:
                 raise
             return error
-        spent: tuple[SpendRow, ...] = head.spent if head else ()
         if found is not None:  # after the last check: other batches share the transaction
             self._accounts.post(found)
-            spent, closed = tables.add_charges(spent, found.rows)
             tables.store_charges(self._writer, closed)
-        key = tables.store_run(self._writer, head.key if head else None, row, spent)
         self._writer.execute(tables.STORE_COMMIT, (tables.commit_key(key, row.seq), *pack(batch.events)))
         heads[run_id] = Head(key, row, spent)
         return row.seq

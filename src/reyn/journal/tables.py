@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from reyn.errors import AppendConflict
 from reyn.journal.lifecycle import Lifecycle, RunRow
 from reyn.journal.packing import data_sizes
 from reyn.journal.port import Deletion, hashes_in
@@ -61,14 +62,21 @@ def to_head(columns: tuple[Any, ...]) -> Head:
 
 
 def store_run(connection: sqlite3.Connection, key: int | None, row: RunRow, spent: Spent) -> int:
-    """Update the row of a run; insert it if it has no key yet. Return its key."""
+    """Update the row of a run; insert it if it has no key yet. Return its key.
+
+    Raises:
+        AppendConflict: A run to insert exists already.
+    """
     state = _State(row.status, row.reason, row.phase, row.wait, row.messages_taken, row.charge, row.reserved, spent)
     # A `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
     changing = row.seq, row.updated, bytearray.fromhex(row.hash), _encode_state(state).decode()
     if key is not None:
         connection.execute(_UPDATE, (*changing, key))
         return key
-    cursor = connection.execute(_INSERT, (*changing, *[getattr(row, name) for name in _FIXED]))
+    try:
+        cursor = connection.execute(_INSERT, (*changing, *[getattr(row, name) for name in _FIXED]))
+    except sqlite3.IntegrityError:
+        raise AppendConflict(f"run `{row.run_id}` exists already: another driver appended first") from None
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
