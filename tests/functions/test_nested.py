@@ -67,7 +67,7 @@ def test_a_function_that_a_tool_calls_is_a_sub_run(tmp_path: Path, armed):
         for row in rt.runs.all():
             assert rt.runs.replay(row.run_id).events == len(kinds(rt, row.run_id))
             rt.runs.verify(row.run_id)
-        assert kinds(rt, "k").count("nested_run_ended") == 3
+        assert kinds(rt, "k").count("child_ended") == 3
 
 
 def test_a_sub_run_gets_what_the_limits_of_its_parent_leave(tmp_path: Path):

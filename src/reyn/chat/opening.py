@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from reyn.chat.beginning import Beginning
 from reyn.chat.conversation import Conversation
 from reyn.errors import AgentNotFound, ConversationInvalid
 from reyn.runs.importing import check_not_imported
@@ -35,7 +36,7 @@ def open_conversation(
         loaded = runtime.project.agents.load(agent or DEFAULT)
     return Conversation(
         lambda people: _derived(runtime, loaded, people, model),
-        runtime.project.agent_skill(loaded.name),
+        Beginning(runtime.project.agent_skill(loaded.name)),
         runtime.project.ids.new() if run_id is None else run_id,
         agent=loaded,
         by=by,

@@ -10,7 +10,6 @@ import base64
 import mimetypes
 import re
 from contextlib import aclosing
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +18,7 @@ from reyn.errors import ModelError, ResponseIncomplete
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import EMPTY, decode_arguments, system_text, to_turns
 from reyn.models.decoding import GEMINI
-from reyn.models.remote import CONNECT_SECONDS, RemoteModel
+from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
 from reyn.models.streaming import ENCODINGS, StreamedReply, limit_stream
 
 if TYPE_CHECKING:
@@ -66,8 +65,11 @@ class GeminiModel(RemoteModel):
                 model=self._model, contents=to_contents(request.messages), config=config
             )
             async with aclosing(chunks):
-                add = partial(self._add, reply)
-                return await self._collect(chunks, add, reply, request_format, "text/event-stream")
+                async for chunk in chunks:
+                    self._add(reply, chunk)
+                    if reply.length > MAX_ANSWER_LENGTH:
+                        break
+            return self._answer(reply, request_format, "text/event-stream")
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - third-party code

@@ -192,7 +192,7 @@ class LocalModel:
             grammar, rest = _grammars(schema, request)
             body = self._body(prompt.answer_messages(request, op)) | {"grammar": grammar}
             reply = engine.generate(body, cancelled, "grammar", on_delta, (), rest)
-        return choice.added_to(msgspec.structs.replace(reply, asked=prompt.asked))
+        return choice.added_to(reply)
 
     def _body(self, messages: Sequence[Message]) -> dict[str, Any]:
         """Return the request to the engine, without a grammar."""

@@ -195,12 +195,13 @@ class RecallOp(PlannedOp):
         self._listed: tuple[tuple[MemoryFile, ...], list[str], int] | None = None
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        query, limit = call.args["query"], call.args.get("limit", 5)
+        args = self.spec.complete(call.args)
+        query, limit = args["query"], args["limit"]
         memories = [memory for memory in read_memories(env.roots.project, scopes_of(env)) if not memory.error]
         matches = [
             _match(one.path, one.name, score, one.text) for one, score in search_memories(query, memories, limit)
         ]
-        if folders := call.args.get("folders"):
+        if folders := args.get("folders"):
             files = self._files(folders, env)
             best = best_matches(query, [f"{path} {content}" for path, content in files], limit)
             for (path, content), score in ((files[number], score) for number, score in best):

@@ -83,22 +83,19 @@ class ShellOp:
         command = str(call.args["cmd"])
         return command if _SIMPLE.fullmatch(command) else f"sh -c {command}"
 
-    def plan(self, call: Call, env: Env) -> Plan | Denied:
-        verdict = env.gate.capability("shell", self.target(call))
-        return verdict if isinstance(verdict, Denied) else Plan(verdict.rule)
+    def plan(self, call: Call, env: Env) -> Plan:
+        return Plan()
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         from reyn.sandbox import in_thread
 
-        if refused := refusal(env.gate.capability("shell", self.target(call)), approved=plan.approved):
-            return call.denied(refused)
         return program_result(call, await in_thread(partial(_execute_shell, call, env)))
 
 
 def _execute_shell(call: Call, env: Env, stop: StopSignal) -> Outcome:
     from reyn.sandbox import run_unconfined
 
-    limits = limits_of(env, call.args.get("timeout", 120))
+    limits = limits_of(env, ShellOp.spec.complete(call.args)["timeout"])
     return run_unconfined(("/bin/sh", "-c", call.args["cmd"]), env.roots.project_text, limits, stop=stop)
 
 
@@ -136,15 +133,13 @@ class SandboxedExecOp:
         return str(call.args["argv"][0])
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        rules, approvals = [], []
+        approvals: list[str] = []
         for verdict in self._verdicts(call, env):
             if isinstance(verdict, Denied):
                 return verdict
-            rules.append(verdict.rule)
             if (asked := approval_of(verdict)) and asked not in approvals:
                 approvals.append(asked)
-        # The rule of the program is asked about by `plan_op` already.
-        return Plan(rules[0], approval=" and ".join(rule for rule in approvals if rule != rules[0]) or None)
+        return Plan(approval=" and ".join(approvals) or None)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         from reyn.sandbox import choose_backend, in_thread, run_program
@@ -158,7 +153,7 @@ class SandboxedExecOp:
             folders = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
             sizes = {"file_bytes": env.file_bytes, "total_bytes": env.budget.most.recorded}
             observation = await asyncio.to_thread(Observation, folders, env.roots, **sizes)
-            limits = limits_of(env, call.args.get("timeout_seconds", 60))
+            limits = limits_of(env, self.spec.complete(call.args)["timeout_seconds"])
             argv = tuple(call.args["argv"])
             outcome = await in_thread(lambda stop: run_program(backend, argv, access, limits, stop=stop))
         except SandboxUnavailable as error:
@@ -167,9 +162,8 @@ class SandboxedExecOp:
         return program_result(call, outcome, backend=backend.name)
 
     def _verdicts(self, call: Call, env: Env) -> Iterator[Verdict]:
-        """Yield the verdicts of the gate on the program, its paths and the network."""
+        """Yield the verdicts of the gate on the paths and the network of the program."""
         args = call.args
-        yield env.gate.capability("exec", self.target(call))
         for text_ in args.get("read_paths", ()):
             yield env.gate.read(locate(text_, env.roots))
         for text_ in args.get("write_paths", ()):

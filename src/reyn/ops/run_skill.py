@@ -247,8 +247,8 @@ class JudgeOutputOp:
             return call.error(
                 outcome.error or f"the skill `{SKILL}` returned no score", run=call.relative(outcome.run_id)
             )
-        threshold = call.args.get("threshold", 0.8)
-        on_fail = call.args.get("on_fail", "continue")
+        args = self.spec.complete(call.args)
+        threshold, on_fail = args["threshold"], args["on_fail"]
         fields = {
             "score": score,
             "passed": score >= threshold,

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
 
-_Intent = kinds.SubRunStarted | kinds.AgentAsked
-
 
 class ImportReport(msgspec.Struct, frozen=True):
     """The runs that were imported, and those that existed already and are identical."""
@@ -219,7 +217,7 @@ class _Checks:
         self._archive = archive
         self._shapes: dict[str, str] = {}
         self._workspaces: dict[str, str] = {}
-        self._intents: dict[tuple[str, str, str], _Intent] = {}
+        self._intents: dict[tuple[str, str, str], kinds.ChildStarted] = {}
         """The events with which a run started another one, by run, call and the other run."""
         self._heads: dict[str, set[str]] = {}
         """The last events of sub-runs when their parents took a result."""
@@ -246,9 +244,9 @@ class _Checks:
 
     def _note_child(self, run: str, body: Body) -> None:
         match body:
-            case kinds.SubRunStarted() | kinds.AgentAsked():
+            case kinds.ChildStarted():
                 self._intents.setdefault((run, body.call, body.run), body)
-            case kinds.SubRunCompleted(head=str(head)) | kinds.AgentReplied(head=str(head)):
+            case kinds.ChildEnded(head=str(head)):
                 self._heads.setdefault(body.run, set()).add(head)
 
     def _check_values(self, value: msgspec.Struct, where: str) -> None:
@@ -306,10 +304,10 @@ class _Checks:
             raise ArchiveInvalid(f"run `{run}` is not the one whose {taken} run `{parent.run}` took")
 
     def _started_error(
-        self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: _Intent | None
+        self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: kinds.ChildStarted | None
     ) -> str:
         """Return why a sub-run is not the one that the run above started; empty if it is."""
-        if not isinstance(intent, kinds.SubRunStarted) or intent.background != parent.background:
+        if intent is None or intent.type != ("background" if parent.background else "skill"):
             return f"run `{parent.run}` did not start its sub-run `{run}`"
         workspace = self._workspaces[parent.run] if intent.shares_workspace else None
         recorded = (intent.skill_hash, intent.input, workspace)
@@ -318,10 +316,12 @@ class _Checks:
         return ""
 
 
-def _opened_error(run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: _Intent | None) -> str:
+def _opened_error(
+    run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: kinds.ChildStarted | None
+) -> str:
     """Return why a conversation is not the one that an agent opened in the run above; empty if it is."""
     asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else ("", "")
-    if not isinstance(intent, kinds.AgentAsked) or asked_by != (parent.run, parent.call):
+    if intent is None or intent.type != "agent" or asked_by != (parent.run, parent.call):
         return f"run `{parent.run}` did not open the conversation `{run}`"
     recorded = (intent.skill_hash, intent.input, intent.history, None)
     if (opening.skill_hash, opening.input, opening.history, opening.workspace) != recorded:
@@ -339,10 +339,9 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.Part: {"blob": "text"},
     kinds.RunRequest: {"input": "JSON"},
     kinds.MessageRequest: {"text": "text"},
-    kinds.AgentAsked: {"text": "text"},
-    kinds.AgentReplied: {"text": "text"},
+    kinds.ChildStarted: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
-    kinds.LlmResponded: {"text": "text", "asked": "a list of roles and texts"},
+    kinds.LlmResponded: {"text": "text"},
     kinds.ValidationError: {"text": "text"},
     kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
@@ -360,7 +359,6 @@ _SHAPES = {
     "JSON": ("json", "object", "artifact"),
     "a JSON object": ("object", "artifact"),
     "a JSON list": ("json list",),
-    "a list of roles and texts": ("json list of texts",),
 }
 
 
@@ -375,15 +373,11 @@ def _shape(content: bytes) -> str:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return "text"
     if isinstance(value, list):
-        return "json list of texts" if all(_is_role_and_text(one) for one in value) else "json list"
+        return "json list"
     if not isinstance(value, dict):
         return "json"
     is_artifact = value.keys() == {"type", "data"} and isinstance(value["type"], str)
     return f"artifact {value['type']}" if is_artifact else "object"
-
-
-def _is_role_and_text(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
 
 
 def _check_fields(value: msgspec.Struct, where: str) -> None:
@@ -403,13 +397,7 @@ def _check_fields(value: msgspec.Struct, where: str) -> None:
             _check_schema(value.response_schema, where)
         case kinds.AskRequest(response_schema=schema):
             _check_schema(schema, where)
-        case (
-            kinds.SubRunStarted(run=run)
-            | kinds.SubRunCompleted(run=run)
-            | kinds.SubRunStopped(run=run)
-            | kinds.AgentAsked(run=run)
-            | kinds.AgentReplied(run=run)
-        ):
+        case kinds.ChildStarted(run=run) | kinds.ChildEnded(run=run) | kinds.ChildStopped(run=run):
             if run and not is_run_id(run):
                 raise ArchiveInvalid(f"{where}: {run[:200]!r} is not a run id")
 

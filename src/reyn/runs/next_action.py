@@ -11,8 +11,8 @@ from reyn.errors import BlobMissing, NextAction
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, root_run
 from reyn.kernel.core.limits import BUDGET_LIMITS, SECOND, limit_of
-from reyn.kernel.core.run_state import fold
 from reyn.kernel.runtime_types import display_status
+from reyn.kernel.world.loading import load_state
 from reyn.runs.questions import answer_action, open_question
 from reyn.skills.agents import PREFIX
 
@@ -53,7 +53,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
 
 def _raise_limit(journal: Journal, run_id: str) -> NextAction:
     """Raise the limit that stopped a run to its current usage plus the previous cap."""
-    state = fold(journal.read(run_id))
+    state = load_state(journal, run_id)
     if state.stop.limit is None:
         return NextAction("resume", run_id, limit="")
     name, reached = state.stop.limit
@@ -61,7 +61,7 @@ def _raise_limit(journal: Journal, run_id: str) -> NextAction:
         return NextAction("resume", run_id, limit=name)
     cap = _cap(journal, state, name) or reached
     open_sub_runs = [row for row in descendants(journal, run_id) if row.status not in ENDED]
-    usage = _usage(name, (state, *(fold(journal.read(row.run_id)) for row in open_sub_runs)))
+    usage = _usage(name, (state, *(load_state(journal, row.run_id) for row in open_sub_runs)))
     return NextAction("resume", run_id, limit=name, value=max(cap, reached, usage) + max(cap, 1))
 
 

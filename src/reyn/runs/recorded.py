@@ -17,7 +17,7 @@ from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, find_run, root_run
 from reyn.kernel.core.conversations import ConversationSize
-from reyn.kernel.core.run_state import EMPTY, fold
+from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import budgeted_run, runs_above
@@ -377,10 +377,9 @@ class Runs:
         project.check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
         report = import_runs(project.journal, checked, origin)
-        for run in (*report.imported, *(run for run in report.known if self.find(run).imported)):
-            events = list(project.journal.read(run))
-            if fold(events).workspace == run:
-                project.files.recreate_workspace(run, run, events[-1])
+        for row in map(self.find, (*report.imported, *report.known)):
+            if row.imported and self.state(row.run_id).workspace == row.run_id:
+                project.files.recreate_workspace(row.run_id, row.run_id, row.seq, row.updated)
         return report
 
     # -- for the package that executes runs -----------------------------------------------------------

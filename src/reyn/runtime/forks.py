@@ -73,7 +73,7 @@ class Forks(RuntimeBase):
             forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
 
         async def start() -> RunResult:
-            self.project.files.recreate_workspace(name, row.run_id, point.event)
+            self.project.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
             event = append_fork_event(self.project.journal, name, point.event, forked, blobs, self.project.clock.now())
             world = self._executor.world(opened, observers)
             world.notify_listener(event)

@@ -102,7 +102,7 @@ class RunMessages(RuntimeBase):
         row = self._conversation(run, "continued")
         if row.status in ENDED:
             raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
-        message = checked_message(self.project.scrub(text))
+        message = checked_message(self.project.scrub(text), has_images=bool(images))
         attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
         if fault := images_error(attached):
             raise InputInvalid(fault, hint="Pass images with content, or with an address.")
@@ -243,14 +243,14 @@ def checked_title(title: str) -> str:
     return title
 
 
-def checked_message(text: str) -> str:
+def checked_message(text: str, *, has_images: bool = False) -> str:
     """Return a message of a user, if a conversation can take it.
 
     Raises:
-        InputInvalid: It is blank or too long.
+        InputInvalid: It is blank, without images, or too long.
         MessageInvalid: It is not valid Unicode.
     """
-    if not text.strip():
+    if not text.strip() and not has_images:
         raise InputInvalid("the message is blank", hint="Say something.")
     if len(text) > MAX_MESSAGE_CHARS:
         raise InputInvalid(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reyn.context.transcript import normalize
 from reyn.errors import InputInvalid, ModelError, NextAction, OpMissing, ReynError, RunBusy, RunNotResumable
 from reyn.journal import Blob, canonical
+from reyn.kernel.world.loading import pin_settings
 from reyn.kernel.world.services import Observers
 from reyn.runtime.executor import RunExecutor
 from reyn.runtime.forks import Forks
@@ -243,7 +244,7 @@ class OSRuntime(Forks, RunMessages):
         async def start() -> RunResult:
             if run_id is not None and project.journal.find(name) is not None:  # another process was faster
                 return await again()
-            spec = executor.spec(name, loaded, artifact, project.pinned_settings(settings), model)
+            spec = executor.spec(name, loaded, artifact, pin_settings(settings), model)
             spec = spec._replace(
                 source=project.source_of(skill),
                 summaries=project.summaries(loaded, settings),

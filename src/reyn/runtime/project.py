@@ -21,7 +21,7 @@ from reyn.context.token_counting import check_installed
 from reyn.documents import nearest
 from reyn.errors import BlobMissing, McpServerFailed, McpServerUnknown
 from reyn.kernel.visit.compiled_phase import uses_handoffs
-from reyn.kernel.world.loading import pin_model, pin_settings
+from reyn.kernel.world.loading import pin_model
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
@@ -208,16 +208,6 @@ class Project(ProjectServices):
         limits = {name: self.roster.prompt_limit(name) for name in settings.classes.values()}
         known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
         return replace(settings, answer_forms=forms, prompt_limits=known)
-
-    def pinned_settings(self, settings: RunSettings) -> Blob:
-        """Return the copy of settings that a run records. Most runs of a project have the same."""
-        if self._pinned_settings[0] != settings:
-            self._pinned_settings = (settings, pin_settings(settings))
-        return self._pinned_settings[1]
-
-    @cached_property
-    def _pinned_settings(self) -> tuple[RunSettings, Blob]:
-        return self._configured_settings, pin_settings(self._configured_settings)
 
     def warnings(self) -> Iterator[str]:
         """Yield the warnings that apply to every run of this project."""

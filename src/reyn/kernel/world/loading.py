@@ -137,8 +137,10 @@ class RunSpec(NamedTuple):
 
     def blobs(self) -> tuple[Blob, ...]:
         """Return the content that the first event refers to."""
-        more = (blob for blob in (self.requests, self.summaries) if blob is not None)
-        return (*self.copies.blobs, self.settings, *more, *self.history[1])
+        found = (*self.copies.blobs, self.settings, *self.history[1])
+        if self.requests is not None:
+            found = (*found, self.requests)
+        return found if self.summaries is None else (*found, self.summaries)
 
 
 def new_tape(content: Callable[[str], bytes], spec: RunSpec, *, now: int) -> Tape:
@@ -163,8 +165,16 @@ _TYPE = msgspec.json.Decoder(_TypedArtifact)
 
 
 def pin_settings(settings: RunSettings) -> Blob:
-    """Return the copy of the settings that a run records."""
-    return Blob.of(canonical(settings))
+    """Return the copy of the settings that a run records. Most runs have those of the one before."""
+    known = _pinned_settings.get(id(settings))
+    if known is None:
+        _pinned_settings.clear()
+        known = _pinned_settings[id(settings)] = (settings, Blob.of(canonical(settings)))
+    return known[1]
+
+
+_pinned_settings: dict[int, tuple[RunSettings, Blob]] = {}
+"""The last copy of settings, by the object, which stays alive here."""
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
