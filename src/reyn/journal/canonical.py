@@ -59,12 +59,15 @@ def _is_plain(value: Any, depth: int) -> bool:
     """Return whether a value is JSON at first sight. If not, `_check_parts` decides and finds the path."""
     kind = type(value)
     if kind is str:
-        return _is_encodable(value)
+        return value.isascii() or _is_encodable(value)
     if kind is dict and depth < MAX_DEPTH:
         for key, item in value.items():
-            if type(key) is not str or not _is_encodable(key):
+            if type(key) is not str or not (key.isascii() or _is_encodable(key)):
                 return False
-            if not (_is_encodable(item) if type(item) is str else _is_plain(item, depth + 1)):
+            if type(item) is str:
+                if not (item.isascii() or _is_encodable(item)):
+                    return False
+            elif not _is_plain(item, depth + 1):
                 return False
         return True
     if kind is list and depth < MAX_DEPTH:
@@ -80,8 +83,6 @@ _ENCODED = frozenset({int, str, float, tuple})
 
 
 def _is_encodable(text: str) -> bool:
-    if text.isascii():
-        return True
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -57,6 +57,11 @@ def advance(life: L, body: Body) -> L:
     return after
 
 
+def rule_of(kind: type[Body]) -> Callable[[Any, Any], Any] | None:
+    """Return what an event kind changes in a lifecycle; `None` if it changes nothing."""
+    return _RULES.get(kind)
+
+
 def _entered(life: L, status: Status, reason: str = "") -> L:
     """Return the lifecycle in a status, unless the run has ended."""
     return life if life.status in ENDED else replace(life, status=status, reason=reason)

@@ -78,12 +78,16 @@ class OpBudget:
         Raises:
             OpBudgetExceeded: It would be too much; none of it counts.
         """
-        new = {blob.hash: len(blob.content) for blob in blobs if blob.hash not in self._known}
-        total = sum(new.values())
-        if self._recorded + total > self.most.recorded:
+        new: set[str] = set()
+        total = self._recorded
+        for blob in blobs:
+            if blob.hash not in self._known and blob.hash not in new:
+                new.add(blob.hash)
+                total += len(blob.content)
+        if total > self.most.recorded:
             raise OpBudgetExceeded("record", self.most.recorded, "visit_recorded_bytes")
-        self._recorded += total
-        self._known.update(new)
+        self._recorded = total
+        self._known |= new
 
     def has_room_for(self, blobs: Iterable[Blob]) -> bool:
         """Count content that is about to be recorded; return false, and count nothing, if it would be too much."""

@@ -24,12 +24,15 @@ from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Sequence
 
     from reyn.permissions import Verdict
+    from reyn.workspace import Location
 
 
-def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True) -> Plan | Denied:
+def plan_op(
+    op: Op, call: Call, env: Env, *, permissions: Collection[str] = (), is_foreign: bool = True
+) -> Plan | Denied:
     """Plan an op. The gate decides about the permissions that its kind needs first.
 
     Args:
@@ -40,17 +43,15 @@ def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is
         is_foreign: Whether the op comes from outside the package, so that its plan is checked.
     """
     try:
-        verdict = _decide(op, call, env, permissions)
+        verdict = _decide(op, call, env, permissions) if permissions or op.spec.permission is not None else None
         if isinstance(verdict, Denied):
             return verdict
-        plan: Any = op.plan(copied(call) if is_foreign else call, env)
-        plan = checked_plan(call, plan) if is_foreign else plan
+        plan = checked_plan(call, op.plan(copied(call), env)) if is_foreign else op.plan(call, env)
     except BaseException as error:  # becomes the result
         if is_interrupt(error):
             raise
         return Plan(result=failed(call, error))
-    assert isinstance(plan, Plan | Denied)
-    if not isinstance(plan, Plan) or verdict is None:
+    if verdict is None or isinstance(plan, Denied):
         return plan
     if isinstance(verdict, Allowed):
         return plan if plan.rule else replace(plan, rule=verdict.rule)
@@ -59,19 +60,15 @@ def plan_op(op: Op, call: Call, env: Env, *, permissions: Iterable[str] = (), is
     return replace(plan, approval=both)
 
 
-def _decide(op: Op, call: Call, env: Env, permissions: Iterable[str]) -> Verdict | None:
-    """Return the verdict of the gate on an op; `None` if the op needs no permission."""
+def _decide(op: Op, call: Call, env: Env, permissions: Collection[str]) -> Verdict:
+    """Return the verdict of the gate on an op that needs permissions."""
     own = op.spec.permission
-    more = tuple(key for key in permissions if key != own)
-    if own is None and not more:
-        return None
+    keys = {*permissions, *((own,) if own else ())}
     target = op.target(copied(call)) if _is_targeted(type(op)) else call.kind  # type: ignore[attr-defined]
     if not isinstance(target, str):
         raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
     check_json(target, "target")
-    if own is not None and not more:
-        return env.gate.capability(own, target)
-    verdicts = [env.gate.capability(key, target) for key in sorted({*more, *((own,) if own else ())})]
+    verdicts = [env.gate.capability(key, target) for key in sorted(keys)]
     if denied := next((verdict for verdict in verdicts if isinstance(verdict, Denied)), None):
         return denied
     if asking := [verdict for verdict in verdicts if isinstance(verdict, NeedsApproval)]:
@@ -85,12 +82,6 @@ def _is_targeted(op: type) -> bool:
     return issubclass(op, Targeted)
 
 
-@cache
-def is_preparable(op: type) -> bool:
-    """Return whether ops of a class are `Preparable`."""
-    return issubclass(op, Preparable)
-
-
 async def prepare_op(op: Preparable, call: Call, env: Env) -> None:
     """Compute in a thread what the plan of an op needs, so that other runs go on meanwhile."""
     with suppress(Exception):  # the plan meets the same error, and reports it
@@ -100,18 +91,19 @@ async def prepare_op(op: Preparable, call: Call, env: Env) -> None:
 
 
 async def perform_op(
-    op: Op, call: Call, plan: Plan, env: Env, *, permissions: Iterable[str] = (), is_foreign: bool = True
+    op: Op, call: Call, plan: Plan, env: Env, *, permissions: Collection[str] = (), is_foreign: bool = True
 ) -> Result:
     """Perform an op whose plan neither changes files nor is complete.
 
     The gate decides once more: the rules may have changed since the op was planned, before a crash.
     """
     try:
-        verdict = _decide(op, call, env, permissions)
-        if verdict is not None and (refused := refusal(verdict, approved=plan.approved)):
-            return call.denied(refused)
+        if permissions or op.spec.permission is not None:
+            refused = refusal(_decide(op, call, env, permissions), approved=plan.approved)
+            if refused is not None:
+                return call.denied(refused)
         if not is_foreign:
-            return check_result(call, await op.perform(call, plan, env), None)
+            return check_result(call, await op.perform(call, plan, env))
         # In a task of its own, an op that cancels its task does not cancel the run.
         result, error = await asyncio.create_task(_contained(op, copied(call), plan, env))
         _raise_if_interrupted()
@@ -164,18 +156,30 @@ class Applied(NamedTuple):
 _UNCONFIRMED = "the change was made, but the system reported an error: it may be lost if the machine fails now"
 
 
-def apply_changes(call: Call, changes: Sequence[Change], env: Env, *, approved: str = "") -> Applied:
+def apply_changes(
+    call: Call, changes: Sequence[Change], env: Env, *, approved: str = "", locations: Sequence[Location] = ()
+) -> Applied:
     """Apply the changes of a plan, in order, up to the first that cannot be applied.
 
     Safe to repeat after a crash: a change that took effect is not applied twice.
+
+    Args:
+        call: The call of the op.
+        changes: The changes.
+        env: What the op may use.
+        approved: The `ask` rules for which a person has approved the op.
+        locations: The files of the changes, if the gate has decided about them in this process. Otherwise their paths
+            are resolved, and the gate decides.
     """
     count, note = 0, ""
     try:
-        for change in changes:
-            location = locate(change.path, env.roots)
-            verdict = env.gate.write(location)
-            if refused := refusal(verdict, approved=approved):
-                return Applied(count, call.denied(refused))
+        for number, change in enumerate(changes):
+            if locations:
+                location = locations[number]
+            else:
+                location = locate(change.path, env.roots)
+                if refused := refusal(env.gate.write(location), approved=approved):
+                    return Applied(count, call.denied(refused))
             outcome = apply_change(change, env.roots, env.content, call.key, location)
             if outcome == "conflict":
                 message = f"`{change.path}` was changed by another program and left as it is; read it again"
@@ -251,15 +255,16 @@ def check_result(call: Call, result: Any, op: Op | None = None) -> Result:
     """
     if not isinstance(result, dict):
         return call.error(f"the op returned a {type(result).__name__} instead of a result")
-    if result.get("kind") != call.kind or (call.op is not None and result.get("op") != call.op):
+    form_name, status = call.args.get("op"), result.get("status")
+    if result.get("kind") != call.args["kind"] or (form_name is not None and result.get("op") != form_name):
         return call.error("the op returned a result of another kind")
-    if not isinstance(result.get("status"), str) or result["status"] not in STATUSES:
-        return call.error(f"the op returned the unknown status {str(result.get('status'))[:40]!r}")
+    if not isinstance(status, str) or status not in STATUSES:
+        return call.error(f"the op returned the unknown status {str(status)[:40]!r}")
     try:
         check_json(result)
     except ValueError as error:
         return call.error(f"the op returned a result that is not JSON: {str(error)[:200]}")
-    form = (op.spec.form(call.op) or op.spec.form(None)) if op is not None else None
+    form = (op.spec.form(form_name) or op.spec.form(None)) if op is not None else None
     wrong = compile_schema(form.result).first_error(result) if form is not None else None
     if wrong is not None:
         return call.error(f"the op returned a result that its specification excludes: {wrong.path('result')}")
@@ -297,8 +302,8 @@ def _fitting(call: Call, plan: Plan) -> Plan:
         return Plan(rule, result=result if result and result["status"] != "ok" else call.error("no result"))
     request = _request(plan.request, blobs)
     approval = None if plan.approval is None else _text(plan.approval)
-    texts = {"reads": _text(plan.reads), "about": _text(plan.about)}
-    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval, **texts)
+    reads, about = _text(plan.reads), _text(plan.about)
+    return Plan(rule, changes, result, tuple(blobs.values()), request, approval=approval, reads=reads, about=about)
 
 
 def _text(value: Any) -> str:

@@ -22,7 +22,7 @@ from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunReq
 from reyn.ops.budget import OpBudget, OpFailed
 from reyn.permissions import Denied, Gate, NeedsApproval, Verdict
 from reyn.vocabulary import OpSpec, OpTarget
-from reyn.workspace import Change, FileError, PathInvalid, Roots
+from reyn.workspace import Change, FileError, Location, PathInvalid, Roots
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,25 +67,25 @@ class Call(msgspec.Struct, frozen=True):
 
     def ok(self, **fields: Any) -> Result:
         """Return a result with status `ok`."""
-        return self._result("ok", **fields)
+        return self._result("ok", fields)
 
     def error(self, message: str, **fields: Any) -> Result:
         """Return a result with status `error`. The model sees the message."""
-        return self._result("error", error=message, **fields)
+        return self._result("error", {"error": message, **fields})
 
     def timeout(self, message: str, **fields: Any) -> Result:
         """Return a result with status `timeout` and the fields found so far."""
-        return self._result("timeout", **fields, error=message)
+        return self._result("timeout", {**fields, "error": message})
 
     def denied(self, verdict: Denied | NeedsApproval) -> Result:
         """Return the result for a denial."""
-        return self._result("denied", error=verdict.reason, rule=verdict.rule)
+        return self._result("denied", {"error": verdict.reason, "rule": verdict.rule})
 
-    def _result(self, status: str, **fields: Any) -> Result:
+    def _result(self, status: str, fields: dict[str, Any]) -> Result:
         op = self.args.get("op")
         if op is None:
-            return {"kind": self.kind, "status": status, **fields}
-        return {"kind": self.kind, "op": op, "status": status, **fields}
+            return {"kind": self.args["kind"], "status": status, **fields}
+        return {"kind": self.args["kind"], "op": op, "status": status, **fields}
 
     def failed(self, error: BaseException) -> Result:
         """Return the error result for an exception, without the path of an `OSError`."""
@@ -189,6 +189,8 @@ class Plan(msgspec.Struct, frozen=True):
         approved: The `ask` rules for which a person has approved the op.
         reads: A digest of the content that the op reads, if it needs approval. The approval is void if it changes.
         about: What a person sees before the diff of the changes, if the op needs approval.
+        locations: The files that the gate decided about, each as it was resolved: those of `changes`, in order, or
+            the file that the op reads. Empty in a plan that was read from the journal; the gate then decides again.
     """
 
     rule: str = ""
@@ -201,6 +203,7 @@ class Plan(msgspec.Struct, frozen=True):
     approved: str = ""
     reads: str = ""
     about: str = ""
+    locations: tuple[Location, ...] = ()
 
 
 class RunOutcome(msgspec.Struct, frozen=True):

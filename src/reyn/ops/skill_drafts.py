@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reyn.errors import AgentSkillInvalid, ReynError, SkillNotFound, SkillPlanInvalid
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
-from reyn.ops.file.writing import look_at
+from reyn.ops.file.reading import look_at
 from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, RecordedChanges, approval_of
 from reyn.ops.skill_folder import DRAFT, SkillDraft, folder_at, plan_draft, plan_files, read_draft
 from reyn.ops.skill_reports import numbered

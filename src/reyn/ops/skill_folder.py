@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from reyn.errors import SkillNotFound
 from reyn.ops.budget import OpFailed
-from reyn.ops.file.writing import look_at
+from reyn.ops.file.reading import look_at
 from reyn.ops.op import Call, Env, OpSetup, Plan, approval_of
 from reyn.permissions import Denied, Verdict
 from reyn.skills.cases import CASES

@@ -5,19 +5,16 @@ A run can continue between two visits, or from an open request to its model. The
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, Event, canonical, decode, encode, kinds, link
+from reyn.journal import Blob, Event, canonical, encode, kinds, link
 from reyn.kernel import versions
-from reyn.permissions import Denied
 from reyn.runs.reader import read_run
 from reyn.skills import pin
 from reyn.skills.inputs import to_artifact
-from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
     from reyn.journal import Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.permissions import Gate
     from reyn.skills import Skill
 
 
@@ -63,33 +59,6 @@ def find_fork_point(run_id: str, events: Iterable[Event], at: int | None, *, bet
     if point is None:
         raise ForkImpossible(f"run `{run_id}` cannot be continued from event {at} or any event before it")
     return point
-
-
-def workspace_files(events: Iterable[Event]) -> dict[str, str | None]:
-    """Return the workspace files after some events: content hashes by path, `None` for a deleted file."""
-    files: dict[str, str | None] = {}
-    restoring: tuple[kinds.Change, ...] = ()
-    for event in events:
-        match decode(event):
-            case kinds.WorkspaceUpdated(change=change):
-                files[change.path] = change.after
-            case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
-                restoring = changes
-            case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
-                files |= {change.path: change.before for change in restoring if change.path in restored}
-    return {path: content for path, content in files.items() if path.startswith("workspace:")}
-
-
-def write_files(files: dict[str, str | None], gate: Gate, content: Callable[[str], bytes], token: str) -> None:
-    """Write workspace files that the gate allows; leave existing ones as they are."""
-    for path, name in files.items():
-        if name is None:
-            continue
-        # A forged record may name any path; a file that cannot be recreated is left out.
-        with suppress(FileError, PathInvalid):
-            location = locate(path, gate.roots)
-            if location.zone == "workspace" and not isinstance(gate.write(location), Denied):
-                apply_change(Change(path, None, name), gate.roots, content, f"{token}.{path}", location)
 
 
 def fork_input(

@@ -9,19 +9,20 @@ executed: `fork` and `rerun` continue them as new runs.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.config import RunSettings
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, NextAction, ReynError, RunIdTaken, RunImported
-from reyn.journal import Batch, Body, check_json, decode, kinds
+from reyn.journal import Batch, Body, MemoryJournal, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes
 from reyn.jsonschema import compile_schema
-from reyn.kernel.core.run_state import EMPTY, apply
+from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import unpin_ops
+from reyn.runs.reader import read_run
 from reyn.skills import check_pinned, unpin
 from reyn.workspace.paths import is_recorded_path
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
 
-I = TypeVar("I", kinds.SubRunStarted, kinds.AgentAsked)  # noqa: E741 - an intent
+_Intent = kinds.SubRunStarted | kinds.AgentAsked
 
 
 class ImportReport(msgspec.Struct, frozen=True):
@@ -43,13 +44,17 @@ class ImportReport(msgspec.Struct, frozen=True):
 
 
 class CheckedArchive(NamedTuple):
-    """An archive whose runs are valid."""
+    """An archive whose runs are valid.
 
-    archive: Archive
-    in_order: list[str]
-    """The runs, each after its parent and after the run that it was forked from."""
+    Attributes:
+        runs: The runs, in the order of the archive.
+        batches: The events and contents of each run, after those of its parent and of the run that it was forked from.
+        parents: The parents of sub-runs, by run.
+    """
+
+    runs: list[str]
+    batches: dict[str, Batch]
     parents: dict[str, str]
-    """The parents of sub-runs, by run."""
 
 
 def check_not_imported(row: RunRow, what: str) -> None:
@@ -75,10 +80,77 @@ def check_archive(archive: Archive, limits: ImportLimits) -> CheckedArchive:
     inherited = sum(events[-1].seq for events in archive.events.values())
     if inherited > limits.events:
         raise ArchiveTooLarge(f"the runs have more than {limits.events:,} events, those of their origins included")
-    runs = _Runs(archive)
+    order: dict[str, Body] = {}
     for run in archive.runs:
-        runs.check(run)
-    return CheckedArchive(archive, list(runs.histories), runs.parents)
+        _add_in_order(run, archive, order, [])
+    batches = {run: _batch(run, opening, archive) for run, opening in order.items()}
+    staged = MemoryJournal()
+    try:
+        staged.import_runs(list(batches.values()), "")
+    except JournalError as error:
+        raise ArchiveInvalid(error.message) from error
+    checks = _Checks(staged, archive)
+    for run, opening in order.items():
+        checks.check(run, opening)
+    return CheckedArchive(archive.runs, batches, checks.parents)
+
+
+def _add_in_order(run: str, archive: Archive, order: dict[str, Body], above: list[str]) -> None:
+    """Add a run and its first event, after the runs that it needs."""
+    if run in order:
+        return
+    if run in above or len(above) > _MAX_ORIGINS:
+        raise ArchiveInvalid(f"run `{run}` needs itself, or too many other runs")
+    first = archive.events[run][0]
+    opening = _decode(first)
+    if getattr(opening, "run_id", None) != run:
+        raise ArchiveInvalid(f"`{run[:200]}` is not a valid run id, or its first event names another run")
+    needed, relation = "", "is a sub-run of"
+    if isinstance(opening, kinds.RunForked):
+        needed, relation = opening.point.run, "was forked from"
+    elif (parent := _parent_of(opening, archive)) is not None:
+        needed = parent.run
+    if needed and needed not in archive.events:
+        raise ArchiveInvalid(
+            f"run `{run}` {relation} `{needed[:200]}`, which the archive does not contain",
+            hint="Export the run with its whole family.",
+        )
+    if needed:
+        _add_in_order(needed, archive, order, [*above, run])
+    order[run] = opening
+
+
+def _decode(event: Event) -> Body:
+    try:
+        return decode(event)
+    except JournalError as error:
+        raise ArchiveInvalid(f"run `{event.run_id[:200]}`: {error.message}") from error
+
+
+def _parent_of(opening: Body, archive: Archive) -> kinds.ParentRef | None:
+    """Return the parent of a sub-run.
+
+    A background run is a run of its own; its archive need not contain the conversation that started it.
+    """
+    parent = opening.parent if isinstance(opening, kinds.RunStarted) else None
+    return None if parent is None or (parent.background and parent.run not in archive.events) else parent
+
+
+def _batch(run: str, opening: Body, archive: Archive) -> Batch:
+    """Return what the journal stores of a run."""
+    events, last = archive.events[run], 0
+    needed: set[str] = set()
+    for event in events:
+        if event.ts < last:
+            raise ArchiveInvalid(f"run `{run}`, event {event.seq} has the impossible time {event.ts}")
+        last = event.ts
+        needed.update(content_hashes(_decode(event)))
+    missing = next((name for name in needed if name not in archive.blobs), None)
+    if missing is not None:
+        what = f"content `{missing[:12]}…`, which the archive does not contain"
+        raise ArchiveInvalid(f"run `{run}` refers to {what}")
+    before = opening.point.seq if isinstance(opening, kinds.RunForked) else 0
+    return Batch(run, before, events, [archive.blobs[name] for name in sorted(needed)])
 
 
 def import_runs(journal: Journal, checked: CheckedArchive, origin: str) -> ImportReport:
@@ -93,34 +165,27 @@ def import_runs(journal: Journal, checked: CheckedArchive, origin: str) -> Impor
         RunIdTaken: A different run with the same id exists, or one to which a run of the archive would belong.
         ArchiveInvalid: The journal refuses a run.
     """
-    archive = checked.archive
-    known = {run for run in archive.runs if _is_known(journal, run, archive.events[run])}
-    new = [run for run in checked.in_order if run not in known]
+    known = {run for run, batch in checked.batches.items() if _is_known(journal, run, batch.events[-1])}
+    new = [run for run in checked.batches if run not in known]
     for run in new:
         _check_place(journal, run, checked.parents, known)
     try:
-        journal.import_runs([_batch(run, archive) for run in new], origin)
+        journal.import_runs([checked.batches[run] for run in new], origin)
     except JournalError as error:
         raise ArchiveInvalid(f"the runs cannot be stored: {error.message}") from error
     return ImportReport(
-        tuple(run for run in archive.runs if run not in known), tuple(run for run in archive.runs if run in known)
+        tuple(run for run in checked.runs if run not in known), tuple(run for run in checked.runs if run in known)
     )
-
-
-def _batch(run: str, archive: Archive) -> Batch:
-    events = archive.events[run]
-    needed = {name for event in events for name in content_hashes(decode(event))}
-    return Batch(run, events[0].seq - 1, events, [archive.blobs[name] for name in sorted(needed)])
 
 
 # -- names --------------------------------------------------------------------------------------------
 
 
-def _is_known(journal: Journal, run: str, events: list[Event]) -> bool:
+def _is_known(journal: Journal, run: str, last: Event) -> bool:
     row = journal.find(run)
     if row is None:
         return False
-    if (row.seq, row.hash) != (events[-1].seq, events[-1].hash):
+    if (row.seq, row.hash) != (last.seq, last.hash):
         raise RunIdTaken(f"a different run `{run}` exists already", hint="Import the archive into another project.")
     return True
 
@@ -146,115 +211,45 @@ def _check_place(journal: Journal, run: str, parents: dict[str, str], known: set
 # -- runs ---------------------------------------------------------------------------------------------
 
 
-class _History(NamedTuple):
-    """One checked run: its events, those of its origin included, and the state after the last."""
+class _Checks:
+    """Checks of the runs of an archive, which are stored in a journal of their own; parents before sub-runs."""
 
-    bodies: list[Body]
-    times: list[int]
-    hashes: list[str]
-    state: RunState = EMPTY
-
-    def until(self, seq: int) -> _History:
-        bodies, times = self.bodies[:seq], self.times[:seq]
-        state = EMPTY
-        for body, ts in zip(bodies, times, strict=True):
-            state = apply(state, body, ts)
-        return _History(bodies, times, self.hashes[:seq], state)
-
-
-class _Runs:
-    """The runs of an archive, each checked after the runs that it needs."""
-
-    def __init__(self, archive: Archive) -> None:
+    def __init__(self, staged: Journal, archive: Archive) -> None:
+        self._staged = staged
         self._archive = archive
-        self.histories: dict[str, _History] = {}
-        """The checked runs, each after its parent and after the run that it was forked from."""
-        self._open: list[str] = []
         self._shapes: dict[str, str] = {}
+        self._workspaces: dict[str, str] = {}
+        self._intents: dict[tuple[str, str, str], _Intent] = {}
+        """The events with which a run started another one, by run, call and the other run."""
+        self._heads: dict[str, set[str]] = {}
+        """The last events of sub-runs when their parents took a result."""
         self.parents: dict[str, str] = {}
         """The parents of sub-runs, by run."""
 
-    def check(self, run: str) -> _History:
-        """Check a run and return its history."""
-        if run in self.histories:
-            return self.histories[run]
-        if run in self._open or len(self._open) > _MAX_ORIGINS:
-            raise ArchiveInvalid(f"run `{run}` needs itself, or too many other runs")
-        self._open.append(run)
+    def check(self, run: str, opening: Body) -> None:
+        """Check the events of a run, its copies, and its place in its family."""
+        seq, state = 0, EMPTY
         try:
-            history = self._check(run)
+            for read in read_run(self._staged.read(run)):
+                seq, state = read.event.seq, read.after
+                if read.event.run_id == run:
+                    self._check_values(read.body, f"run `{run}`, event {seq}")
+                    self._note_child(run, read.body)
+            self._check_copies(run, state)
         except ArchiveInvalid:
             raise
         except ReynError as error:
-            raise ArchiveInvalid(f"run `{run[:200]}`: {error.message}") from error
-        self._open.pop()
-        self.histories[run] = history
-        return history
-
-    def _check(self, run: str) -> _History:
-        events = self._archive.events[run]
-        bodies = [decode(event) for event in events]
-        opening = bodies[0]
-        named = opening.run_id if isinstance(opening, kinds.RunStarted | kinds.RunForked) else None
-        if named != run or not is_run_id(run):
-            raise ArchiveInvalid(f"`{run[:200]}` is not a valid run id, or its first event names another run")
-        before = self._before(run, events[0], opening)
-        self._check_events(run, events, bodies)
-        state = before.state
-        for event, body in zip(events, bodies, strict=True):
-            try:
-                state = apply(state, body, event.ts)
-            except ReynError as error:
-                raise ArchiveInvalid(f"run `{run}`, event {event.seq}: {error.message}") from error
-        history = _History(
-            [*before.bodies, *bodies],
-            [*before.times, *(event.ts for event in events)],
-            [*before.hashes, *(event.hash for event in events)],
-            state,
-        )
-        self._check_copies(run, state)
-        self._check_parent(run, opening, history)
-        return history
-
-    def _before(self, run: str, first: Event, opening: Body) -> _History:
-        """Return the history that a fork continues; an empty one if the run is not a fork."""
+            raise ArchiveInvalid(f"run `{run}`, after event {seq}: {error.message}") from error
+        self._workspaces[run] = state.workspace
         if isinstance(opening, kinds.RunStarted):
-            if first.seq != 1:
-                raise ArchiveInvalid(f"run `{run}`: the first event has the number {first.seq}")
-            return _History([], [], [])
-        assert isinstance(opening, kinds.RunForked)
-        point = opening.point
-        origin = self._needed(run, point.run, "was forked from")
-        if not 0 < point.seq <= len(origin.hashes) or origin.hashes[point.seq - 1] != point.hash:
-            raise ArchiveInvalid(f"run `{run}` continues event {point.seq} of run `{point.run}`, but the hashes differ")
-        if first.seq != point.seq + 1:
-            raise ArchiveInvalid(f"run `{run}`: the first event has the number {first.seq}")
-        return origin.until(point.seq)
+            self._check_parent(run, opening)
 
-    def _needed(self, run: str, other: str, relation: str) -> _History:
-        if other not in self._archive.events:
-            raise ArchiveInvalid(
-                f"run `{run}` {relation} `{other[:200]}`, which the archive does not contain",
-                hint="Export the run with its whole family.",
-            )
-        return self.check(other)
-
-    # -- events ---------------------------------------------------------------------------------------
-
-    def _check_events(self, run: str, events: list[Event], bodies: list[Body]) -> None:
-        last = 0
-        for number, (event, body) in enumerate(zip(events, bodies, strict=True)):
-            where = f"run `{run}`, event {event.seq}"
-            if event.seq != events[0].seq + number:
-                raise ArchiveInvalid(f"{where} follows event {events[0].seq + number - 1}")
-            if not last <= event.ts <= MAX_TS:
-                raise ArchiveInvalid(f"{where} has the impossible time {event.ts}")
-            last = event.ts
-            missing = next((name for name in content_hashes(body) if name not in self._archive.blobs), None)
-            if missing is not None:
-                what = f"content `{missing[:12]}…`, which the archive does not contain"
-                raise ArchiveInvalid(f"run `{run}` refers to {what}")
-            self._check_values(body, where)
+    def _note_child(self, run: str, body: Body) -> None:
+        match body:
+            case kinds.SubRunStarted() | kinds.AgentAsked():
+                self._intents.setdefault((run, body.call, body.run), body)
+            case kinds.SubRunCompleted(head=str(head)) | kinds.AgentReplied(head=str(head)):
+                self._heads.setdefault(body.run, set()).add(head)
 
     def _check_values(self, value: msgspec.Struct, where: str) -> None:
         """Check the parts of an event that other code relies on."""
@@ -292,56 +287,46 @@ class _Runs:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise ArchiveInvalid(f"run `{run}`: its settings cannot be read: {error}") from error
 
-    def _check_parent(self, run: str, opening: Body, history: _History) -> None:
-        """Check that a sub-run is the one that its parent started: the same id, skill, input and workspace.
-
-        A background run is a run of its own; its archive need not contain the conversation that started it.
-        """
-        if not isinstance(opening, kinds.RunStarted):
-            return
-        parent = opening.parent
-        if parent is None or (parent.background and parent.run not in self._archive.events):
+    def _check_parent(self, run: str, opening: kinds.RunStarted) -> None:
+        """Check that a sub-run is the one that its parent started: the same id, skill, input and workspace."""
+        parent = _parent_of(opening, self._archive)
+        if parent is None:
             if opening.workspace is not None:
                 raise ArchiveInvalid(f"run `{run}` uses the workspace of `{opening.workspace[:200]}`")
             return
-        above = self._needed(run, parent.run, "is a sub-run of")
         self.parents[run] = parent.run
-        if opening.ask is not None:
-            what, taken = self._check_asked(run, opening, parent, above), "reply"
+        intent = self._intents.get((parent.run, parent.call, run)) if run == f"{parent.run}.{parent.call}" else None
+        if opening.ask is None:
+            what, taken = self._started_error(run, opening, parent, intent), "result"
         else:
-            what, taken = self._check_started(run, opening, parent, above), "result"
+            what, taken = _opened_error(run, opening, parent, intent), "reply"
         if what:
             raise ArchiveInvalid(what)
-        ends = (one for one in above.bodies if isinstance(one, kinds.SubRunCompleted | kinds.AgentReplied))
-        if any(one.run == run and one.head and one.head not in history.hashes for one in ends):
+        if self._heads.get(run, set()) - {event.hash for event in self._staged.read(run)}:
             raise ArchiveInvalid(f"run `{run}` is not the one whose {taken} run `{parent.run}` took")
 
-    def _check_started(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, above: _History) -> str:
+    def _started_error(
+        self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: _Intent | None
+    ) -> str:
         """Return why a sub-run is not the one that the run above started; empty if it is."""
-        intent = _intent(above, kinds.SubRunStarted, parent.call, run)
-        if intent is None or run != f"{parent.run}.{parent.call}" or intent.background != parent.background:
+        if not isinstance(intent, kinds.SubRunStarted) or intent.background != parent.background:
             return f"run `{parent.run}` did not start its sub-run `{run}`"
-        workspace = above.state.workspace if intent.shares_workspace else None
+        workspace = self._workspaces[parent.run] if intent.shares_workspace else None
         recorded = (intent.skill_hash, intent.input, workspace)
         if (opening.skill_hash, opening.input, opening.workspace) != recorded:
             return f"run `{run}` has another skill, input or workspace than run `{parent.run}` started"
         return ""
 
-    def _check_asked(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, above: _History) -> str:
-        """Return why a conversation is not the one that an agent opened in the run above; empty if it is."""
-        intent = _intent(above, kinds.AgentAsked, parent.call, run)
-        asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else ("", "")
-        if intent is None or run != f"{parent.run}.{parent.call}" or asked_by != (parent.run, parent.call):
-            return f"run `{parent.run}` did not open the conversation `{run}`"
-        recorded = (intent.skill_hash, intent.input, intent.history, None)
-        if (opening.skill_hash, opening.input, opening.history, opening.workspace) != recorded:
-            return f"run `{run}` has another agent or message than run `{parent.run}` opened it with"
-        return ""
 
-
-def _intent(above: _History, kind: type[I], call: str, run: str) -> I | None:
-    """Return the event with which a run started another one."""
-    return next((one for one in above.bodies if isinstance(one, kind) and (one.call, one.run) == (call, run)), None)
+def _opened_error(run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: _Intent | None) -> str:
+    """Return why a conversation is not the one that an agent opened in the run above; empty if it is."""
+    asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else ("", "")
+    if not isinstance(intent, kinds.AgentAsked) or asked_by != (parent.run, parent.call):
+        return f"run `{parent.run}` did not open the conversation `{run}`"
+    recorded = (intent.skill_hash, intent.input, intent.history, None)
+    if (opening.skill_hash, opening.input, opening.history, opening.workspace) != recorded:
+        return f"run `{run}` has another agent or message than run `{parent.run}` opened it with"
+    return ""
 
 
 _CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)

@@ -5,7 +5,8 @@ The changes are derived from events. `fork` writes the files of a workspace.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -14,12 +15,19 @@ from msgspec.structs import replace
 from reyn.errors import RunBlocked
 from reyn.journal import decode, kinds
 from reyn.journal.family import descendants
-from reyn.kernel.core.run_state import fold
 from reyn.kernel.world.environments import decide_restore, roots_of
 from reyn.kernel.world.loading import load_head, load_state
-from reyn.permissions import Gate, Policy
-from reyn.runs.fork import workspace_files, write_files
-from reyn.workspace.restore import Files, Restored, preview_restore, restore, timestamped_changes
+from reyn.permissions import Denied, Gate, Policy
+from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
+from reyn.workspace.restore import (
+    Files,
+    RecordedChange,
+    Restored,
+    preview_restore,
+    recorded_changes,
+    restore,
+    without_reverted,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,14 +107,15 @@ class RunFiles:
 
         Includes the changes of sub-runs that share the workspace. Existing files are left as they are.
         """
-        events = [(event.ts, event.seq, event) for event in self._journal.read(origin) if event.seq <= until.seq]
+        changes = list(recorded_changes(islice(self._journal.read(origin), until.seq)))
         for row in descendants(self._journal, origin):
-            shared = list(self._journal.read(row.run_id))
-            if fold(shared).workspace == origin:
-                events += [(event.ts, event.seq, event) for event in shared if event.ts <= until.ts]
-        ordered = [event for _, _, event in sorted(events, key=lambda entry: entry[:2])]
+            if load_state(self._journal, row.run_id).workspace == origin:
+                events = self._journal.read(row.run_id)
+                changes += recorded_changes(event for event in events if event.ts <= until.ts)
+        made = sorted((one for one in changes if one.outcome != "intended"), key=lambda one: one.at)
+        files = {one.change.path: one.change.before if one.outcome == "reverted" else one.change.after for one in made}
         gate = replace(self._gate(origin), roots=roots_of(self._root, self._state, run_id))
-        write_files(workspace_files(ordered), gate, self._journal.blob, run_id)
+        _write_files(files, gate, self._journal.blob, run_id)
 
     def _gate(self, run_id: str) -> Gate:
         """Return the current gate of a run. If its copies are missing, return the gate of a skill without requests."""
@@ -140,13 +149,15 @@ class RunFiles:
 
     def _changes(self, runs: Sequence[str]) -> list[tuple[str, str, kinds.Change]]:
         """Return the unreverted changes, newest first, each with its run and the run whose workspace it applies to."""
-        entries, reverted = [], list[tuple[tuple[int, int], kinds.Change]]()
+        entries, reverted = [], list[RecordedChange]()
         for name in runs:
             workspace = load_state(self._journal, name).workspace
-            events = _own_events(name, list(self._journal.read(name)))
-            entries += [(at, name, workspace, change) for at, change in timestamped_changes(events)]
-            reverted += _reverted_changes(events)
-        entries = [entry for entry in entries if not any(entry[3] == old and entry[0] < at for at, old in reverted)]
+            changes = list(recorded_changes(_own_events(name, self._journal.read(name))))
+            entries += [(one.at, name, workspace, one.change) for one in without_reverted(changes)]
+            reverted += [one for one in changes if one.outcome == "reverted"]
+        entries = [
+            entry for entry in entries if not any(entry[3] == old.change and entry[0] < old.at for old in reverted)
+        ]
         return [entry[1:] for entry in sorted(entries, key=lambda entry: entry[0], reverse=True)]
 
     def _preview(self, run_id: str, changes: list[_Made]) -> UndoReport:
@@ -201,15 +212,16 @@ def _report(run_id: str, changes: list[_Made], done: list[Restored], *, is_dry: 
 # -- changes, derived from events ---------------------------------------------------------------------
 
 
-def _reverted_changes(events: Iterable[Event]) -> Iterator[tuple[tuple[int, int], kinds.Change]]:
-    """Yield the changes of a run and its sub-runs that were reverted, with time and sequence number."""
-    restoring: tuple[kinds.Change, ...] = ()
-    for event in events:
-        match decode(event):
-            case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
-                restoring = changes
-            case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
-                yield from (((event.ts, event.seq), change) for change in restoring if change.path in restored)
+def _write_files(files: dict[str, str | None], gate: Gate, content: Callable[[str], bytes], token: str) -> None:
+    """Write workspace files that the gate allows; leave existing ones as they are."""
+    for path, name in files.items():
+        if name is None or not path.startswith("workspace:"):
+            continue
+        # A forged record may name any path; a file that cannot be recreated is left out.
+        with suppress(FileError, PathInvalid):
+            location = locate(path, gate.roots)
+            if location.zone == "workspace" and not isinstance(gate.write(location), Denied):
+                apply_change(Change(path, None, name), gate.roots, content, f"{token}.{path}", location)
 
 
 def _own_events(run_id: str, history: Iterable[Event]) -> list[Event]:

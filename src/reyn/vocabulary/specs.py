@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -213,18 +214,26 @@ PERMISSIONS = (
 )
 
 
-class Vocabulary(msgspec.Struct, frozen=True):
+class Vocabulary(msgspec.Struct, frozen=True, dict=True):
     """Every op and permission key that one runtime, or one run, knows."""
 
     ops: tuple[OpSpec, ...]
     permissions: tuple[PermissionKey, ...] = PERMISSIONS
 
+    @cached_property
+    def _by_kind(self) -> dict[str, OpSpec]:
+        return {spec.kind: spec for spec in reversed(self.ops)}
+
+    @cached_property
+    def _forms(self) -> dict[tuple[str, str | None], OpForm]:
+        """The form of each call, by the values of `kind` and `op`."""
+        return {(spec.kind, form.op): form for spec in reversed(self.ops) for form in spec.forms}
+
     def op(self, kind: str) -> OpSpec | None:
         """Return the specification of an op kind, or `None` if it is unknown."""
-        for spec in self.ops:
-            if spec.matches(kind):
-                return spec
-        return None
+        if (spec := self._by_kind.get(kind)) is not None:
+            return spec
+        return next((spec for spec in self.ops if spec.matches(kind)), None)
 
     @property
     def truncation_reader(self) -> OpForm | None:
@@ -244,8 +253,9 @@ class Vocabulary(msgspec.Struct, frozen=True):
 
     def form_of(self, args: dict[str, Any]) -> OpForm | None:
         """Return the form that an op's arguments belong to, or `None`."""
-        spec = self.op(str(args.get("kind")))
-        return spec.form(args.get("op")) or spec.form(None) if spec else None
+        kind, op = str(args.get("kind")), args.get("op")
+        form = self._forms.get((kind, op)) if isinstance(op, str) else None
+        return form or self._forms.get((kind, None))
 
     @property
     def op_kinds(self) -> frozenset[str]:

@@ -6,6 +6,7 @@ A record may be forged, so every file passes the permission gate, which the call
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -132,17 +133,16 @@ def _current_hash(path: str, files: Files) -> str | None:
 # -- recorded changes -----------------------------------------------------------------------------------------
 
 
-def unreverted_changes(events: Iterable[Event], *, with_sub_runs: bool = False) -> Iterator[Change]:
-    """Yield the changes that the ops of a run made and nothing reverted, oldest first."""
-    return (change for _, change in timestamped_changes(events, with_sub_runs=with_sub_runs))
+class RecordedChange(NamedTuple):
+    """A change of a file that events record: made, reverted, or intended by an op whose outcome is not recorded."""
+
+    at: Timestamp
+    change: Change
+    outcome: Literal["made", "reverted", "intended"]
 
 
-def timestamped_changes(events: Iterable[Event], *, with_sub_runs: bool = False) -> Iterator[tuple[Timestamp, Change]]:
-    """Yield the unreverted changes with time and sequence number.
-
-    An intent without an outcome counts, because it may have taken effect. A restore checks each file first.
-    """
-    current: list[tuple[Timestamp, Change]] = []
+def recorded_changes(events: Iterable[Event], *, with_sub_runs: bool = False) -> Iterator[RecordedChange]:
+    """Yield the changes of a run in order, and after them what was intended since the last restore."""
     restoring: tuple[Change, ...] = ()
     intents: dict[str, tuple[Timestamp, tuple[Change, ...]]] = {}
     for event in events:
@@ -153,14 +153,31 @@ def timestamped_changes(events: Iterable[Event], *, with_sub_runs: bool = False)
             case kinds.OpCompleted(call=call):
                 intents.pop(call, None)
             case kinds.WorkspaceUpdated(change=change):
-                current.append((at, change))
+                yield RecordedChange(at, change, "made")
             case kinds.SubRunCompleted(changes=changes) if with_sub_runs:
-                current += [(at, change) for change in changes]
+                yield from (RecordedChange(at, change, "made") for change in changes)
             case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
                 restoring = changes
             case kinds.WorkspaceRestored(restored=restored) | kinds.UndoCompleted(restored=restored):
-                reverted = [change for change in restoring if change.path in restored]
-                current = [entry for entry in current if entry[1] not in reverted]
+                yield from (RecordedChange(at, change, "reverted") for change in restoring if change.path in restored)
                 intents.clear()
-    yield from current
-    yield from ((at, change) for at, changes in intents.values() for change in changes)
+    yield from (RecordedChange(at, change, "intended") for at, changes in intents.values() for change in changes)
+
+
+def unreverted_changes(events: Iterable[Event], *, with_sub_runs: bool = False) -> Iterator[Change]:
+    """Yield the changes that the ops of a run made and nothing reverted, oldest first.
+
+    An intent without an outcome counts, because it may have taken effect. A restore checks each file first.
+    """
+    return (one.change for one in without_reverted(recorded_changes(events, with_sub_runs=with_sub_runs)))
+
+
+def without_reverted(changes: Iterable[RecordedChange]) -> list[RecordedChange]:
+    """Return the changes of a run that nothing reverted."""
+    current: list[RecordedChange] = []
+    for one in changes:
+        if one.outcome == "reverted":
+            current = [other for other in current if other.change != one.change]
+        else:
+            current.append(one)
+    return current

@@ -123,7 +123,7 @@ class Driver:
                 self.tape.take_external()
                 if self.tape.state.status != "running":
                     self._take_external_events()
-                self._ensure_running()
+                    self._ensure_running()
                 await self._step()
         except (_Stopped, RecordingEnded):
             pass
@@ -183,7 +183,8 @@ class Driver:
         tape = self.tape
         while True:
             self._take_external_events()
-            self._ensure_running()
+            if tape.state.status != "running":
+                self._ensure_running()
             self._check_abort(effect)
             if isinstance(effect, Pause):
                 return None

@@ -30,7 +30,7 @@ BUDGET_LIMITS = ("run_tokens", "run_cost", "skill_tokens", "skill_cost", *DAY_LI
 
 def limit_of(state: RunState, settings: RunSettings, name: str) -> int | None:
     """Return the current value of a limit: as last raised, or as configured. `None` is no limit."""
-    if name in state.raised:
+    if state.raised and name in state.raised:
         return state.raised[name]
     value: int | None = getattr(settings.limits, name)
     return value
@@ -62,9 +62,9 @@ def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str
     cap = limit_of(state, settings, "max_phase_visits")
     if cap is None:
         return {}
-    visits, left = state.history.visits, {}
+    visits, phases, left = state.history.visits, skill.phases, {}
     for name in skill.graph.get(phase, ()):
-        if name != END and not is_conversation(skill, name):
+        if name != END and (name not in phases or phases[name].conversation is None):
             left[name] = cap - visits.get(name, 0)
     if phase in left and not state.visit.is_open:
         left[phase] -= 1

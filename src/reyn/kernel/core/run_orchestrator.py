@@ -64,11 +64,11 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     """Return the phase to visit, or the event that moves, ends or stops the run."""
     if state.ending is not None:
         return _end(state, state.ending, skill)
-    stop = _no_progress(state, settings)
-    if stop is not None:
+    history = state.history
+    if history.repeats > 1 and (stop := _no_progress(state, settings)) is not None:
         return stop
     phase = state.phase or skill.entry
-    visit = state.visits_of(phase) + 1
+    visit = history.visits.get(phase, 0) + 1
     cap = limit_of(state, settings, "max_phase_visits")
     if cap is not None and visit > cap and not is_conversation(skill, phase):
         often = "once" if cap == 1 else f"{cap} times"
@@ -79,7 +79,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         names = " and ".join(f"`{name}`" for name in left)
         reason = f"phase `{phase}` has no successor left: {names} reached `max_phase_visits`, which is {cap}"
         return kinds.LimitReached("max_phase_visits", cap or 0, phase, reason)
-    artifact, history = state.visit.input, state.history
+    artifact = state.visit.input
     assert artifact is not None
     next_phase, repeats = history.times_decided(phase, artifact.hash)
     return Visit(

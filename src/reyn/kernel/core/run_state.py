@@ -6,13 +6,13 @@ reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the l
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from reyn.errors import ChainBroken, HistoryInvalid
 from reyn.journal import decode, kinds
-from reyn.journal.lifecycle import advance
+from reyn.journal.lifecycle import rule_of
 from reyn.kernel.core import rules
 from reyn.kernel.core.snapshot import RunState
 
@@ -43,14 +43,32 @@ def apply(state: RunState, body: Body, ts: int) -> RunState:
     Raises:
         HistoryInvalid: No run records this event in this state; the journal or archive was forged or damaged.
     """
-    if state is EMPTY and not isinstance(body, kinds.RunStarted):
+    steps = _STEPS.get(type(body)) or _steps(type(body))
+    if state is EMPTY and steps.rule is not rules.on_run_started:
         raise HistoryInvalid(f"`{body.kind}` comes before `run_started`")
-    if body.origin != "derived" and type(body) not in _UNTIMED:
+    if steps.is_timed:
         state = _count_time(state, body, ts)
-    rule = _RULES.get(body.base)
-    if rule is not None:
-        state = rule(state, body)
-    return advance(state, body)
+    if steps.rule is not None:
+        state = steps.rule(state, body)
+    return state if steps.lifecycle is None else steps.lifecycle(state, body)
+
+
+class _Steps(NamedTuple):
+    """What an event kind changes: the active time, the state, the lifecycle."""
+
+    is_timed: bool
+    rule: Callable[[RunState, Any], RunState] | None
+    lifecycle: Callable[[RunState, Any], RunState] | None
+
+
+_STEPS: dict[type[Body], _Steps] = {}
+
+
+def _steps(kind: type[Body]) -> _Steps:
+    """Return what an event kind changes. The kinds of ops are created on demand."""
+    is_timed = kind.origin != "derived" and kind not in _UNTIMED
+    steps = _STEPS[kind] = _Steps(is_timed, _RULES.get(kind.base), rule_of(kind))
+    return steps
 
 
 def fold(events: Iterable[Event]) -> RunState:

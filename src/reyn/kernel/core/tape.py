@@ -33,6 +33,10 @@ _BROKEN = kinds.RunBroken.kind
 _EXTERNAL = frozenset(kind for (kind, _), cls in registered().items() if cls.origin == "outside")
 
 
+_MAX_NEW_BYTES = 500_000
+"""The size of the content of past visits that may stay in memory."""
+
+
 class RecordingEnded(Exception):
     """A read-only tape has ended; the recorded run may have crashed here."""
 
@@ -73,6 +77,8 @@ class Tape:
         """The next recorded event; `None` after the last one."""
         self._stored_content = content
         self._new_content: dict[str, bytes] = {}
+        self._new_bytes = 0
+        """The size of the content that was emitted since content was last dropped."""
         self._pending: list[Event] = []
         self._pending_blobs: dict[str, Blob] = {}
         self.visit_start: tuple[RunState, int, str, int] | None = None
@@ -114,24 +120,25 @@ class Tape:
         return has_taken
 
     def _take(self, body: Body) -> Body:
-        """Take a recorded input. Its data cannot be derived, so only its place in the chain is checked."""
+        """Take the next recorded event. Its place in the chain is checked, and that nothing in it was changed."""
         event = self.upcoming
         assert event is not None
         if link(self.seq + 1, event.ts, event.kind, event.v, event.raw, self.hash) != event.hash:
             raise ChainBroken(f"event {event.seq} `{event.kind}` of run `{self.run_id}` does not match its hash")
-        self._pass(event, body)
+        self._apply(body, event)
+        self.upcoming = next(self._recorded, None)
         return body
 
     def _match(self, body: B, recorded: Event) -> B:
         """Take a recorded event that was derived again. Only derived texts of another wording may differ."""
-        derived = self._next(body, recorded.run_id)
-        if derived != recorded:
-            reworded = self._reworded(recorded, body) if derived.raw != recorded.raw else None
-            if reworded is None:
-                raise self._mismatch(f"`{body.kind}`", body, derived.raw)
-            return reworded
-        self._pass(recorded, body)
-        return body
+        raw = encode(body)
+        if raw == recorded.raw and (body.kind, body.version, self.ts) == (recorded.kind, recorded.v, recorded.ts):
+            self._take(body)
+            return body
+        reworded = self._reworded(recorded, body) if raw != recorded.raw else None
+        if reworded is None:
+            raise self._mismatch(f"`{body.kind}`", body, raw)
+        return reworded
 
     def _reworded(self, event: Event, body: B) -> B | None:
         """Take a recorded event of another wording if it differs from the derived one only in derived texts."""
@@ -147,10 +154,6 @@ class Tape:
         self.reworded += 1
         self._take(recorded)
         return recorded
-
-    def _pass(self, event: Event, body: Body) -> None:
-        self._apply(body, event)
-        self.upcoming = next(self._recorded, None)
 
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
         event = self.upcoming
@@ -170,13 +173,17 @@ class Tape:
         """
         for blob in blobs:
             self._new_content[blob.hash] = blob.content
-        if self.upcoming is not None and self.upcoming.kind == _BROKEN:
+            self._new_bytes += len(blob.content)
+        if (upcoming := self.upcoming) is not None and upcoming.kind == _BROKEN:
             self.take_external()  # an internal error can be recorded anywhere
-        if self.upcoming is not None:
-            return self._match(body, self.upcoming)
+            upcoming = self.upcoming
+        if upcoming is not None:
+            return self._match(body, upcoming)
         if self._is_read_only:
             raise RecordingEnded
-        event = self._next(body, self.run_id)
+        raw, seq, kind, version = encode(body), self.seq + 1, body.kind, body.version
+        chained = link(seq, self.ts, kind, version, raw, self.hash)
+        event = Event(seq, self.run_id, self.ts, kind, version, raw, self.hash, chained)
         self._pending.append(event)
         for blob in blobs:
             self._pending_blobs[blob.hash] = blob
@@ -189,22 +196,18 @@ class Tape:
         self.ts = max(self.ts, now)
         self.emit(body, *blobs)
 
-    def _next(self, body: Body, run_id: str) -> Event:
-        """Return the event that follows the last one. In a fork, those of its origin have the id of the origin."""
-        raw, seq, ts, kind, version = encode(body), self.seq + 1, self.ts, body.kind, body.version
-        return Event(seq, run_id, ts, kind, version, raw, self.hash, link(seq, ts, kind, version, raw, self.hash))
-
     def _apply(self, body: Body, event: Event) -> None:
         """Apply the next event to the state. The first event of a visit is derived, so it has the time of the last."""
         before = self.state
         self.seq, self.hash, self.ts = event.seq, event.hash, event.ts
         self.state = after = apply(before, body, event.ts)
-        if after.visit.is_open:
-            if not before.visit.is_open:
-                self.visit_start, self.visit_events = (before, event.seq - 1, event.prev, event.ts), []
+        if not after.visit.is_open:
+            if self.visit_events:
+                self.visit_start, self.visit_events = None, []
+        elif before.visit.is_open:
             self.visit_events.append(event)
-        elif self.visit_events:
-            self.visit_start, self.visit_events = None, []
+        else:
+            self.visit_start, self.visit_events = (before, event.seq - 1, event.prev, event.ts), [event]
 
     def mark(self) -> Mark:
         """Return the end of the tape, to rewind to if what follows cannot be made durable."""
@@ -244,7 +247,10 @@ class Tape:
         return content if content is not None else self._stored_content(name)
 
     def drop_content(self) -> None:
-        """Drop the content of past visits from memory, except what the next visit reads first."""
+        """Drop the content of past visits from memory if it is large, except what the next visit reads first."""
+        if self._new_bytes < _MAX_NEW_BYTES:
+            return
+        self._new_bytes = 0
         needed = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
         needed.update(self.state.history.handoffs.values())
         needed.update(self._pending_blobs)  # not durable yet

@@ -10,11 +10,12 @@ import msgspec
 from reyn import models
 from reyn.config.values import HandoffSettings, PromptLimit
 from reyn.context import InvocationSpec, PromptContract, static_text
+from reyn.context.field_order import field_order
 from reyn.context.frame import stable_frame
 from reyn.context.handoff import choose_context
 from reyn.context.prompt import closing_text, task_text
 from reyn.context.tokens import ESTIMATING, NEUTRAL
-from reyn.context.words import describe_fields, field_order, one_line
+from reyn.context.words import describe_fields, one_line
 from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.jsonschema import compile_schema, lenient
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _UNKNOWN = PromptLimit()
+_NONE: frozenset[str] = frozenset()
 _MAX_TURN_SPECS = 32
 """The number of turn specifications that a phase keeps: the skills that a conversation can run may change."""
 MEMORY_SHARE = 2
@@ -129,7 +131,8 @@ class RunContext:
         cap = limit_of(state, self.settings, "max_phase_visits")
         if left is None:
             left = visits_left(state, self.skill, self.settings, phase)
-        return cap, frozenset([successor for successor, count in left.items() if count <= 0])
+        used_up = [successor for successor, count in left.items() if count <= 0]
+        return cap, frozenset(used_up) if used_up else _NONE
 
     def validator(self, schema: Schema) -> Validator:
         return compile_schema(schema if self.settings.strict else lenient(schema))
@@ -295,6 +298,11 @@ class CompiledPhase(RunContext):
         return self.context(1).manifest is not None
 
     @cached_property
+    def has_overviews(self) -> bool:
+        """Whether an op of the phase can tell what it can act on, which a conversation lists."""
+        return self.conversation is not None and any(spec.has_overview for spec in self.ops)
+
+    @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
         return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
 
@@ -327,6 +335,12 @@ class CompiledPhase(RunContext):
             if isinstance(level, HandoffSettings) and level.max_prompt_tokens
         ]
         return own[0] if own else self.settings.limits.max_prompt_tokens
+
+    def limits_prompt(self, state: RunState) -> bool:
+        """Return whether the number of tokens of the phase's prompt is limited."""
+        if not state.raised and self._own_prompt_tokens is None:
+            return self._model_limit(state).tokens is not None
+        return self.prompt_limit(state).tokens is not None
 
     def prompt_limit(self, state: RunState) -> PromptLimit:
         """Return the maximum number of tokens of the phase's prompt, and the counter.

@@ -48,8 +48,6 @@ _MAX_SOURCE_BYTES = 24_000
 
 async def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
     """Assemble the handoffs for a phase; return the hash of the text, or `None` if there is none."""
-    if not phase.receives_handoffs:
-        return None
     history = tape.state.history
     ordinal = history.ordinal(entry.phase)
     manifest = phase.context(ordinal).manifest

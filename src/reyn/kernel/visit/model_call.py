@@ -49,5 +49,6 @@ async def ask(
     )
     request = tape.emit(intent, schema, *tools).request
     reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, source)
-    await within_allowance(tape)
+    if tape.state.over is not None:
+        await within_allowance(tape)
     return reply

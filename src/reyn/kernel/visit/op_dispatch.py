@@ -72,17 +72,19 @@ class OpLog:
         own = [change for run, change in self._changes if run == run_id or change.path.startswith("workspace:")]
         return tuple(reversed(own))
 
-    def add_result(self, outcome: OpOutcome, call: str, limit: int, tape: Tape) -> None:
-        """Add a result to the following frames. A large one is truncated and ends with the path of the whole."""
+    def add(self, args: dict[str, Any], outcome: OpOutcome, call: str, limit: int, tape: Tape) -> None:
+        """Add an op. Its result is part of the following frames; a large one is truncated and names the whole."""
+        if outcome.changes:
+            self.add_changes(outcome.changes, tape)
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
         self.calls.append(call)
         self.digest = next_digest(self.digest, name)
+        if outcome.status != "ok" or self._failures:
+            self._count_failure(args, outcome)
 
-    def count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
+    def _count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
         """Count how often an op failed with the same arguments. A success resets the count."""
-        if outcome.status == "ok" and not self._failures:
-            return
         key = digest(canonical(args))
         if outcome.status == "ok":
             self._failures.pop(key, None)
@@ -110,31 +112,14 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
     kind = args["kind"]
     if isinstance(started, kinds.PermissionDenied | RejectedOp):
         return OpOutcome(kind, "denied", started.result, 0)
-    request, answer, changes = started.request, None, started.changes
-    match request:
-        case kinds.AskRequest():
-            answer = await ask_person(
-                call, request.message, request.response_schema, tape, suggestions=request.suggestions
-            )
-        case kinds.RunRequest(background=True):
-            value = msgspec.json.decode(tape.content(request.input))
-            pinned = context.sub_skill(request.skill)
-            begun = await PlanSubRun(call, request.skill, value, pinned, background=True)
-            answer = RunOutcome(begun.run, None, begun.problem)
-        case kinds.RunRequest():
-            value = msgspec.json.decode(tape.content(request.input))
-            sub_run = await run_sub_skill(request.skill, value, call, context.sub_skill(request.skill), tape)
-            answer, changes = _sub_run_outcome(sub_run, tape), sub_run.changes
-        case kinds.MessageRequest():
-            answer = await _send_message(request, call, tape)
-        case kinds.MemoryRequest():
-            answer = _change_memory(request, call, context, tape)
     form = context.vocabulary.form_of(args)
     is_unsafe = form is not None and form.effect_of(args) == "unsafe"
-    if request is not None and is_unsafe:
-        tape.emit(kinds.RequestFulfilled(call))
-    needs_intent = request is None or is_unsafe
-    completed = await PerformOp(call, args, started, answer, is_unsafe, needs_intent=needs_intent)
+    request, answer, changes = started.request, None, started.changes
+    if request is not None:
+        answer, changes = await _fulfil(request, call, context, tape)
+        if is_unsafe:
+            tape.emit(kinds.RequestFulfilled(call))
+    completed = await PerformOp(call, args, started, answer, is_unsafe, needs_intent=request is None or is_unsafe)
     attempts = 0
     while isinstance(completed, UnknownOutcome):
         attempts += 1
@@ -147,11 +132,37 @@ async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tap
         changes = started.changes[: completed.applied] if completed.changed else ()
     elif completed.changes:
         changes = completed.changes
-    for change in changes if request is None else ():
-        tape.emit(kinds.WorkspaceUpdated(call, change))
+    if request is None:
+        for change in changes:
+            tape.emit(kinds.WorkspaceUpdated(call, change))
+        return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes)
     asked_user = isinstance(request, kinds.AskRequest)
     compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
     return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
+
+
+async def _fulfil(
+    request: kinds.AskRequest | kinds.RunRequest | kinds.MemoryRequest | kinds.MessageRequest,
+    call: str,
+    context: RunContext,
+    tape: Tape,
+) -> tuple[Any, tuple[kinds.Change, ...]]:
+    """Do what an op requests of the kernel. Returns the answer, and the files that a sub-run changed."""
+    match request:
+        case kinds.AskRequest():
+            schema, suggestions = request.response_schema, request.suggestions
+            return await ask_person(call, request.message, schema, tape, suggestions=suggestions), ()
+        case kinds.RunRequest():
+            value, pinned = msgspec.json.decode(tape.content(request.input)), context.sub_skill(request.skill)
+            if request.background:
+                begun = await PlanSubRun(call, request.skill, value, pinned, background=True)
+                return RunOutcome(begun.run, None, begun.problem), ()
+            sub_run = await run_sub_skill(request.skill, value, call, pinned, tape)
+            return _sub_run_outcome(sub_run, tape), sub_run.changes
+        case kinds.MessageRequest():
+            return await _send_message(request, call, tape), ()
+        case kinds.MemoryRequest():
+            return _change_memory(request, call, context, tape), ()
 
 
 async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:

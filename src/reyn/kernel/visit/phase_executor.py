@@ -32,11 +32,10 @@ from reyn.skills.values import skill_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from reyn.context import CompiledTurnContext
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, TurnSpec
-    from reyn.kernel.visit.prompt_budget import Prompt
+    from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
     from reyn.kernel.visit.turn import LlmPhaseResult
 
     Check = Callable[["VisitProgress", Accepted], Awaitable["Accepted | Rejected | SentBack"]]
@@ -100,8 +99,8 @@ class VisitProgress:
         self.calls += calls
         self.call = f"{self.entry.step}.{self.calls}"
 
-    def draft(self, *, is_truncated: bool = False) -> tuple[TurnSpec, CompiledTurnContext]:
-        """Return the answer specification and the messages of the turn, without regard to a token budget."""
+    def draft(self, *, is_truncated: bool = False) -> TurnDraft:
+        """Return what the model would be asked in this turn, without regard to a token budget."""
         phase, context, tape = self.phase, self.context, self.tape
         reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.is_truncated else 0
         named = context.overviews.targets if context.overviews is not None else None
@@ -109,7 +108,7 @@ class VisitProgress:
         spec = phase.turn_spec(
             phase.form(tape.state), acting=self.left > 0, is_truncated=reads_left > 0, targets=targets
         )
-        return spec, context.compile(spec, self.left if phase.ops else reads_left or None)
+        return context.draft(spec, self.left if phase.ops else reads_left or None)
 
     def correct(self, answer: LlmPhaseResult, path: str, message: str) -> None:
         """Let the next turn show an answer and what is wrong with it."""
@@ -135,8 +134,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
         prepared = await prepare_input(phase, entry, log, tape)
     except StepFault as fault:
         return await _fail_visit(entry, log, 0, StepFailed.code, fault.describe(entry.phase), tape)
-    handoff = await hand_in(phase, entry, tape)
-    overviews = await read_overviews(phase, entry, prepared, tape)
+    handoff = await hand_in(phase, entry, tape) if phase.receives_handoffs else None
+    overviews = await read_overviews(phase, entry, prepared, tape) if phase.has_overviews else None
     context = TurnContext(phase, entry, prepared, handoff, log, tape, overviews)
     progress = VisitProgress(phase, entry, context, log, tape)
     try:
@@ -206,30 +205,28 @@ async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
 async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     """Prepare the prompt of a turn, and call the model."""
     phase, context, tape = progress.phase, progress.context, progress.tape
-    spec, compiled = progress.draft()
-    if phase.calls_hooks(tape.state) and await context.call_hooks(
-        spec, compiled, f"{progress.entry.step}.{progress.calls + 1}"
-    ):
-        spec, compiled = progress.draft()
+    draft = progress.draft()
+    if phase.calls_hooks(tape.state) and await context.call_hooks(draft, f"{progress.entry.step}.{progress.calls + 1}"):
+        draft = progress.draft()
     if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
         compaction = await compact(plan, phase, progress.call, tape)
         progress.count_calls(compaction.calls)
         if compaction.error:
             raise VisitFault(CompactionFailed.code, compaction.error)
-        spec, compiled = progress.draft()
+        draft = progress.draft()
     last_call = progress.call
     progress.count_calls(1)
     prompt: Prompt | None = None
-    if phase.prompt_limit(tape.state).tokens is not None:
+    if phase.limits_prompt(tape.state):
         contents = context.contents(last_call)
-        if context.grows(spec):
+        if context.grows(draft.spec):
             prompt = await fit_transcript(
                 progress.draft, context.transcript, contents, phase, progress.log, progress.call, tape
             )
         else:
             prompt = await fit_prompt(progress.draft, contents, phase, progress.log, progress.call, tape)
-    progress.spec = spec if prompt is None else prompt.spec
-    return await execute_single_llm_phase(progress.spec, compiled, progress.call, context, phase.model, tape, prompt)
+    progress.spec = draft.spec if prompt is None else prompt.spec
+    return await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
 
 
 async def _check_output(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 
 from reyn.context import assemble_sections
 from reyn.context.budget import FittedText, Section, SectionCost
-from reyn.context.render import HANDOFF_HEADING, frame_message, message_text, read_marker
+from reyn.context.render import HANDOFF_HEADING, message_text, read_marker
 from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX, CalibratedCounter
+from reyn.context.transcript import EMPTY
 from reyn.context.words import escape_line_ends
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from reyn.config.values import CounterName
-    from reyn.context import CompiledTurnContext
+    from reyn.context import NormalizedMessageList
     from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
@@ -158,10 +159,24 @@ def recall_fitted(counted: kinds.TokensCounted, content: Callable[[str], bytes])
         raise RunBlocked(f"a recorded text of the prompt cannot be read: {error}") from error
 
 
+class TurnDraft(NamedTuple):
+    """What the model would be asked in a turn, without regard to a token budget.
+
+    Attributes:
+        spec: What it may answer.
+        messages: The messages as they are recorded, if the turn has a fresh frame.
+        sent: The messages of a transcript that grows, with the system message.
+    """
+
+    spec: TurnSpec
+    messages: tuple[kinds.FrameMessage, ...] = ()
+    sent: NormalizedMessageList = EMPTY
+
+
 class Draft(Protocol):
     """Builds the prompt of a turn without regard to its budget."""
 
-    def __call__(self, *, is_truncated: bool) -> tuple[TurnSpec, CompiledTurnContext]:
+    def __call__(self, *, is_truncated: bool) -> TurnDraft:
         """Return the contract and the messages; with `is_truncated`, offer ops to read truncated content."""
         ...
 
@@ -189,15 +204,13 @@ async def fit_prompt(
     attempts = 0
     while True:
         budget = TurnBudget.of(phase, tape)
-        spec, compiled = draft(is_truncated=False)
-        messages = tuple(map(frame_message, compiled.llm_messages))
+        spec, messages, _ = draft(is_truncated=False)
         contents = contents.including(spec.stable)
         if budget is None or _surely_fits(messages, log, contents, budget.most_bytes) or budget.was_not_counted:
             return Prompt(spec, messages)
         attempts += 1
         whole = PromptLayout(messages, log, contents)
-        tight_spec, tight_compiled = draft(is_truncated=True)
-        tight_messages = tuple(map(frame_message, tight_compiled.llm_messages))
+        tight_spec, tight_messages, _ = draft(is_truncated=True)
         tight = PromptLayout(tight_messages, log, contents.including(tight_spec.stable), is_truncated=True)
         fitting = _PromptFitting(whole, tight, budget.tokens, budget.factor)
         prompt = await budget.fit(fitting, Prompt(spec, messages), tight, tight_spec, f"{call}.tokens{attempts}")

@@ -34,7 +34,7 @@ from reyn.kernel.visit.prompt_budget import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from reyn.context import CompiledTurnContext
+    from reyn.context import NormalizedMessageList
     from reyn.context.tokens import TokenCounter
     from reyn.context.transcript import NormalizedMessage
     from reyn.kernel.core.conversations import Transcript
@@ -57,8 +57,8 @@ async def fit_transcript(
         budget = TurnBudget.of(phase, tape)
         if budget is None:
             return None
-        spec, compiled = draft(is_truncated=False)
-        size = _Size.of(transcript, compiled, contents.including(spec.stable))
+        spec, _, sent = draft(is_truncated=False)
+        size = _Size.of(transcript, sent, contents.including(spec.stable))
         if size.bytes <= budget.most_bytes:
             return None
         estimate = size.estimate(budget)
@@ -67,8 +67,8 @@ async def fit_transcript(
         if budget.was_not_counted:
             return None
         attempts += 1
-        tight_spec, tight_compiled = draft(is_truncated=True)
-        tight = TranscriptLayout.of(transcript, tight_compiled, log, contents.including(tight_spec.stable))
+        tight_spec, _, tight_sent = draft(is_truncated=True)
+        tight = TranscriptLayout.of(transcript, tight_sent, log, contents.including(tight_spec.stable))
         fitting = _TranscriptFitting(tight, budget.tokens, budget.factor)
         prompt = await budget.fit(fitting, Prompt(spec, ()), tight, tight_spec, f"{call}.tokens{attempts}")
         if prompt is not None:
@@ -83,9 +83,8 @@ class _Size(NamedTuple):
     messages: int
 
     @classmethod
-    def of(cls, transcript: Transcript, compiled: CompiledTurnContext, contents: Contents) -> _Size:
+    def of(cls, transcript: Transcript, sent: NormalizedMessageList, contents: Contents) -> _Size:
         """Add what is not part of the transcript to its recorded size: the system message, and a correction."""
-        sent = compiled.llm_messages
         others = [sent.system, *sent.tail(sent.length - transcript.length)]
         texts = [sent_text(message, contents.get) for message in others if message is not None]
         tokens = sum(ESTIMATES["chars"].count(text) for text in texts)
@@ -142,10 +141,9 @@ class TranscriptLayout(PromptLayout):
 
     @classmethod
     def of(
-        cls, transcript: Transcript, compiled: CompiledTurnContext, log: OpLog, contents: Contents
+        cls, transcript: Transcript, sent: NormalizedMessageList, log: OpLog, contents: Contents
     ) -> TranscriptLayout:
         """Lay out what a turn would send. Messages of a caller's history are stored to be referred to."""
-        sent = compiled.llm_messages
         blobs: list[Blob] = []
         messages = tuple(stored_message(message, blobs) for message in sent)
         for blob in blobs:

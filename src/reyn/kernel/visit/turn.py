@@ -32,21 +32,24 @@ from reyn.context.render import (
     frame_message,
     image_parts,
     message_text,
+    normalized,
     results_message,
     sent_text,
 )
-from reyn.context.transcript import NormalizedMessage
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
 from reyn.kernel.visit.answer_messages import aborted_batch, answer_message
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import run_op
-from reyn.kernel.visit.prompt_budget import Contents
+from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
 
 if TYPE_CHECKING:
-    from reyn.context import CompiledTurnContext, ContextMutation, InvocationSpec
+    from collections.abc import Sequence
+
+    from reyn.context import ContextMutation, InvocationSpec
     from reyn.context.frame import Rollback
+    from reyn.context.transcript import NormalizedMessage
     from reyn.contract import Acting
     from reyn.kernel.core.conversations import Transcript
     from reyn.kernel.core.effects import ModelReply
@@ -169,16 +172,20 @@ class TurnContext:
         """The messages of the transcript, after those of the history that the run started with."""
         return self.transcript.whole(self._tape.content)
 
-    def compile(self, spec: TurnSpec, turns_left: int | None) -> CompiledTurnContext:
-        """Return the messages of the next turn."""
+    def draft(self, spec: TurnSpec, turns_left: int | None) -> TurnDraft:
+        """Return the messages of the next turn. A fresh frame that nothing patches is sent as it is."""
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
-            base = _NO_MESSAGES.append(NormalizedMessage("user", "", parts=message.parts))
-            return compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
+            if not self._hooked and not self.pending:
+                return TurnDraft(spec, (spec.system, message))
+            base = _NO_MESSAGES.append(normalized(message))
+            compiled = compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
+            return TurnDraft(spec, tuple(map(frame_message, compiled.llm_messages)))
         if self._first_results is None:
             self._begin(spec, turns_left)
         invocation = with_overviews(spec.invocation, self.overviews.text if self.overviews is not None else None)
-        return compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
+        compiled = compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
+        return TurnDraft(spec, sent=compiled.llm_messages)
 
     def source(self, spec: TurnSpec, system: kinds.FrameMessage) -> PromptSource:
         """Return what the messages of a turn are written from; `system` is its system message.
@@ -199,16 +206,17 @@ class TurnContext:
             system=spec.source.system + message_text(kinds.FrameMessage("system", rest), content),
         )
 
-    async def call_hooks(self, spec: TurnSpec, compiled: CompiledTurnContext, call: str) -> bool:
+    async def call_hooks(self, draft: TurnDraft, call: str) -> bool:
         """Call the hooks of the program before a turn; return whether they patched it.
 
         They patch a transcript that grows for good. A turn with a fresh frame is patched alone.
         """
         name = call + HOOKS
-        if self.grows(spec):
+        if self.grows(draft.spec):
             effect = CallHooks(name, self._phase.name, self.messages, self._visit, self.transcript, self.results)
         else:
-            effect = CallHooks(name, self._phase.name, compiled.transcript, results=self.results)
+            messages = NormalizedMessageList(map(normalized, draft.messages[1:]))
+            effect = CallHooks(name, self._phase.name, messages, results=self.results)
         self._hooked = ()
         mutated = await effect
         if mutated.visit is None:
@@ -331,8 +339,7 @@ class TurnContext:
 
 
 async def execute_single_llm_phase(
-    spec: TurnSpec,
-    compiled: CompiledTurnContext,
+    draft: TurnDraft,
     call: str,
     context: TurnContext,
     model: str,
@@ -342,29 +349,26 @@ async def execute_single_llm_phase(
     """Record the frame of a turn, call the model, and judge its answer.
 
     Args:
-        spec: What the model may answer.
-        compiled: What it sees.
+        draft: What the model may answer, and what it sees.
         call: The id of the call.
         context: The turns of the visit.
         model: The model to call; empty for the run's own.
         tape: The run's tape.
         prompt: The messages within their token budget, if they have one.
     """
-    prepared = context.prepared
-    sent, transcript = compiled.llm_messages, None
-    blobs = [spec.stable, *prepared.blobs]
+    prepared, spec, messages = context.prepared, draft.spec if prompt is None else prompt.spec, draft.messages
+    blobs: Sequence[Blob] = (spec.stable, *prepared.blobs)
+    reference: kinds.TranscriptRef | None = None
+    transcript: NormalizedMessageList | None = None
     if prompt is not None and prompt.messages:
-        messages = prompt.messages
-        blobs += prompt.blobs
+        messages, blobs = prompt.messages, (*blobs, *prompt.blobs)
         context.note_truncation(prompt)
     elif context.grows(spec):
-        transcript = context.messages
+        transcript, sent = context.messages, draft.sent
         system, memory = _by_reference(sent.system)
-        blobs += memory
+        blobs = (*blobs, *memory)
         messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))
-    else:
-        messages = tuple(map(frame_message, sent))
-    reference = kinds.TranscriptRef(transcript.length, transcript.digest) if transcript is not None else None
+        reference = kinds.TranscriptRef(transcript.length, transcript.digest)
     budget = prompt.budget if prompt else None
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
@@ -409,9 +413,7 @@ async def schedule_tool_batch(
     first, compacts = len(log.results), False
     for number, args in enumerate(verdict.ops, start=1):
         outcome = await run_op(args, f"{call}.{number}", phase, tape)
-        log.add_changes(outcome.changes, tape)
-        log.add_result(outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
-        log.count_failure(args, outcome)
+        log.add(args, outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
         compacts = compacts or outcome.compacts
         if decides and (outcome.status != "ok" or outcome.asked_user):
             deferral = deferral or kinds.DecisionDeferred(call, f"{call}.{number}", outcome.status)

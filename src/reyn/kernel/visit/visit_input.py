@@ -108,16 +108,12 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
 
 async def read_overviews(
     phase: CompiledPhase, entry: Visit, prepared: PreparedInput, tape: Tape, call: str = ""
-) -> kinds.OverviewsRead | None:
-    """Return what the ops of a conversation can act on, if one of them can tell.
+) -> kinds.OverviewsRead:
+    """Return what the ops of a conversation can act on. One of them must be able to tell.
 
     `call` is the last call of the visit: its ops may have changed what there is.
     """
-    if phase.definition.conversation is None:
-        return None
     op_kinds = tuple(spec.kind for spec in phase.ops if spec.has_overview)
-    if not op_kinds:
-        return None
     new = {blob.hash: blob.content for blob in prepared.blobs}
     text = plain_text(new.get(prepared.input) or tape.content(prepared.input))
     if _continues(phase, entry):  # a short message, such as `yes`, refers to what was said before

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from operator import is_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -21,10 +20,10 @@ from reyn.secrets import handle_of
 from reyn.workspace import Roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
-    from reyn.config import PythonSettings, RunSettings, SandboxSettings
+    from reyn.config import PythonSettings, SandboxSettings
     from reyn.config.values import Sizes
     from reyn.journal import kinds
     from reyn.kernel.core.snapshot import RunState
@@ -34,9 +33,6 @@ if TYPE_CHECKING:
     from reyn.workspace import Location
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
-
-_MAX_BUDGETS = 1_000
-"""Number of runs whose budgets are counted. The counts of older runs are dropped."""
 
 
 def roots_of(root: Path, state: Path, workspace: str) -> Roots:
@@ -81,6 +77,17 @@ def _without_skill_grants(policy: Policy) -> Policy:
     return msgspec.structs.replace(policy, rules=rules)
 
 
+class _VisitEnv(NamedTuple):
+    """The environment of the ops of one visit, and what it was built from."""
+
+    tape: Tape
+    visit: int
+    started: kinds.RunStarted
+    truncated: Mapping[str, str]
+    phase: str
+    env: Env
+
+
 class Environments:
     """Builds the environments of the ops of all runs of a runtime."""
 
@@ -102,34 +109,47 @@ class Environments:
         self._python = python
         self._resolve_secret = resolve_secret
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
-        self._budgets: dict[str, tuple[int, OpBudget]] = {}
-        self._last_env: tuple[tuple[object, ...], Env] | None = None
+        self._visits: dict[str, _VisitEnv] = {}
 
     def env(self, tape: Tape) -> Env:
         """Return the environment of an op. It stays the same in a visit until more content is truncated."""
         state = tape.state
-        budget = self.budget(tape)
-        parts = (tape, state.started, state.truncated, budget, state.phase)
-        last = self._last_env
-        if last is not None and all(map(is_, last[0], parts)):
-            return last[1]
-        compiled = self._compile_skill(state.started, tape.content)
-        gate = self.gate_of(state, tape.content)
+        found = self._visits.get(tape.run_id)
+        if (
+            found is not None
+            and found.tape is tape
+            and found.visit == state.history.total_steps
+            and found.started is state.started
+            and found.truncated is state.truncated
+            and found.phase == state.phase
+        ):
+            return found.env
+        started, visit = state.started, state.history.total_steps
+        compiled = self._compile_skill(started, tape.content)
+        gate, sizes = self.gate_of(state, tape.content), compiled.settings.sizes
+        if found is not None and found.visit == visit:
+            budget = found.env.budget
+        else:
+            budget = OpBudget(OpBudgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes))
         env = Env(
             gate.roots,
             gate,
             tape.content,
             MappingProxyType(state.truncated),
-            compiled.settings.sizes.file_bytes,
+            sizes.file_bytes,
             budget,
             compiled.skill.modules,
             self._sandbox,
-            partial(self._credential, credentials_of(compiled.skill, state.started.credentials)),
+            partial(self._credential, credentials_of(compiled.skill, started.credentials)),
             self._python,
             skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
         )
-        self._last_env = parts, env
+        self._visits[tape.run_id] = _VisitEnv(tape, visit, started, state.truncated, state.phase, env)
         return env
+
+    def forget(self, run_id: str) -> None:
+        """Drop the environment of a run that no longer executes."""
+        self._visits.pop(run_id, None)
 
     def _credential(self, allowed: tuple[str, ...], name: str) -> str:
         """Return the value of a secret, if the run may use it."""
@@ -152,21 +172,6 @@ class Environments:
                 skill.name,
             )
         return gate
-
-    def budget(self, tape: Tape) -> OpBudget:
-        """Return the budgets that the ops of the visit in progress have used."""
-        visit = tape.state.history.total_steps
-        found = self._budgets.get(tape.run_id)
-        if found is None or found[0] != visit:
-            sizes = self._settings(tape).sizes
-            most = OpBudgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes)
-            while len(self._budgets) >= _MAX_BUDGETS:
-                del self._budgets[next(iter(self._budgets))]
-            found = self._budgets[tape.run_id] = (visit, OpBudget(most))
-        return found[1]
-
-    def _settings(self, tape: Tape) -> RunSettings:
-        return self._compile_skill(tape.state.started, tape.content).settings
 
     def before_start(self, skill: Skill, sizes: Sizes) -> Env:
         """Return the environment in which a new run of a skill would look at the project."""

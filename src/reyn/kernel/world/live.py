@@ -119,7 +119,10 @@ class LiveWorld:
     async def execute(self, tape: Tape) -> RunState:
         """Execute the run until it ends or stops."""
         compile_skill = self._services.compile_skill
-        return await Driver(tape, lambda started: compile_skill(started, tape.content), self).execute()
+        try:
+            return await Driver(tape, lambda started: compile_skill(started, tape.content), self).execute()
+        finally:
+            self._ops.forget(tape.run_id)
 
     async def _execute_child(
         self, tape: Tape, resumption: Resumption | None, parent: Tape, spec: ChildSpec
@@ -150,18 +153,19 @@ class LiveWorld:
                 )
             case FitTokens(key, counter, model, work):
                 return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
-            case PlanOp() if self._ops.is_preparable(effect):
-                await self.flush(tape)
-                return await self._unless_cancelled(self._ops.prepare_and_plan(effect, tape), tape)
             case PlanOp():
-                if self._ops.is_foreign(effect):  # whatever foreign code does, the answer that asked for it is durable
-                    await self.flush(tape)
-                return self._ops.plan(effect, tape)
-            case PerformOp() if self._ops.may_take_time(effect):
-                with run_scope(self._services.owner, tape, effect.key, self._above):
-                    return await self._unless_cancelled(self._ops.perform(effect, tape), tape)
+                op = self._ops.op_of(effect, tape)
+                if op is None or op.is_foreign or op.is_preparable:
+                    await self.flush(tape)  # whatever foreign code does, the answer that asked for it is durable
+                if op is not None and op.is_preparable:
+                    return await self._unless_cancelled(self._ops.prepare_and_plan(effect, op, tape), tape)
+                return self._ops.plan(effect, op, tape)
             case PerformOp():
-                return await self._ops.perform(effect, tape)
+                op = self._ops.op_of(effect, tape)
+                if op is not None and not op.may_take_time:
+                    return await self._ops.perform(effect, op, tape)
+                with run_scope(self._services.owner, tape, effect.key, self._above):
+                    return await self._unless_cancelled(self._ops.perform(effect, op, tape), tape)
             case CheckOutput():
                 return self._check_output(effect), ()
             case Restore():

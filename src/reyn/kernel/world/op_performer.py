@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import msgspec
 
@@ -16,8 +17,8 @@ from reyn.kernel.world.environments import Environments, decide_restore
 from reyn.kernel.world.overviews import find_overviews, overviews_read
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import OpBudgetExceeded
-from reyn.ops.execution import apply_changes, is_preparable, perform_op, plan_op, prepare_op
-from reyn.ops.op import Attachments
+from reyn.ops.execution import apply_changes, perform_op, plan_op, prepare_op
+from reyn.ops.op import Attachments, Preparable
 from reyn.ops.preview import preview
 from reyn.permissions.rules import BOUND_TO_ARGUMENTS
 from reyn.workspace.restore import Files, restore
@@ -30,9 +31,10 @@ if TYPE_CHECKING:
     from reyn.kernel.core.effects import PerformOp, PlanOp, ReadOverviews, Restore
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.ops import OpSpec, OpTable, Overview, Result
+    from reyn.ops import Op, OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
+    from reyn.workspace import Location
     from reyn.workspace.observation import Observed
 
     SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
@@ -66,89 +68,103 @@ class OpPerformer:
         self._approvals = approvals
         self._compile_skill = compile_skill
         self._secrets = secrets
-        self._offers: dict[tuple[str | None, str], _Offered] = {}
+        self._run_ops: dict[tuple[str | None, str], RunOp | None] = {}
+        self._planned: dict[str, tuple[kinds.OpStarted, Plan]] = {}
+        """The last plan of each run that was made in this process, until it is performed."""
 
-    def is_foreign(self, effect: PlanOp | PerformOp) -> bool:
-        """Return whether an effect runs code from outside the package."""
-        return self._ops.is_foreign(str(effect.args["kind"]))
+    @cached_property
+    def _scrubber(self) -> Scrubber:
+        """The known secrets, opened before the first op."""
+        return self._secrets()
 
-    def may_take_time(self, effect: PerformOp) -> bool:
-        """Return whether an op may run so long that it has to be abandoned when the run is cancelled."""
-        op = self._ops.get(str(effect.args["kind"]))
-        return self.is_foreign(effect) or (op is not None and op.spec.takes_time)
+    def forget(self, run_id: str) -> None:
+        """Drop what is kept of a run that no longer executes."""
+        self._planned.pop(run_id, None)
+        self.environments.forget(run_id)
 
-    def is_preparable(self, effect: PlanOp) -> bool:
-        """Return whether the plan of an op needs a result that may take long."""
-        op = self._ops.get(str(effect.args["kind"]))
-        return op is not None and is_preparable(type(op)) and not self.is_foreign(effect)
+    def op_of(self, effect: PlanOp | PerformOp, tape: Tape) -> RunOp | None:
+        """Return the op of an effect as its run uses it, or `None` if it is not installed."""
+        started = tape.state.started
+        key = (started.ops, effect.args["kind"])
+        try:
+            return self._run_ops[key]
+        except KeyError:
+            found = self._run_ops[key] = self._find_op(key[1], started, tape)
+            return found
+
+    def _find_op(self, kind: str, started: kinds.RunStarted, tape: Tape) -> RunOp | None:
+        op = self._ops.get(kind)
+        if op is None:
+            return None
+        recorded = self._compile_skill(started, tape.content).vocabulary.op(kind)
+        is_foreign = self._ops.is_foreign(kind)
+        return RunOp(
+            op,
+            is_foreign,
+            is_preparable=not is_foreign and isinstance(op, Preparable),
+            may_take_time=is_foreign or op.spec.takes_time,
+            is_unchanged=recorded is None or recorded == op.spec,
+            permissions=(recorded.permission,) if recorded is not None and recorded.permission else (),
+        )
 
     # -- planning -------------------------------------------------------------------------------------
 
-    async def prepare_and_plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
+    async def prepare_and_plan(self, effect: PlanOp, op: RunOp, tape: Tape) -> OutcomeEvent:
         """Compute what the plan needs off the event loop, then plan the op."""
-        op: Any = self._ops.get(str(effect.args["kind"]))
-        await prepare_op(op, _call(effect, tape), self.environments.env(tape))
-        return self.plan(effect, tape)
+        await prepare_op(cast("Preparable", op.op), _call(effect, tape), self.environments.env(tape))
+        return self.plan(effect, op, tape)
 
-    def plan(self, effect: PlanOp, tape: Tape) -> OutcomeEvent:
+    def plan(self, effect: PlanOp, op: RunOp | None, tape: Tape) -> OutcomeEvent:
         """Check permissions and plan the op, including the before-images of the files that it changes."""
         call, args = _call(effect, tape), Blob.of(canonical(effect.args))
-        known = self._secrets()
+        known = self._scrubber
+        if known.is_empty:
+            return self._plan(effect, op, call, args, tape)
         if handle := known.find(args.content):
             return _withheld(effect, call, handle, "its arguments hold")
-        planned, blobs = self._planned(effect, call, args, tape)
-        if not known.is_empty:
-            for content in (encode(planned), *(blob.content for blob in blobs if blob.hash != args.hash)):
-                if handle := known.find(content):
-                    what = "a file that it changes, or its result, holds"
-                    return _withheld(effect, call, handle, what)
+        planned, blobs = self._plan(effect, op, call, args, tape)
+        for content in (encode(planned), *(blob.content for blob in blobs if blob.hash != args.hash)):
+            if handle := known.find(content):
+                return _withheld(effect, call, handle, "a file that it changes, or its result, holds")
         return planned, blobs
 
-    def _planned(self, effect: PlanOp, call: Call, args: Blob, tape: Tape) -> OutcomeEvent:
-        plan = self._within_budget(self._plan(call, tape), call, tape)
+    def _plan(self, effect: PlanOp, op: RunOp | None, call: Call, args: Blob, tape: Tape) -> OutcomeEvent:
+        kind, form, env = effect.args["kind"], effect.args.get("op") or "", None
+        if op is None:
+            plan: Plan | Denied = Plan(result=call.error(f"the op kind `{kind}` is not installed"))
+        elif not op.is_unchanged and (wrong := _rejected_now(op.op.spec, call)):
+            plan = Plan(result=call.error(wrong))
+        else:
+            env = self.environments.env(tape)
+            plan = plan_op(op.op, call, env, permissions=op.permissions, is_foreign=op.is_foreign)
         if isinstance(plan, Denied):
             result = Blob.of(canonical(call.denied(plan)))
-            denied = kinds.PermissionDenied(effect.key, call.op or "", plan.rule, plan.reason, result.hash, call.kind)
+            denied = kinds.PermissionDenied(effect.key, form, plan.rule, plan.reason, result.hash, kind)
             return denied, (result, args)
+        if env is not None and plan.blobs:
+            plan = _within_budget(plan, call, env)
         if plan.approval is not None:
             action = _digest(call, plan)
             rule = self._standing_rule(call, plan.approval, args)
             standing = self._standing(call, rule, tape)
             if standing is None and effect.approved != action:
                 text = Blob.of(preview(call, plan, tape.content).encode())
-                required = kinds.ApprovalRequired(
-                    effect.key, call.kind, call.op or "", args.hash, rule, action, text.hash
-                )
+                required = kinds.ApprovalRequired(effect.key, kind, form, args.hash, rule, action, text.hash)
                 return required, (args, text, *plan.blobs)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
-        started = op_event(kinds.OpStarted, call.kind)(
+        started = op_event(kinds.OpStarted, kind)(
             effect.key,
             args.hash,
             f"{plan.approval}{_APPROVED}" if plan.approval else plan.rule,
-            call.op or "",
+            form,
             plan.changes,
             known.hash if known else None,
             plan.request,
-            is_untracked=self._is_untracked(call, plan),
+            is_untracked=op is not None and op.op.spec.effect == "unsafe" and _is_untracked(op.op.spec, call, plan),
         )
-        return started, (args, *((known,) if known else ()), *plan.blobs)
-
-    def _is_untracked(self, call: Call, plan: Plan) -> bool:
-        """Return whether an op may change files without an event: a program, a tool, or a step that is not safe."""
-        op = self._ops.get(call.kind)
-        form = (op.spec.form(call.op) or op.spec.form(None)) if op is not None else None
-        is_open = not plan.changes and plan.result is None and plan.request is None
-        return is_open and form is not None and form.effect_of(call.args) == "unsafe"
-
-    def _within_budget(self, plan: Plan | Denied, call: Call, tape: Tape) -> Plan | Denied:
-        """Return a plan whose contents may be recorded, or one that is complete with an error result."""
-        if not isinstance(plan, Plan) or not plan.blobs:
-            return plan
-        try:
-            self.environments.budget(tape).add_recorded(plan.blobs)
-        except OpBudgetExceeded as error:
-            return Plan(plan.rule, result=call.failed(error))
-        return plan
+        if plan.locations:
+            self._planned[tape.run_id] = started, plan
+        return started, (args, *plan.blobs) if known is None else (args, known, *plan.blobs)
 
     def _standing_rule(self, call: Call, rule: str, args: Blob) -> str:
         """Return the rule that a person is asked about, as a standing approval stores it."""
@@ -165,70 +181,53 @@ class OpPerformer:
         op = f"{call.kind} {call.op or ''}".strip()
         return next((approval for approval in self._approvals() if approval.covers(started.skill_hash, op, rule)), None)
 
-    def _plan(self, call: Call, tape: Tape) -> Plan | Denied:
-        kind = call.kind
-        op = self._ops.get(kind)
-        if op is None:
-            return Plan(result=call.error(f"the op kind `{kind}` is not installed"))
-        offered = self._offered(op.spec, tape)
-        if not offered.is_unchanged and (wrong := _rejected_now(op.spec, call)):
-            return Plan(result=call.error(wrong))
-        is_foreign = self._ops.is_foreign(kind)
-        return plan_op(op, call, self.environments.env(tape), permissions=offered.permissions, is_foreign=is_foreign)
-
-    def _offered(self, now: OpSpec, tape: Tape) -> _Offered:
-        """Compare an op with its specification when the run started."""
-        started = tape.state.started
-        key = (started.ops, now.kind)
-        found = self._offers.get(key)
-        if found is None:
-            spec = self._compile_skill(started, tape.content).vocabulary.op(now.kind)
-            permissions = (spec.permission,) if spec is not None and spec.permission else ()
-            found = self._offers[key] = _Offered(spec is None or spec == now, permissions)
-        return found
-
     def read_overviews(self, effect: ReadOverviews, tape: Tape) -> OutcomeEvent:
         """Return what ops can act on, as the prompt of a conversation shows it."""
         env = self.environments.env(tape)
-        found = find_overviews(effect.op_kinds, effect.query, env, self._ops, self._secrets())
+        found = find_overviews(effect.op_kinds, effect.query, env, self._ops, self._scrubber)
         return overviews_read(effect.key, *found)
 
     def overviews(self, skill: Skill, sizes: Sizes, query: str = "") -> dict[str, Overview]:
         """Return what the ops of a skill's entry phase can act on, by op kind, as a new run would see it."""
         phase, env = skill.phases[skill.entry], self.environments.before_start(skill, sizes)
-        return find_overviews(phase.allowed_ops, query, env, self._ops, self._secrets())[0]
+        return find_overviews(phase.allowed_ops, query, env, self._ops, self._scrubber)[0]
 
     # -- performing -----------------------------------------------------------------------------------
 
-    async def perform(self, effect: PerformOp, tape: Tape) -> OutcomeEvent:
+    async def perform(self, effect: PerformOp, op: RunOp | None, tape: Tape) -> OutcomeEvent:
         """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is."""
-        call = _call(effect, tape)
-        outcome, blobs = await self._performed(effect, call, tape)
-        if not effect.started.changes:
-            for blob in blobs:
-                if handle := self._secrets().find(blob.content):
-                    return _withheld(effect, call, handle, "its result holds")
-        return outcome, blobs
-
-    async def _performed(self, effect: PerformOp, call: Call, tape: Tape) -> OutcomeEvent:
-        started = effect.started
+        started, call = effect.started, _call(effect, tape)
         known = Blob(started.result, tape.content(started.result)) if started.result else None
-        if effect.resolution in ("done", "failed"):
-            return self._resolved(effect, call, known)
         approved = started.rule.removesuffix(_APPROVED) if started.rule.endswith(_APPROVED) else ""
-        if started.changes:
-            return self._changed(effect, call, known, approved=approved, tape=tape)
-        if known is not None and started.request is None:
+        planned = self._planned.pop(tape.run_id, None)
+        # The gate has decided about these files in this process, and opening them follows no links.
+        locations = planned[1].locations if planned is not None and planned[0] is started else ()
+        if effect.resolution in ("done", "failed"):
+            performed = _resolved(effect, call, known)
+        elif started.changes:
+            return self._changed(effect, call, known, locations, approved=approved, tape=tape)
+        elif known is not None and started.request is None:
             status = msgspec.json.decode(known.content, type=_Status).status
-            return _outcome(effect, call, status, known), ()
-        plan = Plan(started.rule, (), None, (), started.request, effect.answer, approved=approved)
-        op = self._ops.get(call.kind)
+            return _outcome(effect, status, known), ()
+        else:
+            plan = Plan(
+                started.rule, request=started.request, answer=effect.answer, approved=approved, locations=locations
+            )
+            performed = await self._perform(effect, op, call, plan, tape)
+        if started.changes or self._scrubber.is_empty:
+            return performed
+        for blob in performed[1]:
+            if handle := self._scrubber.find(blob.content):
+                return _withheld(effect, call, handle, "its result holds")
+        return performed
+
+    async def _perform(self, effect: PerformOp, op: RunOp | None, call: Call, plan: Plan, tape: Tape) -> OutcomeEvent:
         if op is None:
-            return _completed(effect, call, call.error(f"the op kind `{call.kind}` is not installed"))
-        is_foreign = self._ops.is_foreign(call.kind)
-        env = msgspec.structs.replace(self.environments.env(tape), attachments=Attachments())
-        needed = self._offered(op.spec, tape).permissions
-        result = await perform_op(op, call, plan, env, permissions=needed, is_foreign=is_foreign)
+            return _completed(effect, call.error(f"the op kind `{call.kind}` is not installed"))
+        env = self.environments.env(tape)
+        if op.may_take_time:  # other ops attach nothing
+            env = msgspec.structs.replace(env, attachments=Attachments())
+        result = await perform_op(op.op, call, plan, env, permissions=op.permissions, is_foreign=op.is_foreign)
         content = Blob.of(canonical(result))
         attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:
@@ -236,7 +235,7 @@ class OpPerformer:
         except OpBudgetExceeded as error:
             result, attached = call.failed(error), ()
             content = Blob.of(canonical(result))
-        completed = _outcome(effect, call, result["status"], content)
+        completed = _outcome(effect, result["status"], content)
         if attached:
             completed = msgspec.structs.replace(completed, attachments=tuple(blob.hash for blob in attached))
         if env.attachments.observed is None:
@@ -249,7 +248,7 @@ class OpPerformer:
         self, observed: Observed, env: Env
     ) -> tuple[tuple[kinds.Change, ...], tuple[str, ...], tuple[Blob, ...]]:
         """Split what an op changed into changes that are recorded, with their contents, and names of other files."""
-        known = self._secrets()
+        known = self._scrubber
         changes: list[kinds.Change] = []
         contents: list[Blob] = []
         unrecorded = list(observed.unrecorded)
@@ -261,27 +260,27 @@ class OpPerformer:
                 contents += blobs
         return tuple(changes), tuple(unrecorded[:_MAX_UNRECORDED]), tuple(contents)
 
-    def _changed(self, effect: PerformOp, call: Call, known: Blob | None, *, approved: str, tape: Tape) -> OutcomeEvent:
+    def _changed(
+        self,
+        effect: PerformOp,
+        call: Call,
+        known: Blob | None,
+        locations: tuple[Location, ...],
+        *,
+        approved: str,
+        tape: Tape,
+    ) -> OutcomeEvent:
         """Apply the planned changes. Record each change that is in its file, even if the result is an error."""
         assert known is not None
         changes = effect.started.changes
-        applied = apply_changes(call, changes, self.environments.env(tape), approved=approved)
+        env = self.environments.env(tape)
+        applied = apply_changes(call, changes, env, approved=approved, locations=locations)
         if applied.problem is not None:
-            return _completed(effect, call, applied.problem, applied=applied.changes)
+            return _completed(effect, applied.problem, applied=applied.changes)
         if applied.note:
             planned: Result = msgspec.json.decode(known.content)
-            return _completed(effect, call, planned | {"note": applied.note}, applied=len(changes))
-        return _outcome(effect, call, "ok", known, applied=len(changes)), ()
-
-    def _resolved(self, effect: PerformOp, call: Call, known: Blob | None) -> OutcomeEvent:
-        """Return the outcome that the operator confirmed for an intent whose outcome is unknown."""
-        if effect.resolution == "failed":
-            result = call.error("the op did not take effect, as an operator confirmed")
-        else:
-            planned: Result = msgspec.json.decode(known.content) if known else call.ok()
-            result = planned | {"note": "the op took effect, as an operator confirmed"}
-        applied = len(effect.started.changes) if effect.resolution == "done" else 0
-        return _completed(effect, call, result, applied=applied)
+            return _completed(effect, planned | {"note": applied.note}, applied=len(changes))
+        return _outcome(effect, "ok", known, applied=len(changes)), ()
 
     def restore(self, effect: Restore, tape: Tape) -> OutcomeEvent:
         """Restore the files of a failed visit, if the run may write them now."""
@@ -291,11 +290,40 @@ class OpPerformer:
         return kinds.WorkspaceRestored(effect.key, done.restored, done.left, done.verdicts), ()
 
 
-class _Offered(NamedTuple):
-    """An op kind as recorded in a run: whether it is unchanged, and the permissions that it needed."""
+class RunOp(NamedTuple):
+    """An op as one run uses it.
 
+    Attributes:
+        op: The op.
+        is_foreign: Whether it is code from outside the package.
+        is_preparable: Whether its plan needs a result that may take long.
+        may_take_time: Whether it may run so long that it has to be abandoned when the run is cancelled.
+        is_unchanged: Whether its specification is that which the run recorded.
+        permissions: The permission keys that it needs by the recorded specification.
+    """
+
+    op: Op
+    is_foreign: bool
+    is_preparable: bool
+    may_take_time: bool
     is_unchanged: bool
     permissions: tuple[str, ...]
+
+
+def _is_untracked(spec: OpSpec, call: Call, plan: Plan) -> bool:
+    """Return whether an op may change files without an event: a program, a tool, or a step that is not safe."""
+    form = spec.form(call.op) or spec.form(None)
+    is_open = not plan.changes and plan.result is None and plan.request is None
+    return is_open and form is not None and form.effect_of(call.args) == "unsafe"
+
+
+def _within_budget(plan: Plan, call: Call, env: Env) -> Plan:
+    """Return a plan whose contents may be recorded, or one that is complete with an error result."""
+    try:
+        env.budget.add_recorded(plan.blobs)
+    except OpBudgetExceeded as error:
+        return Plan(plan.rule, result=call.failed(error))
+    return plan
 
 
 def _rejected_now(spec: OpSpec, call: Call) -> str:
@@ -328,17 +356,26 @@ def _withheld(effect: PlanOp | PerformOp, call: Call, handle: str, what: str) ->
     return event, (result,)
 
 
-def _completed(effect: PerformOp, call: Call, result: Result, *, applied: int = 0) -> OutcomeEvent:
+def _resolved(effect: PerformOp, call: Call, known: Blob | None) -> OutcomeEvent:
+    """Return the outcome that the operator confirmed for an intent whose outcome is unknown."""
+    if effect.resolution == "failed":
+        result = call.error("the op did not take effect, as an operator confirmed")
+    else:
+        planned: Result = msgspec.json.decode(known.content) if known else call.ok()
+        result = planned | {"note": "the op took effect, as an operator confirmed"}
+    applied = len(effect.started.changes) if effect.resolution == "done" else 0
+    return _completed(effect, result, applied=applied)
+
+
+def _completed(effect: PerformOp, result: Result, *, applied: int = 0) -> OutcomeEvent:
     content = Blob.of(canonical(result))
-    return _outcome(effect, call, result["status"], content, applied=applied), (content,)
+    return _outcome(effect, result["status"], content, applied=applied), (content,)
 
 
-def _outcome(
-    effect: PerformOp, call: Call, status: kinds.OpStatus, result: Blob, *, applied: int = 0
-) -> kinds.OpCompleted:
+def _outcome(effect: PerformOp, status: kinds.OpStatus, result: Blob, *, applied: int = 0) -> kinds.OpCompleted:
     """Return the event. `applied` counts the planned changes that are in their files, or may be."""
     partly = applied if 0 < applied < len(effect.started.changes) else None
-    completed = op_event(kinds.OpCompleted, call.kind)
+    completed = op_event(kinds.OpCompleted, effect.args["kind"])
     return completed(effect.key, status, result.hash, len(result.content), applied > 0, partly)
 
 

@@ -1,13 +1,15 @@
 """The op `file`: its forms, their dispatch and permission checks.
 
 Forms that change files compute the complete change in `plan`; forms that only read do their work in `perform`. The gate
-decides when the op is planned and again when it is performed.
+decides when the op is planned. `perform` opens the file that it decided about, without following links; after a crash
+the path is resolved and the gate decides again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -16,8 +18,8 @@ from reyn.journal import digest
 from reyn.ops.file.reading import read_file
 from reyn.ops.file.searching import glob_files, glob_root, grep_files
 from reyn.ops.file.writing import Arguments, Written, changes_error, delete_file, edit_file, write_file, write_index
-from reyn.ops.op import Call, Env, Plan, RecordedChanges, Result, approval_of
-from reyn.permissions import Denied, Verdict, refusal
+from reyn.ops.op import Call, Env, Plan, RecordedChanges, Result
+from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import Effect, OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, Fields, arguments, boolean, integer, path, result, text
 from reyn.workspace import Location, locate, read
@@ -177,6 +179,12 @@ READ_FULL_CONTENT = _read_form(
 )
 """Reads content that was truncated in a frame; offered even in phases that do not allow `file`."""
 
+_DEFAULTS = {form.op: form.defaults for form in FILE_FORMS}
+_PATHS: dict[str, Callable[[Arguments], str]] = dict.fromkeys(
+    ("read", "write", "edit", "delete", "grep"), itemgetter("path")
+)
+_PATHS |= {"glob": glob_root, "regenerate_index": itemgetter("output_path")}
+"""The file or folder that the gate decides about, by form."""
 _READERS: dict[str, Callable[[Call, Arguments, Location, Env], dict[str, Any]]] = {
     "read": read_file,
     "glob": glob_files,
@@ -190,7 +198,6 @@ _WRITERS: dict[str, Callable[[Arguments, Location, Env], Written | Denied]] = {
     "delete": delete_file,
     "regenerate_index": write_index,
 }
-_DEFAULTS = {form.op: form.defaults for form in FILE_FORMS}
 
 
 class FileOp:
@@ -207,15 +214,16 @@ class FileOp:
     )
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        op = str(call.op)
-        arguments = _arguments(call, op)
-        verdict, location = _decide(op, arguments, env)
+        op: str = call.args["op"]
+        arguments = _arguments(call.args)
+        location = locate(_PATHS[op](arguments), env.roots)
+        verdict = env.gate.read(location) if op in _READERS else env.gate.write(location)
         if isinstance(verdict, Denied):
             return verdict
-        approval = approval_of(verdict)
+        approval = verdict.rule if isinstance(verdict, NeedsApproval) else None
         if op in _READERS:
             reads = _content_hash(location, env) if approval and op == "read" else ""
-            return Plan(verdict.rule, approval=approval, reads=reads)
+            return Plan(verdict.rule, approval=approval, reads=reads, locations=(location,))
         try:
             written = _WRITERS[op](arguments, location, env)
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
@@ -226,13 +234,14 @@ class FileOp:
         if change is None:
             return Plan(verdict.rule, (), call.ok(**fields), approval=read_approval)
         asked = f"{approval} and {read_approval}" if approval and read_approval else approval or read_approval
-        return Plan(verdict.rule, (change.change,), call.ok(**fields), change.blobs, approval=asked)
+        result = call.ok(**fields)
+        return Plan(verdict.rule, (change.change,), result, change.blobs, approval=asked, locations=(location,))
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
-        return changes_error(str(call.op), _arguments(call, str(call.op)), recorded)
+        return changes_error(str(call.op), _arguments(call.args), recorded)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        if call.op in _SLOW:
+        if call.args["op"] in _SLOW:
             return await asyncio.to_thread(_read, call, plan, env)
         return _read(call, plan, env)
 
@@ -245,32 +254,22 @@ def _content_hash(location: Location, env: Env) -> str:
     return ""
 
 
-def _arguments(call: Call, op: str) -> Arguments:
+def _arguments(args: Arguments) -> Arguments:
     """Return the arguments with defaults. JSON Schema accepts `3.0` as an integer, so convert floats."""
-    complete = _DEFAULTS[op] | call.args
+    complete = _DEFAULTS[args["op"]] | args
     if float not in map(type, complete.values()):
         return complete
     return {name: int(value) if isinstance(value, float) else value for name, value in complete.items()}
 
 
-def _decide(op: str, arguments: Arguments, env: Env) -> tuple[Verdict, Location]:
-    match op:
-        case "glob":
-            text = glob_root(arguments)
-        case "regenerate_index":
-            text = arguments["output_path"]
-        case _:
-            text = arguments["path"]
-    location = locate(text, env.roots)
-    return (env.gate.read if op in _READERS else env.gate.write)(location), location
-
-
 def _read(call: Call, plan: Plan, env: Env) -> Result:
-    op = str(call.op)
-    arguments = _arguments(call, op)
-    verdict, location = _decide(op, arguments, env)
-    if refused := refusal(verdict, approved=plan.approved):
-        return call.denied(refused)
+    op, arguments = call.args["op"], _arguments(call.args)
+    if plan.locations:
+        (location,) = plan.locations
+    else:
+        location = locate(_PATHS[op](arguments), env.roots)
+        if refused := refusal(env.gate.read(location), approved=plan.approved):
+            return call.denied(refused)
     return _READERS[op](call, arguments, location, env)
 
 

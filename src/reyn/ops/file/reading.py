@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.ops.budget import OpFailed
 from reyn.permissions import Allowed, NeedsApproval
-from reyn.workspace import Guard, Location, decode_text, entries_of, locate, read
+from reyn.workspace import FileImage, Guard, Location, decode_text, entries_of, locate, look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,7 +28,8 @@ def read_file(call: Call, arguments: dict[str, Any], location: Location, env: En
     text = text_at(location, env)
     if text is None:
         raise not_found(location, env)
-    selected = select_lines(text, arguments["offset"], arguments.get("limit"))
+    first, count = arguments["offset"], arguments.get("limit")
+    selected = text if not first and count is None else select_lines(text, first, count)
     fields = {"path": location.display_path, "content": selected, "total_lines": count_lines(text)}
     if arguments["start"] or "length" in arguments:
         start, length = arguments["start"], arguments.get("length")
@@ -39,15 +40,21 @@ def read_file(call: Call, arguments: dict[str, Any], location: Location, env: En
 
 def text_at(location: Location, env: Env, guard: Guard | None = None) -> str | None:
     """Return the text of a file or of truncated content, or `None` if it does not exist."""
-    env.budget.check_read()
     if location.zone == "full_content":
+        env.budget.check_read()
         name = env.full_content.get("/".join(location.parts))
         return None if name is None else decode_text(env.content(name), location)
-    image = read(location, env.roots, env.file_bytes, guard)
-    if image is None:
-        return None
-    env.budget.add_read(len(image.content))
-    return decode_text(image.content, location)
+    image, _ = look_at(location, env, guard)
+    return None if image is None else decode_text(image.content, location)
+
+
+def look_at(location: Location, env: Env, guard: Guard | None = None) -> tuple[FileImage | None, tuple[str, ...]]:
+    """Return a file as it is, and the folders to create for it if it does not exist. Counts what is read."""
+    env.budget.check_read()
+    found = look(location, guard or Guard(env.roots), env.file_bytes)
+    if found[0] is not None:
+        env.budget.add_read(len(found[0].content))
+    return found
 
 
 def is_readable_below(folder: Location, env: Env) -> Callable[[Location], bool]:
@@ -100,8 +107,6 @@ def count_lines(text: str) -> int:
 
 def select_lines(text: str, first: int, count: int | None) -> str:
     """Return `count` lines from `first` on, with their ends."""
-    if not first and count is None:
-        return text
     lines = StringIO(text, newline="\n")
     for _ in islice(lines, first):
         pass

@@ -14,21 +14,19 @@ import msgspec
 from reyn.documents import DocumentError, parse_front_matter
 from reyn.journal import digest
 from reyn.ops.budget import SEARCH_SECONDS, OpFailed
-from reyn.ops.file.reading import is_readable_below, not_found, text_at
+from reyn.ops.file.reading import is_readable_below, look_at, not_found, text_at
 from reyn.ops.op import Env, RecordedChanges, approval_of
 from reyn.permissions import Denied
 from reyn.workspace import (
     Change,
     FileChange,
     FileError,
-    FileImage,
     Guard,
     Location,
     decode_text,
     entries_of,
     kind_of,
     locate,
-    look,
 )
 from reyn.workspace.paths import WORKSPACE
 
@@ -72,15 +70,6 @@ def delete_file(arguments: Arguments, location: Location, env: Env) -> Written:
     before, _ = look_at(location, env)
     fields = {"path": location.display_path, "deleted": before is not None}
     return fields, FileChange.of(location, before, None), None
-
-
-def look_at(location: Location, env: Env) -> tuple[FileImage | None, tuple[str, ...]]:
-    """Return a file that is to be changed as it is, and the folders to create for it."""
-    env.budget.check_read()
-    found = look(location, Guard(env.roots), env.file_bytes)
-    if found[0] is not None:
-        env.budget.add_read(len(found[0].content))
-    return found
 
 
 def _text_change(location: Location, text: str, env: Env) -> FileChange | None:
