@@ -111,10 +111,11 @@ class Contract:
         parsed = parse(text, self._sizes)
         if isinstance(parsed, Rejected):
             return Rejected("size", "$", _TRUNCATED) if is_truncated else parsed
-        dropped = parsed.dropped
-        value, handoff = self._split_handoff(parsed.value)
-        if isinstance(handoff, Rejected):
-            return handoff
+        value, dropped, handoff = parsed.value, parsed.dropped, None
+        if self._asks_handoff:
+            value, handoff = self._split_handoff(value)
+            if isinstance(handoff, Rejected):
+                return handoff
         if self._short is None:
             verdict = self._judge_object(value, parsed.artifact_json)
         else:
@@ -143,9 +144,9 @@ class Contract:
         return Rejected("value", short(full if self._short is None else to_short_path(full)), short(message))
 
     def _split_handoff(self, value: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | Rejected | None]:
-        """Separate the handoff from a decision, if the model was asked for one; elsewhere it is an unknown key."""
+        """Separate the handoff from a decision; elsewhere it is an unknown key."""
         is_decision = "control" in value or (self._short is not None and "choice" in value)
-        if not self._asks_handoff or not is_decision or "handoff" not in value:
+        if not is_decision or "handoff" not in value:
             return value, None
         handoff, rest = value["handoff"], {key: part for key, part in value.items() if key != "handoff"}
         error = _HANDOFF.first_error(handoff) if handoff is not None else None
@@ -198,7 +199,7 @@ class Contract:
         return self._inconsistency(value["control"], ops) or self._decide(value, ops, artifact_json)
 
     def _op_error(self, ops: list[Any], instead: str) -> Rejected | None:
-        error = self.ops.first_error(ops, instead)
+        error = self.ops.first_error(ops, instead) if ops else None
         return Rejected("ops", short(error[0]), short(error[1])) if error else None
 
     def _inconsistency(self, control: dict[str, Any], ops: list[Any]) -> Rejected | None:

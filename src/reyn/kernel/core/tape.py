@@ -129,31 +129,15 @@ class Tape:
         self.upcoming = next(self._recorded, None)
         return body
 
-    def _match(self, body: B, recorded: Event) -> B:
-        """Take a recorded event that was derived again. Only derived texts of another wording may differ."""
-        raw = encode(body)
-        if raw == recorded.raw and (body.kind, body.version, self.ts) == (recorded.kind, recorded.v, recorded.ts):
-            self._take(body)
-            return body
-        reworded = self._reworded(recorded, body) if raw != recorded.raw else None
-        if reworded is None:
-            raise self._mismatch(f"`{body.kind}`", body, raw)
-        return reworded
-
-    def _reworded(self, event: Event, body: B) -> B | None:
-        """Take a recorded event of another wording if it differs from the derived one only in derived texts."""
-        if self.state.wording == versions.WORDING or (event.kind, event.v, event.ts) != (
-            body.kind,
-            body.version,
-            self.ts,
-        ):
-            return None
-        recorded = decode(event)
-        if not isinstance(recorded, type(body)) or without_text(recorded) != without_text(body):
-            return None
-        self.reworded += 1
-        self._take(recorded)
-        return recorded
+    def _reworded(self, event: Event, body: B, raw: bytes) -> B:
+        """Take a recorded event that differs from the derived one, if only in derived texts of another wording."""
+        if self.state.wording != versions.WORDING and raw != event.raw:
+            recorded = decode(event) if (event.kind, event.v, event.ts) == (body.kind, body.version, self.ts) else None
+            if isinstance(recorded, type(body)) and without_text(recorded) == without_text(body):
+                self.reworded += 1
+                self._take(recorded)
+                return recorded
+        raise self._mismatch(f"`{body.kind}`", body, raw)
 
     def _mismatch(self, derived: str, body: Body | None = None, raw: bytes = b"") -> ReplayMismatch:
         event = self.upcoming
@@ -178,7 +162,11 @@ class Tape:
             self.take_external()  # an internal error can be recorded anywhere
             upcoming = self.upcoming
         if upcoming is not None:
-            return self._match(body, upcoming)
+            raw = encode(body)
+            if raw != upcoming.raw or (body.kind, body.version, self.ts) != (upcoming.kind, upcoming.v, upcoming.ts):
+                return self._reworded(upcoming, body, raw)
+            self._take(body)
+            return body
         if self._is_read_only:
             raise RecordingEnded
         raw, seq, kind, version = encode(body), self.seq + 1, body.kind, body.version

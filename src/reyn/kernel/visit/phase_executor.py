@@ -30,15 +30,13 @@ from reyn.skills import successors
 from reyn.skills.values import skill_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Sequence
 
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
     from reyn.kernel.visit.turn import LlmPhaseResult
-
-    Check = Callable[["VisitProgress", Accepted], Awaitable["Accepted | Rejected | SentBack"]]
 
 
 MAX_TRUNCATED_READS = 10
@@ -73,7 +71,6 @@ class VisitProgress:
         must_reply: Whether ops are not on offer any more, because the same op keeps failing.
         left: The act turns that are left in this turn.
         spec: What the model may answer in this turn.
-        checks: What has to accept a decision besides the contract: the program that started the run, a person.
     """
 
     spec: TurnSpec
@@ -88,11 +85,6 @@ class VisitProgress:
         self.call = f"{entry.step}.0"
         self.rejection: Rejected | None = None
         self.must_reply = False
-        self.checks: list[Check] = []
-        if phase.skill.checks_output:
-            self.checks.append(_check_output)
-        if phase.definition.requires_approval:
-            self.checks.append(_review)
 
     def count_calls(self, calls: int) -> None:
         """Count model calls."""
@@ -157,8 +149,10 @@ async def _take_turns(progress: VisitProgress) -> None:
         await _check_limits(progress)
         answer = await _ask_model(progress)
         verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
-        for check in progress.checks:
-            verdict = await check(progress, verdict) if isinstance(verdict, Accepted) else verdict
+        if isinstance(verdict, Accepted) and progress.phase.skill.checks_output:
+            verdict = await _check_output(progress, verdict)
+        if isinstance(verdict, Accepted) and progress.phase.definition.requires_approval:
+            verdict = await _review(progress, verdict)
         if isinstance(verdict, Rejected):
             await _reject(progress, answer, verdict)
         elif isinstance(verdict, SentBack):
@@ -173,6 +167,8 @@ async def _take_turns(progress: VisitProgress) -> None:
 async def _check_limits(progress: VisitProgress) -> None:
     """Stop the run for every limit that is reached, and find out how many act turns are left."""
     phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
+    if failure is None and phase.skips_limit_checks and not state.raised:
+        return
     if failure is not None and phase.stays_open:
         is_stuck = repeated_failure(state, phase.settings, failure.name, failure.times) is not None
         progress.must_reply = progress.must_reply or is_stuck
@@ -180,8 +176,7 @@ async def _check_limits(progress: VisitProgress) -> None:
         while (stop := repeated_failure(progress.tape.state, phase.settings, failure.name, failure.times)) is not None:
             progress.tape.emit(stop)
             await Pause()
-    is_unlimited = phase.skips_limit_checks and not progress.tape.state.raised
-    left = 0 if is_unlimited else await _turns_left(phase, progress.turns, progress.tape)
+    left = await _turns_left(phase, progress.turns, progress.tape)
     progress.left = 0 if progress.must_reply else left
 
 

@@ -283,10 +283,15 @@ class CallBudget:
             self._tape.rewind(self._mark)
         self._is_reserved = False
 
+    def take_proposal(self) -> bool:
+        """Return whether the next attempt is the first one, whose reservation is durable."""
+        is_reserved, self._is_reserved = self._is_reserved, False
+        return is_reserved
+
     async def reserve(
         self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest
     ) -> kinds.BudgetRefused | None:
-        """Reserve what the next attempt can use, unless that was done for the first one.
+        """Reserve what the next attempt can use.
 
         A call that fits, but for what other calls have reserved, waits for them. It does not wait for a run whose
         process died during a call: that call is charged in full.
@@ -297,9 +302,6 @@ class CallBudget:
         Raises:
             PriceUnknown: A budget limits money, and the price of the model is unknown.
         """
-        if self._is_reserved:
-            self._is_reserved = False
-            return None
         waited, delay, next_look = 0.0, _FIRST_POLL, 0.0
         interrupted = 0
         longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS

@@ -51,6 +51,8 @@ _MAX_RETRY_AFTER = 120.0
 """Seconds. A provider that sets a longer delay counts as unavailable."""
 _MAX_MODE_CHANGES = 8
 """More than the number of output modes; bounds the attempts that change the mode."""
+_MAX_STATIC = 50
+"""The number of static messages to cache."""
 _sleep = asyncio.sleep
 _logger = logging.getLogger("reyn.models")
 
@@ -62,6 +64,8 @@ class LlmCallRecorder:
         self._roster = roster
         self._on_delta = on_delta
         self.warnings: list[str] = []
+        self._static: dict[tuple[kinds.FrameMessage, int], Message] = {}
+        """The rendered static messages of phases, by the secrets that were known."""
 
     def may_take_time(self, call: CallModel, state: RunState) -> bool:
         """Return whether the model of a call, or one of its fallbacks, takes time."""
@@ -146,7 +150,9 @@ class LlmCallRecorder:
         if (transcript := call.transcript) is None:
             return tuple(
                 [
-                    Message(
+                    self._static_message(m, tape)
+                    if m.role == "system"
+                    else Message(
                         m.role,
                         scrub(message_text(m, tape.content, call.results)),
                         result_images(m, tape.content, call.results) if images else (),
@@ -165,6 +171,17 @@ class LlmCallRecorder:
             lambda: (known := HISTORIES.known_part(transcript), known),  # its messages have their texts
         )
         return rendered.with_system(system).append(*rest)
+
+    def _static_message(self, message: kinds.FrameMessage, tape: Tape) -> Message:
+        """Return the system message of a phase, which is the same in every visit."""
+        key = (message, self._roster.known_secrets)
+        found = self._static.get(key)
+        if found is None:
+            if len(self._static) >= _MAX_STATIC:
+                self._static.clear()
+            text = self._roster.scrub(message_text(message, tape.content))
+            found = self._static[key] = Message(message.role, text)
+        return found
 
     def _source(self, source: PromptSource) -> PromptSource:
         if not self._roster.known_secrets:
@@ -213,12 +230,13 @@ class LlmCallRecorder:
         model = self._open(name)
         if isinstance(model, ModelError):
             return model
-        try:
-            refused = await budget.reserve(name, model, settings, self._as_sent(name, request))
-        except ModelError as error:
-            return error
-        if refused is not None:
-            return refused
+        if not budget.take_proposal():
+            try:
+                refused = await budget.reserve(name, model, settings, self._as_sent(name, request))
+            except ModelError as error:
+                return error
+            if refused is not None:
+                return refused
         answer = await self._answer(model, name, settings, request, record)
         if isinstance(answer, ModelError):
             budget.settle(answer)
