@@ -19,7 +19,7 @@ from reyn.chat.services.skill_runner import SkillRunner
 from reyn.context import NormalizedMessageList
 from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
 from reyn.journal import ENDED, kinds
-from reyn.runtime.messages import checked_message
+from reyn.runtime.conversations import checked_message
 from reyn.skills import USER_MESSAGE
 from reyn.skills.agents import PREFIX
 
@@ -172,7 +172,7 @@ class Conversation:
         if row.status in ENDED:
             self._stopped = Stopped(str(row.status), row.reason)
             return
-        if self._runtime.project.journal.is_claimed(self.run_id):
+        if self._runtime.services.journal.is_claimed(self.run_id):
             raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=_CONTINUE_THERE)
         self.runs.continue_all(self._runtime.runs.state(self.run_id))
         self.resume()
@@ -235,7 +235,7 @@ class Conversation:
         if is_new and self._is_driving:  # the first message is about to be recorded
             self._early.append((text, reply))
             return
-        message = 0 if is_new else self._runtime.say(self.run_id, text, by=self._by).message_id
+        message = 0 if is_new else self._runtime.conversations.say(self.run_id, text, by=self._by).message_id
         if reply is not None:
             self._waiting[message] = reply
         self._posted += 1
@@ -295,11 +295,11 @@ class Conversation:
             self._abort_reason = reason if self.is_busy else None
             return
         with suppress(RunNotResumable):
-            self._runtime.abort_turn(self.run_id, reason, partial=self._reader.partial)
+            self._runtime.conversations.abort_turn(self.run_id, reason, partial=self._reader.partial)
 
     def rename(self, title: str) -> None:
         """Give the conversation a title; an empty one removes it."""
-        self._runtime.rename(self.run_id, title, by=self._by)
+        self._runtime.conversations.rename(self.run_id, title, by=self._by)
 
     def answer(self, question: QuestionAsked, value: Any) -> None:
         """Reply to a question of the conversation or of one of its runs.
@@ -315,7 +315,7 @@ class Conversation:
 
     def is_of_agent(self, run: str) -> bool:
         """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
-        row = None if run == self.run_id else self._runtime.project.journal.find(run)
+        row = None if run == self.run_id else self._runtime.services.journal.find(run)
         return run == self.run_id or (row is not None and row.skill.startswith(PREFIX))
 
     # -- the run --------------------------------------------------------------------------------------

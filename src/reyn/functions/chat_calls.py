@@ -324,13 +324,13 @@ class ChatStream:
         runtime = self._runtime
         row = runtime.runs.find(run_id)
         if row.wait is None:
-            with runtime.project.journal.claim(run_id):
-                runtime.abort_turn(run_id, "a new message came before the reply")
+            with runtime.services.journal.claim(run_id):
+                runtime.conversations.abort_turn(run_id, "a new message came before the reply")
             await runtime.resume(run_id, retry=True)
             row = runtime.runs.find(run_id)
         if row.wait is None or not row.wait.is_message:
             raise self._stopped(run_id, str(row.status), row.reason)
-        runtime.say(run_id, message.text, images=message.images)
+        runtime.conversations.say(run_id, message.text, images=message.images)
 
     # -- the end --------------------------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class AgentMessages:
         Raises:
             ChainTooDeep: They are too many.
         """
-        highest = self._services.agent_limits.max_depth
+        highest = self._services.config.agents.max_depth
         ask, parent = started.ask, started.parent
         while ask is None and parent is not None:
             above = first_event(self._services.journal, parent.run)
@@ -180,14 +180,14 @@ class AgentMessages:
             return MessageOutcome(run, "auth-required" if question.is_approval else "input-required", error=text)
         outcome = self._outcome(spec, state)
         if is_late and outcome.state != "completed":
-            late = f"no reply within {self._services.agent_limits.reply_seconds} seconds (`agents.reply_seconds`)"
+            late = f"no reply within {self._services.config.agents.reply_seconds} seconds (`agents.reply_seconds`)"
             return MessageOutcome(run, "canceled", error=late, timed_out=True)
         return outcome
 
     async def _in_time(self, work: Coroutine[object, object, ChildEnd], run: str) -> tuple[ChildEnd, bool]:
         """Execute a conversation; abort its turn when the time of a reply is over. Returns whether that happened."""
         clock, task = self._services.clock, asyncio.ensure_future(work)
-        end = clock.now() + self._services.agent_limits.reply_seconds * SECOND
+        end = clock.now() + self._services.config.agents.reply_seconds * SECOND
         polls, next_abort = 0, 0
         try:
             while not task.done():
