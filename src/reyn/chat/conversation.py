@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Event
-    from reyn.kernel.runtime_types import People, RunResult
+    from reyn.journal.results import RunResult
+    from reyn.kernel.runtime_types import People
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener
     from reyn.models import Delta

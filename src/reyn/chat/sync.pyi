@@ -11,7 +11,7 @@ from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
 from reyn.context import NormalizedMessageList
 from reyn.journal import kinds
-from reyn.kernel.runtime_types import RunResult
+from reyn.journal.results import RunResult
 from reyn.kernel.world.run_scope import RunScope
 from reyn.runtime.sync_form import Runner, Synchronous
 from reyn.skills.agents import Agent

@@ -28,6 +28,12 @@ if TYPE_CHECKING:
     from reyn.journal.registry import Body
 
 
+STATE = ".reyn"
+"""The state directory, relative to the project."""
+DATABASE = "journal.db"
+"""The file of the journal in the state directory."""
+
+
 class Batch(msgspec.Struct, frozen=True):
     """Events of one run to append in one transaction, with the blobs they refer to."""
 
@@ -94,6 +100,16 @@ class Say(InboxRequest, frozen=True):
     by: str = ""
     ask: kinds.AskRef | None = None
     images: tuple[AttachedImage, ...] = ()
+
+
+def reply_to(wait: kinds.Question, value: Any, by: str) -> Answer | Say:
+    """Return the request that replies to a question. A conversation that waits for its next message is told it."""
+    return Say(value, by) if wait.is_message else Answer(wait.id, value, by)
+
+
+def is_reply_to(wait: kinds.Question, request: object) -> bool:
+    """Return whether a request in the inbox ends a wait, as `reply_to` does."""
+    return isinstance(request, Say) if wait.is_message else isinstance(request, Answer) and request.wait == wait.id
 
 
 class Rename(InboxRequest, frozen=True):

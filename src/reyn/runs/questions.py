@@ -16,10 +16,7 @@ from reyn.errors import NextAction, QuestionUnknown, ReplyInvalid
 from reyn.journal import ENDED, Cancel, ReportRun, Say, decode, kinds
 from reyn.journal.family import descendants, lineage
 from reyn.journal.kinds import Question
-from reyn.jsonschema import compile_schema
-from reyn.jsonschema.examples import example_of
-from reyn.kernel.world.inbox import answer_error, is_reply_to, reply_to
-from reyn.kernel.world.loading import check_supported_rules
+from reyn.journal.port import is_reply_to, reply_to
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow
@@ -75,6 +72,9 @@ def answer_action(run_id: str, question: Question) -> NextAction:
 
 def _example_reply(question: Question) -> str:
     """Return the first short suggestion, or a value that fits the schema; empty if there is neither."""
+    from reyn.jsonschema import compile_schema
+    from reyn.jsonschema.examples import example_of
+
     value = example_of(question.response_schema, "your message" if question.is_message else "your reply")
     made_up = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
     short = [text for text in question.suggestions if len(text) <= _MAX_EXAMPLE]
@@ -151,6 +151,9 @@ def post_reply(
         ReplyInvalid: The reply does not match the schema of the question.
         RunBlocked: The run follows rules that are not supported, so that it cannot continue.
     """
+    from reyn.kernel.world.inbox import answer_error
+    from reyn.kernel.world.loading import check_supported_rules
+
     asking = journal.find(question.run_id)
     assert asking is not None
     rows, wait = lineage(journal, asking), question.question

@@ -60,8 +60,8 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.context import NormalizedMessageList
     from reyn.journal import RunRow, kinds
+    from reyn.journal.results import RunResult
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.loading import LoadedRun
     from reyn.kernel.world.run_scope import RunScope

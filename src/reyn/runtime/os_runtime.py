@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Journal
-    from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
+    from reyn.journal.results import RunResult
+    from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta, OutputCheck

@@ -151,16 +151,6 @@ def _stored(images: Sequence[AttachedImage]) -> tuple[tuple[kinds.ImageRef, ...]
     return refs, tuple(picture for picture in pictures if picture is not None)
 
 
-def reply_to(wait: kinds.Question, value: Any, by: str) -> Answer | Say:
-    """Return the request that replies to a question. A conversation that waits for its next message is told it."""
-    return Say(value, by) if wait.is_message else Answer(wait.id, value, by)
-
-
-def is_reply_to(wait: kinds.Question, request: object) -> bool:
-    """Return whether a request in the inbox ends a wait, as `reply_to` does."""
-    return isinstance(request, Say) if wait.is_message else isinstance(request, Answer) and request.wait == wait.id
-
-
 def images_error(images: Sequence[AttachedImage]) -> str:
     """Return why the images of a message are invalid; empty if they are valid."""
     for image in images:
