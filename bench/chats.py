@@ -20,7 +20,7 @@ from reyn import ModelAnswer, ModelRequest, OSRuntime
 SHORT = 10
 MAX_MS, MAX_GROWTH, MAX_RESUME_SECONDS, MAX_CROWDED = 5.0, 1.5, 0.5, 2.0
 _AROUND = 40
-_TEXT = "What does the invoice of the third of May say about the price of noodles?"
+TEXT = "What does the invoice of the third of May say about the price of noodles?"
 
 
 class Clerk:
@@ -78,7 +78,7 @@ async def talk(root: Path, turns: int) -> list[float]:
     async with OSRuntime.open(root, model=Clerk(), trust=True) as rt, rt.chat("clerk", run_id="c") as chat:
         for _ in range(turns):
             started = time.process_time()
-            await chat.say(_TEXT)
+            await chat.say(TEXT)
             spent.append(1e3 * (time.process_time() - started))
     return spent
 

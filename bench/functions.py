@@ -36,7 +36,7 @@ async def describe(name: str) -> City:
     raise NotImplementedError
 
 
-class _Instant:
+class Instant:
     """A model that answers at once."""
 
     name = "instant"
@@ -60,7 +60,7 @@ async def functions(count: int) -> dict[str, float]:
     """Measure calls one after the other, and together."""
     with tempfile.TemporaryDirectory(prefix="reyn-bench-") as folder:
         journal = _CountingJournal(Path(folder) / ".reyn")
-        async with OSRuntime.open(folder, model=_Instant(), journal=journal) as rt:
+        async with OSRuntime.open(folder, model=Instant(), journal=journal) as rt:
             with use_runtime(rt):
                 assert (await describe("warm-up")).people == 700_000
                 started = time.process_time()

@@ -83,15 +83,12 @@ class ShellOp:
         command = str(call.args["cmd"])
         return command if _SIMPLE.fullmatch(command) else f"sh -c {command}"
 
-    def plan(self, call: Call, env: Env) -> Plan | Denied:
-        verdict = env.gate.capability("shell", self.target(call))
-        return verdict if isinstance(verdict, Denied) else Plan(verdict.rule)
+    def plan(self, call: Call, env: Env) -> Plan:
+        return Plan()
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         from reyn.sandbox import in_thread
 
-        if refused := refusal(env.gate.capability("shell", self.target(call)), approved=plan.approved):
-            return call.denied(refused)
         return program_result(call, await in_thread(partial(_execute_shell, call, env)))
 
 
@@ -136,15 +133,13 @@ class SandboxedExecOp:
         return str(call.args["argv"][0])
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        rules, approvals = [], []
+        approvals: list[str] = []
         for verdict in self._verdicts(call, env):
             if isinstance(verdict, Denied):
                 return verdict
-            rules.append(verdict.rule)
             if (asked := approval_of(verdict)) and asked not in approvals:
                 approvals.append(asked)
-        # The rule of the program is asked about by `plan_op` already.
-        return Plan(rules[0], approval=" and ".join(rule for rule in approvals if rule != rules[0]) or None)
+        return Plan(approval=" and ".join(approvals) or None)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         from reyn.sandbox import choose_backend, in_thread, run_program
@@ -167,9 +162,8 @@ class SandboxedExecOp:
         return program_result(call, outcome, backend=backend.name)
 
     def _verdicts(self, call: Call, env: Env) -> Iterator[Verdict]:
-        """Yield the verdicts of the gate on the program, its paths and the network."""
+        """Yield the verdicts of the gate on the paths and the network of the program."""
         args = call.args
-        yield env.gate.capability("exec", self.target(call))
         for text_ in args.get("read_paths", ()):
             yield env.gate.read(locate(text_, env.roots))
         for text_ in args.get("write_paths", ()):

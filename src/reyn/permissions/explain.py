@@ -20,7 +20,7 @@ from reyn.permissions.rules import EFFECTS, Policy, Rule, Target, access_of, rec
 from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
 Effect = Literal["allow", "ask", "partly", "deny"]
 _NO_FOLDERS = Roots(Path(), Path(), Path())
@@ -33,31 +33,32 @@ class RequestVerdict(msgspec.Struct, frozen=True):
     """The verdict of the rules on one request.
 
     Attributes:
+        skill: The skill that makes it.
         capability: The permission key.
         target: The path or name that is requested; empty for everything.
+        place: Its file and line, in a report.
         effect: `allow`, `ask` or `deny` for all of it; `partly` if only some of it is granted.
-        rules: The rules that decide.
+        rules: The rules that decide; in a report, with their lines.
         exceptions: Rules that decide otherwise about a part of it.
-        reason: Why it is not granted; empty if it is.
-        line: The line to add to the configuration to grant it.
+        reason: Why it is not granted, or what would grant all of it; empty if it is.
     """
 
+    skill: str
     capability: str
     target: str
+    place: str
     effect: Effect
     rules: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
     reason: str = ""
-    line: str = ""
 
     @property
-    def text(self) -> str:
-        """The request as messages name it."""
-        return f"{self.capability}: {self.target}" if self.target else self.capability
-
-    def warning(self, skill: str) -> str:
-        """Return the message for a run whose skill makes this request without a grant."""
-        return f"skill `{skill}` requests `{self.text}`, but {self.reason}"
+    def warning(self) -> str:
+        """The message for a run whose skill makes this request without a grant; empty if a rule grants some of it."""
+        if self.effect != "deny":
+            return ""
+        text = f"{self.capability}: {self.target}" if self.target else self.capability
+        return f"skill `{self.skill}` requests `{text}`, but {self.reason}"
 
 
 def explain_requests(
@@ -114,11 +115,10 @@ def _explained(
         return _denied(gate, decided, capability, sample, target, decisive, part)
     if decisive is not None:
         part = [rule for rule in part if EFFECTS.index(rule.effect) < EFFECTS.index(decisive.effect)]
-        return RequestVerdict(capability, target, decisive.effect, (decisive.text,), _texts(part))
-    if isinstance(decided, Allowed):
-        return RequestVerdict(capability, target, "allow", (decided.rule,), _texts(part, but="allow"))
-    rule = f"default: ask for each new {capability} target"
-    return RequestVerdict(capability, target, "ask", (rule,), _texts(part, but="ask"))
+        return RequestVerdict(skill, capability, target, "", decisive.effect, (decisive.text,), _texts(part))
+    effect: Effect = "allow" if isinstance(decided, Allowed) else "ask"
+    rule = decided.rule if effect == "allow" else f"default: ask for each new {capability} target"
+    return RequestVerdict(skill, capability, target, "", effect, (rule,), _texts(part, but=effect))
 
 
 _SWITCHES = {
@@ -131,11 +131,11 @@ _SWITCHES = {
 def _denied(
     gate: Gate, decided: Denied, capability: str, sample: Target, target: str, decisive: Rule | None, part: list[Rule]
 ) -> RequestVerdict:
-    rule, line, reason = decided.rule, "", ""
+    rule = decided.rule
     if decisive is not None and decisive.effect == "deny":
         reason = f"the rule `{decisive.text}` denies it"
     elif rule in _SWITCHES:
-        reason, line = _SWITCHES[rule], _line(capability, target, gate.policy) if capability == "shell" else ""
+        reason = _SWITCHES[rule]
     elif capability == "python" and target:
         rule = "default: no request above"
         reason = "the skill that runs it does not list it with `mode: unsafe` under `permissions.python`"
@@ -146,9 +146,10 @@ def _denied(
         rule, line = "default: no grant", _line(capability, target, gate.policy)
         if granting := _texts(part, but="deny"):
             denying = tuple(one.text for one in part if one.effect == "deny")
-            return RequestVerdict(capability, target, "partly", granting, denying, line=line)
+            reason = f"to grant all of it, add {line}"
+            return RequestVerdict(gate.skill, capability, target, "", "partly", granting, denying, reason)
         reason = f"no rule grants it: add {line} in reyn.yaml"
-    return RequestVerdict(capability, target, "deny", (rule,), reason=reason, line=line)
+    return RequestVerdict(gate.skill, capability, target, "", "deny", (rule,), reason=reason)
 
 
 def _texts(rules: list[Rule], *, but: str = "") -> tuple[str, ...]:
@@ -199,8 +200,3 @@ def _grant_pattern(pattern: PathPattern) -> str:
 def _yaml(text: str) -> str:
     """Quote a text that YAML would not read as it is."""
     return text if re.fullmatch(r"[A-Za-z0-9_./~][A-Za-z0-9_./~-]*", text) else msgspec.json.encode(text).decode()
-
-
-def ungranted(skill: str, verdicts: Iterable[RequestVerdict]) -> list[str]:
-    """Return a warning for every request that is not granted at all."""
-    return [verdict.warning(skill) for verdict in verdicts if verdict.effect == "deny"]

@@ -14,7 +14,7 @@ from reyn.kernel.world.environments import roots_of
 from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
 from reyn.permissions import Allowed, Denied, Gate, parse_requests
-from reyn.permissions.explain import explain_requests
+from reyn.permissions.explain import RequestVerdict, explain_requests
 from reyn.permissions.policy import RulePlaces
 from reyn.runs.recorded import Runs
 from reyn.runtime.run_warnings import ungranted_requests
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from reyn.journal import Approval
     from reyn.kernel.world.services import Services
     from reyn.ops import OpTable
-    from reyn.permissions import Policy, Verdict
-    from reyn.permissions.explain import RequestVerdict
+    from reyn.permissions import Policy
     from reyn.skills import Skill
 
+_EFFECTS = ("allow", "partly", "ask", "deny")
+"""From the most to the least that a request gets."""
 _NO_RUN = "no-run"
 """The workspace of an op that is only explained; it does not exist."""
 
@@ -45,19 +46,6 @@ class ZoneReport(msgspec.Struct, frozen=True):
     place: str
 
 
-class RequestReport(msgspec.Struct, frozen=True):
-    """A request, its position, and the verdict of the rules. `rules` and `exceptions` name their lines."""
-
-    skill: str
-    capability: str
-    target: str
-    place: str
-    effect: str
-    rules: tuple[str, ...]
-    exceptions: tuple[str, ...]
-    reason: str
-
-
 class RuleReport(msgspec.Struct, frozen=True):
     """A rule that concerns the skill, and its line."""
 
@@ -67,7 +55,19 @@ class RuleReport(msgspec.Struct, frozen=True):
 
 
 class OpReport(msgspec.Struct, frozen=True):
-    """An op kind, the phases that allow it, and the permission that it needs."""
+    """The verdict of the rules on an op kind, or on one op.
+
+    Attributes:
+        kind: The op kind.
+        phases: The phases that allow it.
+        permission: The permission that it needs.
+        effect: `allow`, `ask` or `deny`; of a kind with targets, the most that any of them gets.
+        rule: The rule that decides.
+        place: The line of the rule.
+        reason: Why it is denied, or what else decides.
+        problem: Why an op that is allowed would fail.
+        op: The arguments of the op; `None` for a kind.
+    """
 
     kind: str
     phases: tuple[str, ...]
@@ -77,6 +77,7 @@ class OpReport(msgspec.Struct, frozen=True):
     place: str = ""
     reason: str = ""
     problem: str = ""
+    op: dict[str, Any] | None = None
 
 
 class PermissionReport(msgspec.Struct, frozen=True):
@@ -85,20 +86,8 @@ class PermissionReport(msgspec.Struct, frozen=True):
     skill: str
     zones: tuple[ZoneReport, ...]
     ops: tuple[OpReport, ...]
-    requests: tuple[RequestReport, ...]
+    requests: tuple[RequestVerdict, ...]
     rules: tuple[RuleReport, ...]
-
-
-class OpVerdict(msgspec.Struct, frozen=True):
-    """The verdict of the gate on one op. `problem` is set if the op is allowed but would fail."""
-
-    op: dict[str, Any]
-    phases: tuple[str, ...]
-    effect: Literal["allow", "ask", "deny"]
-    rule: str
-    place: str
-    reason: str
-    problem: str = ""
 
 
 class Permissions:
@@ -153,7 +142,7 @@ class Permissions:
             tuple(RuleReport(rule.text, rule.effect, self._places.of_rule(rule)) for rule in rules),
         )
 
-    def explain_op(self, skill: str, op: str | Mapping[str, Any]) -> OpReport | OpVerdict:
+    def explain_op(self, skill: str, op: str | Mapping[str, Any]) -> OpReport:
         """Return whether a skill may execute an op. Nothing is performed or recorded.
 
         Args:
@@ -180,22 +169,17 @@ class Permissions:
         ]
         return [*reports, *(ZoneReport(access, "workspace:", "default") for access in accesses)]
 
-    def _requests(self, skill: Skill, name: str, above: tuple[dict[str, Any], ...]) -> list[RequestReport]:
+    def _requests(self, skill: Skill, name: str, above: tuple[dict[str, Any], ...]) -> list[RequestVerdict]:
         verdicts = explain_requests(skill.name, skill.permissions, self._policy, above)
-        places = self._request_places(name, skill)
-        return [self._request(skill.name, verdict, next(places)) for verdict in verdicts]
-
-    def _request(self, skill: str, verdict: RequestVerdict, place: str) -> RequestReport:
-        return RequestReport(
-            skill,
-            verdict.capability,
-            verdict.target,
-            place,
-            verdict.effect,
-            tuple(map(self._placed, verdict.rules)),
-            tuple(map(self._placed, verdict.exceptions)),
-            verdict.reason or (f"to grant all of it, add {verdict.line}" if verdict.effect == "partly" else ""),
-        )
+        return [
+            msgspec.structs.replace(
+                verdict,
+                place=place,
+                rules=tuple(map(self._placed, verdict.rules)),
+                exceptions=tuple(map(self._placed, verdict.exceptions)),
+            )
+            for verdict, place in zip(verdicts, self._request_places(name, skill), strict=True)
+        ]
 
     def _request_places(self, name: str, skill: Skill) -> Iterator[str]:
         """Yield the file and line of every request, in the order of the verdicts."""
@@ -221,8 +205,11 @@ class Permissions:
         assert document is not None
         return [document]
 
+    def _place_of(self, text: str) -> str:
+        return next((self._places.of_rule(rule) for rule in self._policy.rules if rule.text == text), "")
+
     def _placed(self, text: str) -> str:
-        place = next((self._places.of_rule(rule) for rule in self._policy.rules if rule.text == text), "")
+        place = self._place_of(text)
         return f"{text} ({place})" if place else text
 
     def _op(self, kind: str, phases: tuple[str, ...], skill: Skill) -> OpReport:
@@ -232,30 +219,27 @@ class Permissions:
             keys = " and ".join(f"`{key}`" for key in spec.optional_permissions) if spec else ""
             note = f"zones, requests and rules for {keys} decide about each call" if keys else ""
             return OpReport(kind, phases, None, "allow", "default: no permission needed", "", note)
-        if isinstance(self._ops.get(kind), Targeted):
-            return self._targeted_op(kind, phases, permission, skill)
-        effect, rule, reason = _verdict_fields(self._gate(skill).capability(permission, kind))
-        return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), reason)
-
-    def _targeted_op(self, kind: str, phases: tuple[str, ...], permission: str, skill: Skill) -> OpReport:
-        """Report on a kind whose rules are about targets: the most that any of them gets."""
-        verdicts = explain_requests(skill.name, skill.permissions, self._policy)
-        own = [verdict for verdict in verdicts if verdict.capability == permission]
-        for effect in ("allow", "partly", "ask"):
-            for verdict in own:
-                if verdict.effect == effect:
-                    rule, note = verdict.rules[0], f"rules for `{permission}` decide about each call"
-                    return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), note)
+        target, own = kind, list[RequestVerdict]()
+        if isinstance(self._ops.get(kind), Targeted):  # the most that any target gets
+            verdicts = explain_requests(skill.name, skill.permissions, self._policy)
+            target, own = "", [verdict for verdict in verdicts if verdict.capability == permission]
         if own:
-            return OpReport(kind, phases, permission, "deny", own[0].rules[0], "", own[0].reason)
-        effect, rule, reason = _verdict_fields(self._gate(skill).capability(permission, ""))
-        return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), reason)
+            best = min(own, key=lambda verdict: _EFFECTS.index(verdict.effect))
+            rule, note = best.rules[0], f"rules for `{permission}` decide about each call"
+            if best.effect == "deny":
+                return OpReport(kind, phases, permission, "deny", rule, "", best.reason)
+            return OpReport(kind, phases, permission, best.effect, rule, self._place_of(rule), note)
+        decided = self._gate(skill).capability(permission, target)
+        effect, reason = "allow", ""
+        if not isinstance(decided, Allowed):
+            effect, reason = "deny" if isinstance(decided, Denied) else "ask", decided.reason
+        return OpReport(kind, phases, permission, effect, decided.rule, self._place_of(decided.rule), reason)
 
     def _gate(self, skill: Skill) -> Gate:
         roots = roots_of(self._services.root, self._services.state_folder, _NO_RUN)
         return Gate(roots, self._policy, (parse_requests(skill.permissions),), skill.name)
 
-    def _verdict(self, skill: Skill, args: dict[str, Any]) -> OpVerdict:
+    def _verdict(self, skill: Skill, args: dict[str, Any]) -> OpReport:
         """Return the verdict on one op: planned with today's files, and not performed."""
         kind = str(args.get("kind"))
         implementation = self._ops.get(kind)
@@ -270,26 +254,17 @@ class Permissions:
         gate = self._gate(skill)
         env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._services.config.sizes.file_bytes)
         plan = plan_op(implementation, Call(_NO_RUN, args), env, is_foreign=self._ops.is_foreign(kind))
-        phases = _allowed_ops(skill).get(kind, ())
+        phases, permission = _allowed_ops(skill).get(kind, ()), implementation.spec.permission
         if isinstance(plan, Denied):
-            return OpVerdict(args, phases, "deny", plan.rule, self._place_of(plan.rule), plan.reason)
+            place = self._place_of(plan.rule)
+            return OpReport(kind, phases, permission, "deny", plan.rule, place, plan.reason, op=args)
         problem = "" if plan.result is None else str(plan.result.get("error", ""))
-        rule = plan.approval or plan.rule
-        effect: Literal["allow", "ask"] = "ask" if plan.approval else "allow"
-        return OpVerdict(args, phases, effect, rule, self._place_of(rule), "", problem)
-
-    def _place_of(self, text: str) -> str:
-        return next((self._places.of_rule(rule) for rule in self._policy.rules if rule.text == text), "")
+        rule, effect = plan.approval or plan.rule, "ask" if plan.approval else "allow"
+        return OpReport(kind, phases, permission, effect, rule, self._place_of(rule), "", problem, args)
 
 
 def _no_content(name: str) -> bytes:
     raise KeyError(name)
-
-
-def _verdict_fields(verdict: Verdict) -> tuple[str, str, str]:
-    if isinstance(verdict, Allowed):
-        return "allow", verdict.rule, ""
-    return "deny" if isinstance(verdict, Denied) else "ask", verdict.rule, verdict.reason
 
 
 def _allowed_ops(skill: Skill) -> dict[str, tuple[str, ...]]:

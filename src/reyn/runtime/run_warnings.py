@@ -8,7 +8,7 @@ import msgspec
 
 from reyn.documents import nearest
 from reyn.kernel.world.environments import requests_above
-from reyn.permissions.explain import explain_requests, ungranted
+from reyn.permissions.explain import explain_requests
 from reyn.skills.agents import PREFIX
 from reyn.skills.inputs import missing_class_warnings, unknown_field_warnings
 from reyn.skills.names import nfc
@@ -64,8 +64,7 @@ def ungranted_requests(
     """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
     skill = services.compile_skill(started, content).skill
     above = requests_above(started, content)
-    warnings = ungranted(skill.name, explain_requests(skill.name, skill.permissions, services.policy, above))
+    verdicts = [*explain_requests(skill.name, skill.permissions, services.policy, above)]
     for one in skill.skills.values():
-        outer = (skill.permissions, *above)
-        warnings += ungranted(one.name, explain_requests(one.name, one.permissions, services.policy, outer))
-    return tuple(warnings)
+        verdicts += explain_requests(one.name, one.permissions, services.policy, (skill.permissions, *above))
+    return tuple(verdict.warning for verdict in verdicts if verdict.warning)

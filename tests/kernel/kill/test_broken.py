@@ -11,7 +11,7 @@ from reyn.journal.canonical import Blob
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import PerformOp
 from reyn.kernel.world.live import LiveWorld
-from reyn.kernel.world.op_performer import OpPerformer, RunOp, _call, _completed
+from reyn.kernel.world.op_performer import InstalledOp, OpPerformer, _call, _completed
 from reyn.ops import Env
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.testing import ScriptedModel
@@ -76,7 +76,7 @@ def test_a_kernel_that_changes_a_file_before_the_intent_is_durable_is_caught(
 def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkeypatch: pytest.MonkeyPatch):
     """It ignores the before-images of the recorded intent, so an edit that took place is repeated."""
 
-    async def replanned(self: OpPerformer, effect: PerformOp, run_op: RunOp, tape):
+    async def replanned(self: OpPerformer, effect: PerformOp, run_op: InstalledOp, tape):
         call, env, op = _call(effect, tape), self.environments.env(tape), run_op.op
         plan = plan_op(op, call, env)
         held = {blob.hash: blob.content for blob in plan.blobs}

@@ -16,7 +16,7 @@ from reyn.errors import ConfigError, InputInvalid, ProjectNotFound, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.runtime.permissions import OpReport, OpVerdict, PermissionReport
+    from reyn.runtime.permissions import OpReport, PermissionReport
 
 _COLOURS = {"allow": "green", "ask": "magenta", "partly": "yellow", "deny": "red"}
 
@@ -122,7 +122,7 @@ def _report_lines(report: PermissionReport) -> Iterator[str]:
     yield from (f"  {one.rule}{f' ({one.place})' if one.place else ''}" for one in report.rules)
 
 
-def _verdict_lines(verdict: OpReport | OpVerdict) -> Iterator[str]:
+def _verdict_lines(verdict: OpReport) -> Iterator[str]:
     place = f" ({verdict.place})" if verdict.place else ""
     yield Safe(f"{_effect(verdict.effect)}: {clean(f'{verdict.rule}{place}')}")
     if verdict.reason:

@@ -68,7 +68,7 @@ class OpPerformer:
         self._approvals = approvals
         self._compile_skill = compile_skill
         self._secrets = secrets
-        self._run_ops: dict[tuple[str | None, str], RunOp | None] = {}
+        self._run_ops: dict[tuple[str | None, str], InstalledOp | None] = {}
         self._planned: dict[str, tuple[kinds.OpStarted, Plan]] = {}
         """The last plan of each run that was made in this process, until it is performed."""
 
@@ -82,7 +82,7 @@ class OpPerformer:
         self._planned.pop(run_id, None)
         self.environments.forget(run_id)
 
-    def op_of(self, effect: PlanOp | PerformOp, tape: Tape) -> RunOp | None:
+    def op_of(self, effect: PlanOp | PerformOp, tape: Tape) -> InstalledOp | None:
         """Return the op of an effect as its run uses it, or `None` if it is not installed."""
         started = tape.state.started
         key = (started.ops, effect.args["kind"])
@@ -92,13 +92,13 @@ class OpPerformer:
             found = self._run_ops[key] = self._find_op(key[1], started, tape)
             return found
 
-    def _find_op(self, kind: str, started: kinds.RunStarted, tape: Tape) -> RunOp | None:
+    def _find_op(self, kind: str, started: kinds.RunStarted, tape: Tape) -> InstalledOp | None:
         op = self._ops.get(kind)
         if op is None:
             return None
         recorded = self._compile_skill(started, tape.content).vocabulary.op(kind)
         is_foreign = self._ops.is_foreign(kind)
-        return RunOp(
+        return InstalledOp(
             op,
             is_foreign,
             is_preparable=not is_foreign and isinstance(op, Preparable),
@@ -109,12 +109,12 @@ class OpPerformer:
 
     # -- planning -------------------------------------------------------------------------------------
 
-    async def prepare_and_plan(self, effect: PlanOp, op: RunOp, tape: Tape) -> OutcomeEvent:
+    async def prepare_and_plan(self, effect: PlanOp, op: InstalledOp, tape: Tape) -> OutcomeEvent:
         """Compute what the plan needs off the event loop, then plan the op."""
         await prepare_op(cast("Preparable", op.op), _call(effect, tape), self.environments.env(tape))
         return self.plan(effect, op, tape)
 
-    def plan(self, effect: PlanOp, op: RunOp | None, tape: Tape) -> OutcomeEvent:
+    def plan(self, effect: PlanOp, op: InstalledOp | None, tape: Tape) -> OutcomeEvent:
         """Check permissions and plan the op, including the before-images of the files that it changes."""
         call, args = _call(effect, tape), Blob.of(canonical(effect.args))
         known = self._scrubber
@@ -128,7 +128,7 @@ class OpPerformer:
                 return _withheld(effect, call, handle, "a file that it changes, or its result, holds")
         return planned, blobs
 
-    def _plan(self, effect: PlanOp, op: RunOp | None, call: Call, args: Blob, tape: Tape) -> OutcomeEvent:
+    def _plan(self, effect: PlanOp, op: InstalledOp | None, call: Call, args: Blob, tape: Tape) -> OutcomeEvent:
         kind, form, env = effect.args["kind"], effect.args.get("op") or "", None
         if op is None:
             plan: Plan | Denied = Plan(result=call.error(f"the op kind `{kind}` is not installed"))
@@ -194,7 +194,7 @@ class OpPerformer:
 
     # -- performing -----------------------------------------------------------------------------------
 
-    async def perform(self, effect: PerformOp, op: RunOp | None, tape: Tape) -> OutcomeEvent:
+    async def perform(self, effect: PerformOp, op: InstalledOp | None, tape: Tape) -> OutcomeEvent:
         """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is."""
         started, call = effect.started, _call(effect, tape)
         known = Blob(started.result, tape.content(started.result)) if started.result else None
@@ -221,7 +221,9 @@ class OpPerformer:
                 return _withheld(effect, call, handle, "its result holds")
         return performed
 
-    async def _perform(self, effect: PerformOp, op: RunOp | None, call: Call, plan: Plan, tape: Tape) -> OutcomeEvent:
+    async def _perform(
+        self, effect: PerformOp, op: InstalledOp | None, call: Call, plan: Plan, tape: Tape
+    ) -> OutcomeEvent:
         if op is None:
             return _completed(effect, call.error(f"the op kind `{call.kind}` is not installed"))
         env = self.environments.env(tape)
@@ -290,7 +292,7 @@ class OpPerformer:
         return kinds.WorkspaceRestored(effect.key, done.restored, done.left, done.verdicts), ()
 
 
-class RunOp(NamedTuple):
+class InstalledOp(NamedTuple):
     """An op as one run uses it.
 
     Attributes:

@@ -1,0 +1,265 @@
+"""What the basic activities cost, in figures that hold on a busy machine: `python -m bench.units` prints them.
+
+Counts are exact: calls of Python functions, JSON, hashes, validations, SQL and pages per activity. CPU time is divided
+by that of a fixed loop, the unit, which is measured alternately with it in the same process. The costs that
+`tests/kernel/test_costs.py` allows are stored in `tests/costs.json`; `--write` stores the current ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import hashlib
+import json
+import platform
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from bench import chats, functions, ops, workload
+from reyn import OSRuntime
+from reyn.functions import use_runtime
+
+STORED = Path(__file__).parents[1] / "tests" / "costs.json"
+SMALL, LARGE = 5, 25
+"""The two sizes whose difference is counted, so that what is done once does not count."""
+_SIZE = 40
+_ROUNDS = 12
+_COUNT_ROUNDS = 3
+_PAGE_BYTES = 8192 + 24
+
+Costs = dict[str, float]
+Work = Callable[[], Awaitable[None]]
+Activity = Callable[[Path, int], AbstractAsyncContextManager[Work]]
+
+_KINDS = {
+    "json_encode": "JSON encodes",
+    "Encoder.encode": "JSON encodes",
+    "json_decode": "JSON decodes",
+    "Decoder.decode": "JSON decodes",
+    "openssl_sha256": "hashes",
+    "is_valid": "validations",
+    "iter_errors": "validations",
+    "Connection.execute": "SQL statements",
+    "Connection.executemany": "SQL statements",
+    "Cursor.execute": "SQL statements",
+    "Cursor.executemany": "SQL statements",
+}
+
+
+@asynccontextmanager
+async def visit(root: Path, size: int) -> AsyncIterator[Work]:
+    """Execute a run of so many visits."""
+    workload.write_project(root)
+    async with OSRuntime.open(root, model=workload.Answers(size), **workload.SETTINGS) as rt:
+
+        async def work() -> None:
+            assert (await rt.run("loop", workload.FIRST)).ok
+
+        yield work
+
+
+@asynccontextmanager
+async def replayed_visit(root: Path, size: int) -> AsyncIterator[Work]:
+    """Replay a run of so many visits."""
+    workload.write_project(root)
+    async with OSRuntime.open(root, model=workload.Answers(size), **workload.SETTINGS) as rt:
+        assert (await rt.run("loop", workload.FIRST, run_id="recorded")).ok
+
+        async def work() -> None:
+            assert (await rt.runs.replay("recorded")).visits == size
+
+        yield work
+
+
+@asynccontextmanager
+async def read_op(root: Path, size: int) -> AsyncIterator[Work]:
+    """Execute so many ops of one turn that read a file."""
+    async with _act(root, "read", size) as work:
+        yield work
+
+
+@asynccontextmanager
+async def write_op(root: Path, size: int) -> AsyncIterator[Work]:
+    """Execute so many ops of one turn that write a file."""
+    async with _act(root, "write", size) as work:
+        yield work
+
+
+@asynccontextmanager
+async def _act(root: Path, op: str, size: int) -> AsyncIterator[Work]:
+    ops.write_project(root)
+    async with OSRuntime.open(root, model=ops.ActingModel(op, 1, size)) as rt:
+
+        async def work() -> None:
+            assert (await rt.run("act", {})).ok
+
+        yield work
+
+
+@asynccontextmanager
+async def function_call(root: Path, size: int) -> AsyncIterator[Work]:
+    """Call an `@llm_function` so many times, one after the other."""
+    async with OSRuntime.open(root, model=functions.Instant()) as rt:
+
+        async def work() -> None:
+            with use_runtime(rt):
+                for number in range(size):
+                    await functions.describe(f"city {number}")
+
+        yield work
+
+
+@asynccontextmanager
+async def chat_turn(root: Path, size: int) -> AsyncIterator[Work]:
+    """Hold so many turns of a conversation."""
+    chats.write_project(root)
+    async with OSRuntime.open(root, model=chats.Clerk(), trust=True) as rt, rt.chat("clerk") as chat:
+
+        async def work() -> None:
+            for _ in range(size):
+                await chat.say(chats.TEXT)
+
+        yield work
+
+
+ACTIVITIES: dict[str, Activity] = {
+    "visit": visit,
+    "replayed visit": replayed_visit,
+    "read op": read_op,
+    "write op": write_op,
+    "function call": function_call,
+    "chat turn": chat_turn,
+}
+
+
+def in_memory() -> str | None:
+    """Return a folder in memory, if the machine has one: system calls on a disk are not the subject."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def count(name: str) -> Costs:
+    """Return the exact costs of one activity: the difference between two sizes, the least of a few rounds.
+
+    Rounds differ only in what depends on time, such as reading the inbox of a run that waits.
+    """
+    rounds = []
+    for _ in range(_COUNT_ROUNDS):
+        small, large = (asyncio.run(_counted(ACTIVITIES[name], size)) for size in (SMALL, LARGE))
+        rounds.append({kind: (large[kind] - small[kind]) / (LARGE - SMALL) for kind in large})
+    return {kind: round(min(one.get(kind, 0.0) for one in rounds), 2) for kind in sorted(rounds[0])}
+
+
+def _kind(function: Any) -> str | None:
+    """Return what a call of a built-in function counts as. Validators have a class for each draft."""
+    return _KINDS.get(function.__qualname__) or _KINDS.get(function.__name__)
+
+
+async def _counted(activity: Activity, size: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        if event == "call":
+            counts["Python calls"] += 1
+        elif event == "c_call" and (kind := _kind(argument)) is not None:
+            counts[kind] += 1
+
+    # A driver reads its inbox, and lets other tasks work, at intervals of time.
+    still = SimpleNamespace(monotonic=lambda: 0.0)
+    with (
+        tempfile.TemporaryDirectory(prefix="reyn-units-", dir=in_memory()) as folder,
+        mock.patch("reyn.kernel.world.inbox.time", still),
+        mock.patch("reyn.journal.commits.time", still),
+    ):
+        async with activity(Path(folder), size) as work:
+            await work()  # everything is loaded and compiled
+            log = Path(folder) / ".reyn" / "journal.db-wal"
+            before = log.stat().st_size
+            sys.setprofile(profile)
+            try:
+                await work()
+            finally:
+                sys.setprofile(None)
+            counts["pages"] = (log.stat().st_size - before) // _PAGE_BYTES
+    return counts
+
+
+def measure(names: tuple[str, ...] = tuple(ACTIVITIES), rounds: int = _ROUNDS) -> Costs:
+    """Return the CPU of activities in units: the least of many short measurements of each, and of the unit."""
+    return asyncio.run(_measured(names, rounds))
+
+
+async def _measured(names: tuple[str, ...], rounds: int) -> Costs:
+    least: Costs = {}
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="reyn-units-", dir=in_memory()) as folder:
+            async with ACTIVITIES[name](Path(folder), _SIZE) as work:
+                await work()
+                units, spent = [], []
+                gc.collect()
+                gc.freeze()
+                try:
+                    for _ in range(rounds):
+                        units.append(unit())
+                        started = time.process_time()
+                        await work()
+                        spent.append((time.process_time() - started) / _SIZE)
+                finally:
+                    gc.unfreeze()
+                least[name] = round(min(spent) / min(units), 2)
+    return least
+
+
+def _call(depth: int) -> int:
+    return depth and _call(depth - 1) + 1
+
+
+def unit(loops: int = 50) -> float:
+    """Return the CPU seconds of one unit: JSON, a hash, a row in a database, and forty calls."""
+    document = {
+        "step": 1,
+        "lines": [{"what": f"ingredient {number}, finely chopped", "grams": number * 2.5} for number in range(30)],
+    }
+    store = sqlite3.connect(":memory:")
+    store.execute("create table rows (id integer primary key, content text)")
+    started = time.process_time()
+    for _ in range(loops):
+        text = json.dumps(json.loads(json.dumps(document)), sort_keys=True)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        store.execute("insert into rows (content) values (?)", (digest + text,))
+        _call(40)
+    spent = (time.process_time() - started) / loops
+    store.close()
+    return spent
+
+
+def python_version() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.units", description=__doc__)
+    parser.add_argument("--write", action="store_true", help=f"store the figures in {STORED.name}")
+    options = parser.parse_args()
+    counts, units = {name: count(name) for name in ACTIVITIES}, measure()
+    for name in ACTIVITIES:
+        listed = ", ".join(f"{value:g} {kind}" for kind, value in counts[name].items())
+        print(f"{name}: {units[name]:.2f} units; {listed}")
+    if options.write:
+        stored = json.loads(STORED.read_text()) if STORED.exists() else {"counts": {}, "units": {}}
+        stored["counts"][python_version()], stored["units"][platform.machine()] = counts, units
+        STORED.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""The cost of a visit, its replay, an op, a function call and a chat turn does not grow unnoticed.
+
+Counts are compared exactly, for each version of Python; CPU in units of the machine, for each architecture. Where no
+figures are stored, the current ones are only reported. `python -m bench.units --write` stores them.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+
+import pytest
+
+from bench import units
+from bench.units import ACTIVITIES, Costs
+from reyn.context.field_order import FieldOrder
+
+pytestmark = pytest.mark.slow
+MOST = 1.4
+"""The CPU of an activity may be this many times the stored one: more than noise, less than a mistake."""
+STORED = json.loads(units.STORED.read_text())
+
+
+def excess(found: Costs, stored: Costs) -> list[str]:
+    """Return the counts that are larger than the stored ones."""
+    kinds = sorted(found.keys() | stored.keys())
+    pairs = [(kind, found.get(kind, 0), stored.get(kind, 0)) for kind in kinds]
+    return [f"{now:g} {kind}, stored are {before:g}" for kind, now, before in pairs if now > before]
+
+
+@pytest.mark.parametrize("name", ACTIVITIES)
+def test_an_activity_does_no_more_than_is_stored(name: str):
+    found, stored = units.count(name), STORED["counts"].get(units.python_version())
+    if stored is None:
+        pytest.skip(f"no counts are stored for Python {units.python_version()}; a {name} has {found}")
+    assert not excess(found, stored[name]), f"a {name} does more than `tests/costs.json` allows"
+
+
+def test_cpu_in_units_is_at_most_that_of_the_stored_figures():
+    stored = STORED["units"].get(platform.machine())
+    if stored is None:
+        pytest.skip(f"no figures are stored for {platform.machine()}; they are {units.measure(rounds=3)}")
+    found = units.measure()
+    for _ in range(2):  # a measurement can be disturbed, but not made too small
+        late = tuple(name for name in found if found[name] > MOST * stored[name])
+        found |= {name: min(found[name], again) for name, again in (units.measure(late) if late else {}).items()}
+    slower = [
+        f"{name}: {found[name]} units, stored are {stored[name]}" for name in found if found[name] > MOST * stored[name]
+    ]
+    assert not slower
+
+
+def test_work_for_every_nested_value_of_an_artifact_is_noticed(monkeypatch: pytest.MonkeyPatch):
+    """Sorting the fields of each nested value on its own once cost a quarter of a visit."""
+    monkeypatch.setattr(FieldOrder, "apply", FieldOrder._apply_slowly)
+    stored = STORED["counts"].get(units.python_version(), {"visit": {"Python calls": 400}})
+    assert units.count("visit")["Python calls"] > 1.2 * stored["visit"]["Python calls"]
