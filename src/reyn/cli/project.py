@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Journal
     from reyn.ops import OpTable
+    from reyn.permissions.trust import LoadedProject
     from reyn.runs.reading import RecordedRuns
     from reyn.runtime import OSRuntime, SyncRuntime
 
@@ -131,6 +132,17 @@ def existing_journal(root: Path) -> Journal | None:
     return None
 
 
+def configured_project() -> LoadedProject | None:
+    """Return the configuration of the project; `None` if it is invalid."""
+    from reyn.errors import ConfigError
+    from reyn.permissions.trust import load_project
+
+    try:
+        return load_project(project_root().resolve())
+    except ConfigError:
+        return None
+
+
 def project_ops() -> OpTable:
     """Return the ops of the project: built in, of installed packages and MCP servers, and its tools, if it is trusted.
 
@@ -138,19 +150,12 @@ def project_ops() -> OpTable:
     """
     from reyn.ops import standard_ops
 
-    runtime = configured_project()
-    return standard_ops() if runtime is None else runtime.services.ops
-
-
-def configured_project() -> OSRuntime | None:
-    """Return the project without opening its journal; `None` if its configuration is invalid."""
-    from reyn.errors import ConfigError
+    loaded = configured_project()
+    if loaded is None or not (loaded.config.tools or loaded.config.mcp.servers):
+        return standard_ops()
     from reyn.runtime import OSRuntime
 
-    try:
-        return OSRuntime.open(project_root())
-    except ConfigError:
-        return None
+    return OSRuntime.open(project_root()).services.ops
 
 
 def skill_name(argument: str) -> str:
