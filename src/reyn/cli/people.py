@@ -17,8 +17,7 @@ import click
 from reyn.cli.output import Safe, clean, out, short
 from reyn.errors import ReplyInvalid
 from reyn.kernel.runtime_types import LATER
-from reyn.kernel.world.inbox import answer_error
-from reyn.runs.questions import parse_reply
+from reyn.kernel.world.inbox import answer_error, parse_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

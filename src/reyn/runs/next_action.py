@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import BlobMissing, NextAction
+from reyn.errors import BlobMissing, NextAction, QuestionUnknown
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, root_run
 from reyn.kernel.core.limits import BUDGET_LIMITS, SECOND, limit_of
 from reyn.kernel.runtime_types import display_status
+from reyn.kernel.world.inbox import open_question
 from reyn.kernel.world.loading import load_state
-from reyn.runs.questions import answer_action, open_question
+from reyn.runs.questions import answer_action
 from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
@@ -49,6 +50,19 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
         case "limited":
             return _raise_limit(journal, run)
     return NextAction("resume", run)
+
+
+def unknown_question(journal: Journal, row: RunRow, question_id: str | None) -> QuestionUnknown:
+    """Return the error that a run has no open question, or none with this id."""
+    if question_id is not None and (question := open_question(journal, row)) is not None:
+        message = f"run `{row.run_id}` has no open question `{question_id}`; it waits for `{question.question.id}`"
+        return QuestionUnknown(message, action=answer_action(row.run_id, question.question))
+    status = display_status(row, is_claimed=journal.is_claimed(row.run_id))
+    return QuestionUnknown(
+        f"run `{row.run_id}` has no open question{f' `{question_id}`' if question_id else ''}; its status is {status}",
+        hint="List the runs that wait for a reply.",
+        action=next_action(journal, row),
+    )
 
 
 def _raise_limit(journal: Journal, run_id: str) -> NextAction:

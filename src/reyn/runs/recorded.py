@@ -15,21 +15,22 @@ from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import ChainBroken, RunNotFound, hint_of
 from reyn.journal import ENDED
-from reyn.journal.family import descendants, find_run, root_run
+from reyn.journal.family import check_not_imported, descendants, find_run, root_run
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.kernel.world.environments import roots_of
+from reyn.kernel.world.inbox import open_question
 from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.diff import compare, side_of
 from reyn.runs.frames import RecordedPrompt, visit_contexts
-from reyn.runs.importing import check_archive, check_not_imported, import_runs
+from reyn.runs.importing import check_archive, import_runs
 from reyn.runs.next_action import next_action
 from reyn.runs.preview import next_prompt
 from reyn.runs.prune import PruneReport, delete_runs, prune
-from reyn.runs.questions import open_question, question_text
+from reyn.runs.questions import question_text
 from reyn.runs.replayer import Replayer, verify
 from reyn.runs.run_files import RunFiles
 from reyn.runs.usage import BudgetStatus, run_budgets, usage_report
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, Journal, RunRow, Status
     from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.world.inbox import OpenQuestion
     from reyn.kernel.world.services import Services
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import OpenQuestion
     from reyn.runs.run_files import UndoReport
     from reyn.runs.usage import Grouping, UsageReport
 

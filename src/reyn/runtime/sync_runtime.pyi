@@ -17,6 +17,7 @@ from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.core.snapshot import RunState
 from reyn.kernel.runtime_types import Clock, Ids, People, ReplayReport, RunResult, VerifyReport
 from reyn.kernel.world.hooks import Hook
+from reyn.kernel.world.inbox import OpenQuestion, PostedReply
 from reyn.kernel.world.run_scope import RunScope
 from reyn.kernel.world.services import Listener, OnDelta, OutputCheck, Services
 from reyn.models import Image, Message, Model
@@ -29,7 +30,6 @@ from reyn.runs.diff import DiffReport
 from reyn.runs.frames import VisitContext
 from reyn.runs.importing import ImportReport
 from reyn.runs.prune import PruneReport
-from reyn.runs.questions import OpenQuestion, PostedReply
 from reyn.runs.recorded import Runs
 from reyn.runs.run_files import RunFiles, UndoReport
 from reyn.runs.usage import BudgetStatus, Grouping, UsageReport
@@ -132,8 +132,9 @@ class SyncRuntime(Synchronous):
     def stream(
         self, skill: str | Skill, input: Any = ..., *, run_id: str | None = ..., on_delta: OnDelta | None = ...
     ) -> SyncRunStream: ...
-    def answer(self, run: str, question_id: str, value: Any, *, is_text: bool = ..., by: str = ...) -> PostedReply: ...
-    def reply(self, question: OpenQuestion, value: Any, *, is_text: bool = ..., by: str = ...) -> PostedReply: ...
+    def answer(
+        self, run: str, question_id: str | None, value: Any, *, is_text: bool = ..., by: str = ...
+    ) -> PostedReply: ...
     def resume_answered(
         self, answer: PostedReply, *, listener: Listener | None = ..., on_delta: OnDelta | None = ...
     ) -> RunResult | None: ...

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from reyn.journal import RunRow
     from reyn.journal.kinds import Question
     from reyn.journal.port import OpenReservation
-    from reyn.runs.questions import OpenQuestion
+    from reyn.kernel.world.inbox import OpenQuestion
     from reyn.runs.usage import BudgetStatus, Grouping, UsageReport, UsageRow
     from reyn.runtime.sync_runtime import SyncRuns
 
