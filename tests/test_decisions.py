@@ -37,7 +37,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_task_has_no_findings_and_its_items_can_be_answered(project: Path, task: str):
     with SyncRuntime.open(project) as rt:
         assert lint_skill(project / "reyn" / "project" / task) == []
-        skill = rt.services.load(task)
+        skill = rt.project.load(task)
         candidates = {candidate.next_phase: candidate for candidate in candidates_of(skill, skill.entry)}
         for item in (item for item in ITEMS if item.task == task):
             rt.project.first_frame(task, item.input)  # the input is valid

@@ -102,7 +102,7 @@ class Bench:
 
     def _run(self, rt: SyncRuntime, item: Item) -> RunScore:
         if self._model == SCRIPTED:
-            model: Model = ScriptedModel(right_answers(rt.services.load(item.task), item))
+            model: Model = ScriptedModel(right_answers(rt.project.load(item.task), item))
             with SyncRuntime.open(self._root, model=model, **self._settings) as scripted:
                 return run_score(scripted, item)
         return run_score(rt, item)

@@ -181,7 +181,7 @@ def _turn(rt: SyncRuntime, item: Item) -> Score:
         run_id = chat.run_id
     cpu = time.process_time() - cpu
     events = [event for event in rt.runs.events(run_id) if event.run_id == run_id]
-    runs = [event.data for event in events if event.kind == "sub_run_started"]
+    runs = [event.data for event in events if event.kind == "child_started"]
     skill = runs[0]["skill"] if runs else None
     usage = [event.data.get("usage") or {} for event in events if event.kind == "llm_responded"]
     return Score(

@@ -72,7 +72,7 @@ def test_the_tokens_of_an_agent_count_towards_the_limits_of_the_one_that_asks(tm
             [link] = links(rt, chat.run_id)
             assert rt.runs.state(link.conversation).models.usage.total == 10
             answer = asyncio.ensure_future(chat.say("make a poster"))
-            await reach(lambda: chat._stopped is not None or answer.done())
+            await reach(answer.done)
             # The editor's next call reaches 40, so that nothing is left for the designer.
             [_, second] = links(rt, chat.run_id)
             assert (second.state, rt.runs.find(chat.run_id).status) == ("failed", "limited")

@@ -204,6 +204,32 @@ def test_a_reply_can_be_aborted_and_the_conversation_goes_on(tmp_path: Path):
     run(talk())
 
 
+def test_a_stream_yields_what_happens_until_the_reply_and_leaving_it_aborts_the_reply(tmp_path: Path):
+    async def never(request):
+        await asyncio.Event().wait()
+
+    async def talk():
+        model = Agent(forever=never)
+        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
+            delta, found = [item async for item in chat.stream("hello")]
+            assert (delta, found.text) == (ReplyDelta("You said: hello"), "You said: hello")
+            stream = chat.stream("talk forever")
+            reading = asyncio.ensure_future(anext(stream))
+            await reach(lambda: len(model.seen) == 2)
+            reading.cancel()
+            await asyncio.wait([reading])
+            assert (await chat.say("hello again")).text == "You said: hello again"
+            assert [said.text for said in chat.history] == [
+                "hello",
+                "You said: hello",
+                "talk forever",
+                "hello again",
+                "You said: hello again",
+            ]
+
+    run(talk())
+
+
 def test_the_conversation_ends_when_the_model_says_so_and_its_skill_allows_it(tmp_path: Path):
     ending_chat(tmp_path)
 
@@ -211,7 +237,7 @@ def test_the_conversation_ends_when_the_model_says_so_and_its_skill_allows_it(tm
         async with OSRuntime.open(tmp_path, model=Agent(goodbye=bye("Goodbye!"))) as rt:
             async with rt.chat() as chat:
                 assert (await chat.say("goodbye")).text == "Goodbye!"
-                await reach(lambda: chat._stopped is not None)
+                await reach(lambda: rt.runs.find(chat.run_id).status == "finished")
                 with pytest.raises(RunNotResumable, match="is finished"):
                     await chat.say("still there?")
             assert rt.runs.find(chat.run_id).status == "finished"

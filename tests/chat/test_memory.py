@@ -68,7 +68,7 @@ def test_recall_finds_memories_and_files_by_their_words(tmp_path: Path):
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes/tea.md").write_text("Something else.\n\nAda drinks green teas in the morning.\n")
     (tmp_path / "notes/broken.md").write_bytes(b"\xff\xfe tea")
-    search = act({"kind": "recall", "query": "which tea?", "folders": ["notes"]})
+    search = act({"kind": "recall", "query": "which tea?", "folders": ["notes"], "limit": 5.0})  # an integer in JSON
     note = remember("She likes black tea.", name="tea-liked")
     [_, found] = talk(tmp_path, Agent(like=note, which=search), "I like tea", "which one?")
     assert '"name":"tea-liked"' in found

@@ -69,7 +69,7 @@ def test_a_skill_that_is_not_offered_is_rejected_with_the_names_of_those_that_ar
     for call in (run_skill("posters"), start_skill("unknown")):
         with SyncRuntime.open(tmp_path, model=Asked(make=call)) as rt, rt.chat("designer") as chat:
             assert "is not offered here; use 'poster'" in chat.say("make it").text
-            assert not any(event.kind == "sub_run_started" for event in rt.runs.events(chat.run_id))
+            assert not any(event.kind == "child_started" for event in rt.runs.events(chat.run_id))
 
 
 def test_ops_without_a_target_are_not_offered(tmp_path: Path):
@@ -95,7 +95,7 @@ def test_a_skill_that_was_made_in_this_turn_can_be_run_in_it(tmp_path: Path):
 
     with SyncRuntime.open(tmp_path, model=Builder()) as rt, rt.chat() as chat:
         assert chat.say("build it and run it").text == "Built and run."
-        started = [event.data["skill"] for event in rt.runs.events(chat.run_id) if event.kind == "sub_run_started"]
+        started = [event.data["skill"] for event in rt.runs.events(chat.run_id) if event.kind == "child_started"]
         assert started == ["builder", "fresh"]
         assert rt.runs.replay(chat.run_id).status == "waiting"
 

@@ -332,7 +332,7 @@ def test_the_cost_of_a_turn_does_not_grow_with_the_conversation(tmp_path: Path):
 @contextmanager
 def count_rendered() -> Iterator[list[int]]:
     counted = [0]
-    from reyn.functions import chat_calls
+    from reyn.chat import recorded
     from reyn.kernel.world import llm_call_recorder
 
     def counting(render: Any) -> Any:
@@ -343,7 +343,7 @@ def count_rendered() -> Iterator[list[int]]:
         return call
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (chat_calls, llm_call_recorder):
+        for module in (recorded, llm_call_recorder):
             patch.setattr(module, "rendered_message", counting(module.rendered_message))
         yield counted
 

@@ -75,7 +75,7 @@ def test_a_skill_allows_a_tool_of_the_project_by_name(shop):
     write_skill(shop[0], "call", {"turn": ["end"]}, ops={"turn": "shout"}, skill_keys="permissions: {tool: [shout]}\n")
     assert reyn("lint", "call").returncode == 0
     with SyncRuntime.open(shop[0], trust=True) as rt:
-        assert rt.services.load("call").phases["turn"].allowed_ops == ("shout",)
+        assert rt.project.load("call").phases["turn"].allowed_ops == ("shout",)
 
 
 def test_a_program_needs_no_trust_for_the_tools_that_it_configures(shop):

@@ -274,7 +274,7 @@ def _use_victim(case: Case, rt: SyncRuntime, wait: str) -> None:
         rt.resume("order")
     with case.guarded("read the victim"):
         for event in rt.runs.events("order"):
-            artifact = event.data.get("artifact") if event.kind == "sub_run_completed" else None
+            artifact = event.data.get("artifact") if event.kind == "child_ended" else None
             if artifact and PLANTED.encode() in rt.runs.content(artifact["hash"]):
                 case.found("takes-planted-sub-run", event.data["run"])
 

@@ -83,7 +83,7 @@ def _run(case: Case, root: Path, printed: list[tuple[str, bytes]]) -> None:
     model = Constrained(case, [json.dumps(answer) for answer in (go("b"), finish(), finish(), finish())])
     with SyncRuntime.open(root, model=model) as rt:
         with case.guarded("load"):
-            rt.services.load("s")
+            rt.project.load("s")
         with case.guarded("first frame"):
             printed.append(
                 ("the first frame", repr(rt.project.first_frame("s", {"text": "in"})).encode("utf-8", "replace"))

@@ -108,3 +108,13 @@ def test_content_hashes_finds_nested_references():
 def test_fields_with_default_values_are_not_written():
     assert encode(kinds.RunResumed("me")) == b'{"driver":"me"}'
     assert Blob.of(b"x").hash == digest(b"x")
+
+
+USAGE = st.builds(kinds.Usage, **{name: st.integers(0, 1000) for name in kinds.Usage.__struct_fields__})
+
+
+@given(USAGE, USAGE)
+def test_a_usage_less_another_covers_every_field_and_is_never_negative(after: kinds.Usage, before: kinds.Usage):
+    assert (after + before) - before == after
+    for name in kinds.Usage.__struct_fields__:
+        assert getattr(after - before, name) == max(0, getattr(after, name) - getattr(before, name))

@@ -41,9 +41,7 @@ class ChoosingModel(ShortModel):
     async def complete(self, request: Any) -> ModelAnswer:
         self.seen.append(request)
         reply = await super().complete(request)
-        usage = Usage(1500, 20, 0)
-        prompt = choice_prompt(request)
-        return ModelAnswer(reply.text, usage, choice_probability=0.75, asked=prompt.asked if prompt else None)
+        return ModelAnswer(reply.text, Usage(1500, 20, 0), choice_probability=0.75)
 
 
 class Broken:
@@ -85,51 +83,32 @@ def test_the_probability_of_the_choice_is_recorded_and_is_the_confidence(root: P
         rt.runs.replay(run)
 
 
-def as_pairs(messages: Any) -> list[tuple[str, str]]:
-    return [(message.role, message.text) for message in messages]
-
-
-def test_both_prompts_of_a_decision_in_two_steps_are_recorded_and_shown_as_they_were_sent(tmp_path: Path):
+def test_a_request_has_what_an_adapter_needs_to_ask_for_the_choice_first(tmp_path: Path):
     graph = {"write": {"check": "the text needs a review", "end": "the text is short"}, "check": ["end"]}
     write_skill(tmp_path, "s", graph)
     model = ChoosingModel([{"no": "answer"}, GO, END])
     with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as rt:
         run = rt.run("s", {"text": "in"}).run_id
-        rejected, accepted, _ = model.seen
-        frames = [event.seq for event in rt.runs.events(run) if event.kind == "frame_built"]
-        for request, seq in zip((rejected, accepted), frames, strict=False):
-            *messages, answer = rt.runs.prompt_at(run, seq)
-            chosen = [(role.removeprefix("choice:"), text) for role, text in messages if role.startswith("choice:")]
-            named = [(role.removeprefix("topic:"), text) for role, text in messages if role.startswith("topic:")]
-            decided = messages[len(chosen) + len(named) :]
-            prompt = choice_prompt(request)
-            assert chosen == as_pairs(prompt.messages)
-            assert named == [("choices", "\n".join(prompt.topic_texts))]
-            assert prompt.topic == request.messages[0].text
-            assert decided == as_pairs(prompt.answer_messages(request))
-            assert answer[0] == "answer"
-        assert chosen[0] == ("system", "Do what write does.")
-        assert chosen[1:] == [
+        rejected, accepted, last = map(choice_prompt, model.seen)
+        assert last is None  # one candidate: one step
+        assert rejected == accepted
+        assert [(message.role, message.text) for message in accepted.messages] == [
+            ("system", "Do what write does."),
             ("user", "the text needs a review"),
             ("assistant", '{"choice": "check"}'),
             ("user", "the text is short"),
             ("assistant", '{"choice": "end"}'),
             ("user", "in"),
         ]
-        assert named[0] == ("choices", "check: the text needs a review\nend: the text is short")
-        assert decided[1] == ("user", "in")
+        assert accepted.topic == model.seen[1].messages[0].text
+        assert accepted.topic_texts == ("check: the text needs a review", "end: the text is short")
+        decided = accepted.answer_messages(model.seen[1])
+        assert decided[1].text == "in"
         assert len(decided) == 4
-        assert [section.name for section in rt.runs.prompt_sections(run, frames[0])] == ["choice", "system", "input"]
-        assert list(rt.runs.context_frame(run, frames[0]).messages) == rt.runs.prompt_at(run, frames[0])[:-1]
-        assert [role for role, _ in rt.runs.prompt_at(run)] == ["system", "user", "answer"]  # one candidate: one step
+        sent = [(message.role, message.text) for message in model.seen[1].messages]
+        frames = [event.seq for event in rt.runs.events(run) if event.kind == "frame_built"]
+        assert rt.runs.prompt_at(run, frames[1])[:-1] == sent
         assert rt.runs.replay(run).events == rt.runs.verify(run).events
-
-
-def test_a_model_that_answers_at_once_has_no_first_step(root: Path):
-    with SyncRuntime.open(root, model=ShortModel([GO, END]), journal=MemoryJournal()) as rt:
-        run = rt.run("s", {"text": "in"}).run_id
-        assert not any(role.startswith("choice:") for role, _ in rt.runs.prompt_at(run))
-        assert not any(one.asked for one in bodies(rt, run, "llm_responded"))
 
 
 def test_the_usage_of_two_steps_does_not_calibrate_the_tokens_of_a_prompt(tmp_path: Path):

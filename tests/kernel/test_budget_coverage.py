@@ -354,8 +354,7 @@ class TwoSteps(ScriptedModel):
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
         reply = await super().complete(request)
-        prompt = choice_prompt(request)
-        return ModelAnswer(reply.text, choice_probability=0.75, asked=prompt.asked if prompt else None)
+        return ModelAnswer(reply.text, choice_probability=0.75)
 
 
 def write_two_steps(root: Path) -> None:

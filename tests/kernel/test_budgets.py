@@ -474,7 +474,7 @@ def test_a_call_does_not_wait_for_a_run_that_no_process_executes(project: Projec
     assert refused["holders"] == [{"run": "dead", "amount": bound, "interrupted": True}]
     with project.open([]) as rt:
         [reserved] = rt.runs.usage().reserved
-        assert (reserved.run, reserved.tokens, reserved.is_executing) == ("dead", bound, False)
+        assert (reserved.run_id, reserved.reserved.tokens, reserved.is_executing) == ("dead", bound, False)
         rt.cancel("dead")
         assert rt.runs.usage().reserved == ()
     assert project.journal.balance(f"day:{TODAY}") == Balance(bound, reservation(project, run_id="dead").cost or 0)

@@ -325,7 +325,7 @@ def test_a_sub_run_hands_its_summary_up(tmp_path: Path):
     done = finish("inner result")
     done["control"]["reason"]["summary"] = "all checked"
     assert project.run("outer", [go("@inner"), go("y"), done, finish()]).ok
-    [completed] = project.events("sub_run_completed")
+    [completed] = project.events("child_ended")
     assert completed["summary"] == "all checked"
     assert "handoff" in completed
     assert "[Phase 2: @inner — completed" in block(project, 3)

@@ -374,7 +374,7 @@ def test_runs_are_compared_whatever_the_order_in_which_their_sub_runs_ended(writ
 def test_a_fork_within_an_iteration_continues_its_sub_runs(written: Path):
     with SyncRuntime.open(written, model=InOrder()) as runtime:
         events = list(runtime.runs.events("k"))
-        [seq, *_] = [event.seq for event in events if event.kind == "sub_run_completed"]
+        [seq, *_] = [event.seq for event in events if event.kind == "child_ended"]
         for at in (seq - 1, seq, len(events) - 2):
             fork = runtime.fork("k", at=at)
             assert fork.ok, fork

@@ -26,7 +26,7 @@ def test_run_skill_returns_the_result_of_a_sub_run(tmp_path: Path):
     result = project.run("outer", [act(RUN), finish("from inner"), go("b"), finish("end")])
     assert result.ok
     assert '"final_output":{"text":"from inner"}' in project.model.turn_message(2)
-    [begun] = project.events("sub_run_started")
+    [begun] = project.events("child_started")
     assert begun["run"] == "k.1.1.1"
     [started] = project.events("run_started", run_id="k.1.1.1")
     parent = {"run": "k", "call": "1.1.1", "depth": 1, "answered": 1, "path": "1.1.1", "background": False}

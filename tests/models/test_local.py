@@ -16,7 +16,7 @@ import pytest
 from reyn.config import ModelSettings
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
-from reyn.models import Candidate, Message, ModelRequest, PromptSource, local
+from reyn.models import Candidate, ChatTurn, Message, ModelRequest, local
 from reyn.models.local import LocalModel
 
 REQUEST = ModelRequest((Message("system", "be brief"), Message("user", "hello")), {"type": "object"}, "r", "1.1", "h")
@@ -96,7 +96,7 @@ def test_a_prompt_that_is_too_long_names_the_setting(model: LocalModel, monkeypa
 def test_the_hint_for_damaged_weights_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "weights.gguf"
     path.write_bytes(b"garbage")
-    monkeypatch.setattr(local, "weights_path", lambda weights: path)
+    monkeypatch.setattr("reyn.models.weights.weights_path", lambda weights: path)
     with pytest.raises(ModelNotInstalled) as caught:
         LocalModel.locate("local", "", ModelSettings("local"), tmp_path)
     assert caught.value.hint == "Pull the weights `smollm2`."
@@ -167,14 +167,9 @@ def branch(label: str) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
-SOURCE = PromptSource("be brief", "\n\n# Answer\n")
 TWO_STEP = msgspec.structs.replace(
-    SHORT, source=SOURCE, contract={"anyOf": [branch("end"), branch("go"), branch("abort")]}
+    SHORT, task="be brief", contract={"anyOf": [branch("end"), branch("go"), branch("abort")]}
 )
-
-
-def with_source(**changes: Any) -> ModelRequest:
-    return msgspec.structs.replace(TWO_STEP, source=msgspec.structs.replace(SOURCE, **changes))
 
 
 CHOSEN = answer(piece("go", end=0.1, go=0.4, rest=1e-5), piece('"}'), usage=(30, 2, 20))
@@ -208,7 +203,7 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
         "hello",
         '{"reason": "This is about',
     ]
-    assert (reply.text, bool(reply.asked)) == (DECIDED, True)
+    assert reply.text == DECIDED
     assert "".join(streamed) == DECIDED
     assert reply.choice_probability == pytest.approx(0.8, abs=1e-3)
     assert reply.usage == Usage(100, 17, 74)  # the prompt of the answer is that of the input's topic, and counts once
@@ -217,7 +212,7 @@ def test_a_small_model_chooses_first_and_its_answer_makes_that_choice(
 def test_topics_have_a_prompt_of_their_own_in_a_conversation(model: LocalModel, monkeypatch: pytest.MonkeyPatch):
     engine = load(model, monkeypatch, CHOSEN, *TOPICS, CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
-    reply = asyncio.run(model.complete(with_source(is_conversation=True, input="hello", system="be brief")))
+    reply = asyncio.run(model.complete(msgspec.structs.replace(TWO_STEP, turn=ChatTurn("hello", "be brief"))))
     _, *naming, _ = engine.requests
     assert [[message["content"] for message in request["messages"]] for request in naming] == [
         ["be brief\n\nFirst say in one word what the message is about.", text, 'One word: "']
@@ -274,7 +269,7 @@ def test_the_setting_and_the_size_of_the_model_decide_on_two_steps(
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     local._engine(model.path, settings).parameters = parameters
     reply = asyncio.run(model.complete(TWO_STEP))
-    assert (reply.text, reply.asked is not None) == (DECIDED, calls == 2)
+    assert reply.text == DECIDED
     assert len(engine.requests) == (5 if calls == 2 else 1)
     assert engine.requests[-1]["messages"][-1]["content"] == '{"reason": "This is about'
 
@@ -304,7 +299,8 @@ def test_a_large_model_can_choose_to_abort_in_the_first_step(tmp_path: Path, mon
 def test_a_model_with_few_parameters_is_not_offered_to_abort(
     model: LocalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    one_step = msgspec.structs.replace(TWO_STEP, source=None)
+    same = tuple(msgspec.structs.replace(one, description="when done") for one in CANDIDATES)
+    one_step = msgspec.structs.replace(TWO_STEP, candidates=same)
     engine = load(model, monkeypatch, CONTINUED, CHOSEN, *TOPICS, CONTINUED)
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     for request in (one_step, TWO_STEP):
@@ -388,9 +384,7 @@ def test_a_tokenizer_counts_text_without_tokens_of_the_chat_template(
 
 # -- replies in conversations -------------------------------------------------------------------------
 
-SPOKEN = PromptSource(
-    "be brief", "", is_conversation=True, reply_field="text", input="and now?", system="Reply in text."
-)
+TEXT: dict[str, Any] = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 TALK = msgspec.structs.replace(
     SHORT,
     messages=(
@@ -400,8 +394,8 @@ TALK = msgspec.structs.replace(
         Message("assistant", '{"ops": [{"kind": "run_skill"}]}'),
         Message("user", "and now?"),
     ),
-    candidates=CANDIDATES[1:],
-    source=SPOKEN,
+    candidates=(msgspec.structs.replace(CANDIDATES[1], artifact_schema=TEXT),),
+    turn=ChatTurn("and now?", "Reply in text."),
     contract=branch("go"),
 )
 
@@ -422,7 +416,7 @@ def test_a_small_model_replies_in_plain_text(
     monkeypatch.setattr(local.Engine, "_prepare", lambda self, body, static, cancelled: 0)
     found = asyncio.run(model.complete(TALK))
     assert json.loads(found.text) == {"reason": "a reply", "choice": "go", "data": {"text": text}}
-    assert (found.is_truncated, found.asked) == (False, ())
+    assert not found.is_truncated
     [sent] = engine.requests
     assert "grammar" not in sent
     # Earlier answers are shown as text; those that called ops are left out.

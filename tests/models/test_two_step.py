@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from reyn.models import Candidate, Message, ModelRequest, PromptSource
+from reyn.models import Candidate, Message, ModelRequest
 from reyn.models.protocol import UnionCandidate
 from reyn.models.two_step import choice_prompt
 
@@ -18,8 +18,16 @@ ACT: dict[str, Any] = {"properties": {"reason": {}, "ops": {}}}
 
 def request(*candidates: Candidate, contract: tuple[dict[str, Any], ...] = (DECIDE,)) -> ModelRequest:
     messages = (Message("system", "Decide."), Message("user", "in\n\n# Answer\nreason"))
-    source = PromptSource("Your role: editor\nDo what check does.", "\n\n# Answer\nreason")
-    return ModelRequest(messages, {"anyOf": list(contract)}, "k", "1.1", "0" * 64, candidates=candidates, source=source)
+    return ModelRequest(
+        messages,
+        {"anyOf": list(contract)},
+        "k",
+        "1.1",
+        "0" * 64,
+        candidates=candidates,
+        answer_form="short",
+        task="Your role: editor\nDo what check does.",
+    )
 
 
 def test_the_choice_alone_is_asked_by_examples():
@@ -42,4 +50,4 @@ def test_there_are_no_examples_without_a_choice_between_different_texts():
     assert choice_prompt(request(REVIEW)) is None
     assert choice_prompt(request(REVIEW, same)) is None
     assert choice_prompt(request(REVIEW, SHORT_NOTE, contract=(DECIDE, ACT))) is None
-    assert choice_prompt(msgspec.structs.replace(request(REVIEW, SHORT_NOTE), source=None)) is None
+    assert choice_prompt(msgspec.structs.replace(request(REVIEW, SHORT_NOTE), answer_form="full")) is None

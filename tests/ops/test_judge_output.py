@@ -67,7 +67,7 @@ def test_a_step_fails_with_the_judgement(tmp_path: Path):
 
 def test_the_call_counts_towards_the_limits_of_the_run(project: Project):
     result = project.run("writer", [act(judge()), judged(0.9), finish()])
-    assert project.events("sub_run_completed")[0]["answers"] == 1
+    assert project.events("child_ended")[0]["answers"] == 1
     assert result.ok
 
 

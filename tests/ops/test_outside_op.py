@@ -634,7 +634,7 @@ def test_a_conversation_continues_without_an_overview_that_is_wrong(
         ("skill", "`skill_completed` exists already"),
         ("restore", "`restore_started` exists already"),
         ("undo", "`undo_started` exists already"),
-        ("sub_run", "`sub_run_started` exists already"),
+        ("child", "`child_started` exists already"),
         ("postprocessor", "`postprocessor_started` exists already"),
         ("file", "already registered"),
         ("mcp", "reserved"),

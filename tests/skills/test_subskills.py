@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from shutil import copytree
 
 import pytest
 
@@ -153,3 +156,43 @@ def test_a_skill_run_by_an_op_step_is_pinned(root: Path):
     steps = "preprocessor:\n  - {type: run_op, op: {kind: run_skill, skill: inner}, into: data.r}\n"
     write_skill(root, "outer", {"a": ["end"]}, phase_keys={"a": steps})
     assert set(load(root, "outer").skills) == {"inner"}
+
+
+def replace_same_size(root: Path) -> None:
+    file = root / "reyn/project/inner/phases/x.md"
+    before = file.stat()
+    file.write_text(file.read_text().replace("Do what x does.", "Do what X does."))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def add_shared_artifact(root: Path) -> None:
+    (root / "reyn/shared/artifacts").mkdir(parents=True)
+    (root / "reyn/shared/artifacts/more.yaml").write_text("type: object\n")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        replace_same_size,
+        lambda root: (root / "reyn/project/outer/phases/c.md").write_text("---\ntype: phase\nname: c\n---\nC.\n"),
+        lambda root: copytree(root / "reyn/project/inner", root / "reyn/local/inner"),
+        add_shared_artifact,
+    ],
+)
+def test_a_library_loads_a_skill_again_when_one_of_its_files_changes(root: Path, change: Callable[[Path], object]):
+    folder, library = outer(root, {"a": ["@inner"], "@inner": ["end"]}), Library(root)
+    first = load_skill(folder, library)
+    assert load_skill(folder, library) is first
+    change(root)
+    changed = load_skill(folder, library)
+    assert changed is not first
+    assert changed == load_skill(folder, Library(root))
+
+
+def test_a_library_reports_errors_of_a_skill_that_it_has_loaded(root: Path):
+    folder, library = outer(root, {"a": ["@inner"], "@inner": ["end"]}), Library(root)
+    load_skill(folder, library)
+    (root / "reyn/project/inner/phases/x.md").unlink()
+    for _ in range(2):
+        with pytest.raises(SkillInvalid):
+            load_skill(folder, library)

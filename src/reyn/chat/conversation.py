@@ -12,30 +12,39 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reyn.chat.items import ChatItem, MessageReceived, QuestionAsked, Reply, SkillProgressed, SkillStarted, Stopped
+from reyn.chat.items import (
+    ChatItem,
+    MessageReceived,
+    QuestionAsked,
+    Reply,
+    ReplyDelta,
+    SkillProgressed,
+    SkillStarted,
+    Stopped,
+)
 from reyn.chat.reader import ItemReader
+from reyn.chat.recorded import history_of, last_reply, stop_error
+from reyn.chat.replies import PendingReplies
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
-from reyn.context import NormalizedMessageList
-from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
+from reyn.errors import ConversationInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, kinds
+from reyn.kernel.runtime_types import LATER
 from reyn.runtime.conversations import checked_message
-from reyn.skills import USER_MESSAGE
 from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-    from types import TracebackType
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
     from typing import Self
 
+    from reyn.chat.beginning import Beginning
+    from reyn.context import NormalizedMessageList
     from reyn.journal import Event
     from reyn.journal.results import RunResult
     from reyn.kernel.runtime_types import People
-    from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener
-    from reyn.models import Delta
+    from reyn.models import Delta, Message
     from reyn.runtime import OSRuntime
-    from reyn.skills import Skill
     from reyn.skills.agents import Agent
 
 _STORED = "The message is stored; it is answered when the conversation continues."
@@ -49,7 +58,7 @@ class Conversation:
             reply = await chat.say("hello")
             print(reply.text)
 
-    - `say` sends a message and returns the reply.
+    - `say` sends a message and returns the reply; `stream` also yields what happens until then.
     - `post` sends a message without waiting for the reply.
     - `items` streams the conversation's items: messages, deltas, ops, skills, questions, replies.
     - `answer` replies to a question of the conversation or of one of its runs.
@@ -60,14 +69,12 @@ class Conversation:
         agent: The agent, unless the conversation is one of `@llm_chat`.
         questions: The open questions.
         runs: The skills in the background.
-        result: The result of the run, if it has stopped.
-        failure: Why there is no result.
     """
 
     def __init__(
         self,
         derive: Callable[[People], OSRuntime],
-        skill: Skill | None,
+        beginning: Beginning,
         run_id: str,
         *,
         agent: Agent | None = None,
@@ -80,7 +87,7 @@ class Conversation:
         Args:
             derive: Returns the runtime that executes it. If its runs ask the people that it gets, which is this
                 conversation, the run stays alive between messages; otherwise it stops when it asks.
-            skill: The skill, for a new conversation.
+            beginning: How it begins, if it is new.
             run_id: The run; it is created with the first message. If it is empty, the id is generated.
             agent: The agent.
             by: The name of the user; it is recorded with the messages.
@@ -89,19 +96,14 @@ class Conversation:
         """
         self._agent = agent
         self.questions = InterventionRegistry()
-        self.result: RunResult | None = None
-        self.failure: BaseException | None = None
         self._runtime = derive(self)
-        self._skill = skill
-        self._by = by
-        self._model = model
-        self._listener = listener
+        self._stays_open = self._runtime.services.people is self
+        """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
+        self._beginning = beginning
+        self._by, self._model, self._listener = by, model, listener
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
-        """Who waits for a reply, by the id of the message in the inbox; 0 is the first message of the run."""
-        self._early: list[tuple[str, asyncio.Future[Reply] | None]] = []
-        """What was said before the first message was recorded; it follows as soon as that is."""
+        self._replies = PendingReplies()
         self._driving: asyncio.Task[None] | None = None
         self._is_busy = False
         self._is_turn_open = False
@@ -111,7 +113,6 @@ class Conversation:
         self._abort_reason: str | None = None
         """Why the next turn is to be aborted as soon as it begins."""
         self._is_ready = asyncio.Event()
-        self._stopped: Stopped | None = None
         self._is_closed = False
         self.runs = SkillRunner(self._runtime, run_id, self.publish)
 
@@ -157,9 +158,7 @@ class Conversation:
             await self.open()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
@@ -169,9 +168,7 @@ class Conversation:
             RunBusy: Another process executes the conversation.
         """
         self._is_closed = False
-        row = self._runtime.runs.find(self.run_id)
-        if row.status in ENDED:
-            self._stopped = Stopped(str(row.status), row.reason)
+        if self._runtime.runs.find(self.run_id).status in ENDED:
             return
         if self._runtime.services.journal.is_claimed(self.run_id):
             raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=_CONTINUE_THERE)
@@ -187,20 +184,13 @@ class Conversation:
             await asyncio.wait([self._driving])
         self._items.put_nowait(None)
 
-    async def abandon(self, reason: str) -> None:
-        """Abort the reply in progress, and wait until that is recorded."""
-        if self._driving is not None and self._is_driving:
-            self.abort(reason)
-            try:
-                await asyncio.wait([self._driving])
-            except asyncio.CancelledError:
-                self._driving.cancel()
-                raise
-
     # -- talking --------------------------------------------------------------------------------------
 
-    async def say(self, text: str) -> Reply:
+    async def say(self, message: str | Message) -> Reply:
         """Say something and return the reply.
+
+        Args:
+            message: The text, or a `Message` with images.
 
         Raises:
             InputInvalid: The text is blank or too long.
@@ -210,64 +200,100 @@ class Conversation:
             RunBusy: Another process began to execute the conversation; it has the message and replies.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.post(text, reply)
+        self.post(message, reply)
         return await reply
 
-    def post(self, text: str, reply: asyncio.Future[Reply] | None = None) -> None:
+    async def stream(self, message: str | Message | None = None) -> AsyncGenerator[ChatItem]:
+        """Say something, and yield what happens until the reply, which is the last item. See `say` about errors.
+
+        A reply that did not arrive in pieces is one `ReplyDelta`, too. Leaving the loop early aborts the reply. Only
+        one task can read a conversation, by `stream` or by `items`.
+
+        Args:
+            message: The text, or a `Message` with images; by default, the reply that was interrupted is continued. If
+                there is nothing to continue, the last reply is yielded again.
+        """
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if message is None:
+            self._replies.add(0, reply)
+            self.resume()
+        else:
+            self.post(message, reply)
+        text = ""
+        try:
+            async for item in self.items():
+                is_reply = isinstance(item, Reply) and reply.done() and item is reply.result()
+                if isinstance(item, Stopped) or (is_reply and self._stays_open):
+                    break
+                if isinstance(item, Reply | MessageReceived):
+                    continue
+                text = text + item.text if isinstance(item, ReplyDelta) else ""
+                yield item
+            found = await reply
+            if found.text not in ("", text):
+                yield ReplyDelta(found.text)
+            yield found
+        finally:
+            await self._leave(reply)
+
+    async def _leave(self, reply: asyncio.Future[Reply]) -> None:
+        """Abort a reply that nobody reads any more, and wait until that is recorded."""
+        end: asyncio.Future[Any] | None = reply if self._stays_open else self._driving
+        if end is not None and not end.done():
+            self.abort("the caller left the stream")
+            try:
+                await asyncio.wait([end])
+            except asyncio.CancelledError:
+                end.cancel()
+                raise
+        if not reply.cancel() and not reply.cancelled():
+            reply.exception()  # it was raised, or nobody reads it
+
+    def post(self, message: str | Message, reply: asyncio.Future[Reply] | None = None) -> None:
         """Say something without waiting for the reply; the items of the conversation contain it.
 
         Args:
-            text: The message.
+            message: The text, or a `Message` with images.
             reply: Receives the reply, or the reason why there is none.
 
         Raises:
             ConversationInvalid: The conversation was left.
         """
-        text = checked_message(text)
+        text, images = (message, ()) if isinstance(message, str) else (message.text, message.images)
+        checked_message(text, has_images=bool(images))
         if self._is_closed:
             raise ConversationInvalid(
                 f"conversation `{self.run_id}` was left", hint=f'Open it again: `rt.chat(run_id="{self.run_id}")`.'
             )
-        if self._stopped is not None and self._stopped.status in ENDED:
-            raise RunNotResumable(
-                f"conversation `{self.run_id}` is {self._stopped.status}", hint="Start a new one, or fork it."
-            )
-        is_new = not self._runtime.runs.is_recorded(self.run_id)
+        is_new = self._beginning.is_single_turn or not self._runtime.runs.is_recorded(self.run_id)
         if is_new and self._is_driving:  # the first message is about to be recorded
-            self._early.append((text, reply))
+            self._replies.early.append((message, reply))
             return
-        message = 0 if is_new else self._runtime.conversations.say(self.run_id, text, by=self._by).message_id
-        if reply is not None:
-            self._waiting[message] = reply
+        posted = (
+            0 if is_new else self._runtime.conversations.say(self.run_id, text, by=self._by, images=images).message_id
+        )
+        self._replies.add(posted, reply)
         self._posted += 1
         if is_new:
-            self.begin(text)
+            arguments = self._beginning.arguments(text, images)
+            self._beginning = self._beginning.said(text, images)
+            self._execute(partial(self._runtime.run, **arguments, run_id=self.run_id or None))
         elif not self._is_driving:
             self.resume()
+        self.questions.wake(self.run_id)
 
-    def begin(self, text: str, *, history: NormalizedMessageList | None = None, within: RunScope | None = None) -> None:
-        """Start the run with its first message; see `OSRuntime.run` about `history` and `within`."""
-        assert self._skill is not None
-        message = {"type": USER_MESSAGE.name, "data": {"text": text}}
-        run_id, before = self.run_id or None, history or ()
-        run = partial(self._runtime.run, listener=self._on_event, on_delta=self._on_delta)
-        self._execute(partial(run, self._skill, message, run_id=run_id, within=within, history=before))
-
-    def resume(self, *, is_waiting: bool = False) -> None:
-        """Continue the run with what is in its inbox, and retry what failed.
-
-        Args:
-            is_waiting: Whether it is known to wait for a message, so that its state need not be read.
-        """
-        is_failed = is_turn_open = False
-        if not is_waiting:
-            state = self._runtime.runs.state(self.run_id)  # another process may have taken messages
-            is_failed, is_turn_open = state.status == "failed", state.is_turn_open
-            queued, usage = state.inbox.queued, state.models.usage
-            self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, queued, usage)
+    def resume(self) -> None:
+        """Continue the run with what is in its inbox, and retry what failed."""
+        state = self._runtime.runs.state(self.run_id)  # another process may have taken messages
+        self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.models.usage)
         model, self._model = self._model, None
-        resume = partial(self._runtime.resume, listener=self._on_event, on_delta=self._on_delta)
-        self._execute(partial(resume, self.run_id, retry=is_failed, model=model), is_turn_open=is_turn_open)
+        work = partial(self._runtime.resume, self.run_id, retry=state.status == "failed", model=model)
+        self._execute(work, is_turn_open=state.is_turn_open)
+
+    @property
+    def history(self) -> NormalizedMessageList:
+        """The messages so far, with those that the conversation began with."""
+        return history_of(self._runtime.runs, self.run_id, self._beginning.history)
 
     async def ready(self) -> None:
         """Wait until the conversation waits for a message or for the reply to a question, or has stopped."""
@@ -280,12 +306,8 @@ class Conversation:
 
     async def items(self) -> AsyncIterator[ChatItem]:
         """Yield what happens in the conversation until it is closed. There is one reader."""
-        while (item := await self.next_item()) is not None:
+        while (item := await self._items.get()) is not None:
             yield item
-
-    async def next_item(self) -> ChatItem | None:
-        """Return the next item; `None` if the conversation was closed or interrupted."""
-        return await self._items.get()
 
     def abort(self, reason: str = "") -> None:
         """Stop the reply in progress, or the next one if it is about to begin; the conversation continues.
@@ -311,6 +333,7 @@ class Conversation:
         """
         self._runtime.answer(question.run, question.question.id, value, by=self._by)
         self.questions.close(question.run, question.question.id)
+        self.questions.wake(question.run)
         if not self.runs.is_executing(question.run):
             self._is_ready.clear()  # the turn continues
 
@@ -321,21 +344,20 @@ class Conversation:
 
     # -- the run --------------------------------------------------------------------------------------
 
-    def _execute(self, work: Callable[[], Coroutine[Any, Any, RunResult]], *, is_turn_open: bool = False) -> None:
-        self._stopped = self.result = self.failure = None
+    def _execute(self, work: Callable[..., Coroutine[Any, Any, RunResult]], *, is_turn_open: bool = False) -> None:
         self._is_busy = True  # perhaps it continues a turn
         self._is_turn_open = is_turn_open
         self._is_ready.clear()
         self._driving = asyncio.ensure_future(self._await(work))
 
-    async def _await(self, work: Callable[[], Coroutine[Any, Any, RunResult]]) -> None:
+    async def _await(self, work: Callable[..., Coroutine[Any, Any, RunResult]]) -> None:
         """Execute the run until it ends or stops, and tell everyone who waits for a reply."""
         try:
-            result = self.result = await work()
+            result = await work(listener=self._on_event, on_delta=self._on_delta)
             self._reader.usage = result.usage
-        except asyncio.CancelledError as error:
-            self.failure = error
+        except asyncio.CancelledError:
             self._items.put_nowait(None)
+            self._replies.fail(None)
             raise
         except RunBusy as error:
             said = "; what you said is in its inbox" if self._posted else ""
@@ -345,42 +367,24 @@ class Conversation:
             row = self._runtime.runs.find(self.run_id)
             self._fail(error, Stopped(str(row.status), row.reason, error.code, _STORED))
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
-            self._fail(error, Stopped("failed", str(error)), is_shown=not self._waiting)
+            self._fail(error, Stopped("failed", str(error)))
         else:
             self._stop(result)
 
     def _stop(self, result: RunResult) -> None:
+        self._reader.run_id = result.run_id  # also if it recorded nothing
+        if 0 in self._replies and (reply := last_reply(self._runtime.runs, result)) is not None:
+            self._replies.resolve(0, reply)  # there was nothing left to do
         stopped = Stopped(str(result.status), result.reason, result.code, result.hint)
-        is_awaited = bool(self._waiting or self._early)
-        self._fail(self._stop_error(result) if is_awaited else None, stopped)
+        self._fail(stop_error(self._runtime.runs, result, self.history) if self._replies else None, stopped)
 
-    def _stop_error(self, result: RunResult) -> ChatStopped:
-        try:
-            history = self._runtime.runs.transcript(self.run_id)
-        except RunNotFound:  # the first turn failed
-            history = NormalizedMessageList()
-        return ChatStopped(
-            f"conversation `{self.run_id}` is {result.status}: {result.reason}",
-            run_id=self.run_id,
-            status=str(result.status),
-            history=history,
-            hint=result.hint or None,
-            action=self._runtime.runs.next_action(self._runtime.runs.find(self.run_id)),
-        )
-
-    def _fail(self, error: Exception | None, stopped: Stopped, *, is_shown: bool = True) -> None:
-        self.failure, self._stopped = error, stopped
+    def _fail(self, error: Exception | None, stopped: Stopped) -> None:
         self._posted, self._abort_reason = 0, None
         self._is_busy = self._is_turn_open = False
         self._reader.progress.clear()
         self._is_ready.set()
-        waiting = [*self._waiting.values(), *(reply for _, reply in self._early)]
-        self._waiting, self._early = {}, []
-        for reply in waiting:
-            if error is not None and reply is not None and not reply.done():
-                reply.set_exception(error)
-        if is_shown:
-            self.publish(stopped)
+        self._replies.fail(error)
+        self.publish(stopped)
 
     # -- people ---------------------------------------------------------------------------------------
 
@@ -388,15 +392,16 @@ class Conversation:
         """Show a question; the reply comes through the inbox. Part of the port `People`."""
         if question.is_message and run_id == self.run_id:
             self._is_busy = self._is_turn_open = False
-            if not self._posted:  # there was no turn to abort
-                self._abort_reason = None
+            if self._posted:
+                return LATER  # the message is in the inbox
+            self._abort_reason = None  # there was no turn to abort
         else:
-            asked = QuestionAsked(run_id, question)
-            self.questions.open(asked)
-            self.publish(asked)
+            item = QuestionAsked(run_id, question)
+            self.questions.open(item)
+            self.publish(item)
         self._is_ready.set()
         try:
-            return await asyncio.get_running_loop().create_future()
+            return await self.questions.sleep(run_id)
         finally:
             self.questions.close(run_id, question.id)
 
@@ -434,12 +439,10 @@ class Conversation:
         self._is_busy, self._is_turn_open = True, False
         if not message.run:
             self._posted = max(0, self._posted - 1)
-        early, self._early = self._early, []
-        for text, reply in early:
-            self.post(text, reply)
+        early, self._replies.early = self._replies.early, []
+        for one, reply in early:
+            self.post(one, reply)
 
     def _finish_turn(self, reply: Reply) -> None:
         self._is_busy = self._is_turn_open = False
-        waiting = self._waiting.pop(self._reader.answering.message, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(reply)
+        self._replies.resolve(self._reader.answering.message, reply)

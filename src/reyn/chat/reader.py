@@ -6,7 +6,6 @@ executes, with ops, skills and the pieces of replies.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -59,8 +58,6 @@ _SAID = frozenset(
     body.kind
     for body in (
         kinds.RunStarted,
-        kinds.RunForked,
-        kinds.MessageQueued,
         kinds.MessageTaken,
         kinds.ArtifactStored,
         kinds.PhaseAborted,
@@ -68,20 +65,25 @@ _SAID = frozenset(
 )
 _SKIPPED = frozenset(
     body.kind
-    for body in (kinds.RunResumed, kinds.TranscriptExtended, kinds.LlmRequested, kinds.PhaseCompleted, kinds.WaitOpened)
+    for body in (
+        kinds.RunResumed,
+        kinds.TranscriptExtended,
+        kinds.OverviewsRead,
+        kinds.LlmRequested,
+        kinds.ControlDecided,
+        kinds.PhaseCompleted,
+        kinds.WaitOpened,
+        kinds.BudgetReserved,
+        kinds.BudgetSettled,
+    )
 )
 """Events of every turn that are no items, so they are not decoded."""
 
 
 class Messages:
-    """The messages and replies of a conversation, found in its events in order.
+    """The messages and replies of a conversation, found in its events in order."""
 
-    Args:
-        queued: The messages that the conversation has received and not taken.
-    """
-
-    def __init__(self, queued: Iterable[kinds.MessageQueued] = ()) -> None:
-        self._queued = deque(queued)
+    def __init__(self) -> None:
         self.latest = Said()
 
     def read(self, body: Any) -> Said | None:
@@ -93,14 +95,7 @@ class Messages:
             case kinds.RunStarted():
                 taken = Said()
             case kinds.MessageTaken():
-                one = self._queued.popleft()
-                taken = Said(0, "run" if one.run else "user", one.by, one.run, one.message)
-            case kinds.MessageQueued():
-                self._queued.append(body)
-                return None
-            case kinds.RunForked():  # the inbox of the origin stays there
-                self._queued.clear()
-                return None
+                taken = Said(0, "run" if body.run else "user", body.by, body.run, body.message)
             case _:
                 return None
         self.latest = taken._replace(number=self.latest.number + 1)
@@ -122,12 +117,17 @@ def text_of(body: Any, content: Content) -> str:
     """Return the text of a message or reply; empty for a reply that the user aborted."""
     match body:
         case kinds.RunStarted(input=artifact) | kinds.ArtifactStored(artifact=artifact):
-            return str(msgspec.json.decode(content(artifact.hash))["data"].get("text", ""))
+            return artifact_text(content(artifact.hash))
         case kinds.MessageTaken(text=text):
             return content(text).decode()
         case kinds.PhaseAborted(code=code, reason=reason) if code:
             return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
     return ""
+
+
+def artifact_text(artifact: bytes) -> str:
+    """Return the text of a message or reply that is an artifact."""
+    return str(msgspec.json.decode(artifact)["data"].get("text", ""))
 
 
 class ItemReader:
@@ -137,7 +137,6 @@ class ItemReader:
         content: Returns content by its hash.
         run_id: The run; empty if it is that of the first event.
         by: The name of the user who says the first message.
-        queued: The messages that the conversation has received and not taken.
         usage: The tokens so far.
     """
 
@@ -146,7 +145,6 @@ class ItemReader:
         content: Content,
         run_id: str,
         by: str = "",
-        queued: Iterable[kinds.MessageQueued] = (),
         usage: kinds.Usage | None = None,
     ) -> None:
         self.run_id = run_id
@@ -157,7 +155,7 @@ class ItemReader:
         """Where the skills are that the agent waits for, the outermost first."""
         self._content = content
         self._by = by
-        self._messages = Messages(queued)
+        self._messages = Messages()
         self._names: dict[str, str] = {}
         self._skills: dict[str, str] = {}
         self._is_answering = False
@@ -190,11 +188,12 @@ class ItemReader:
             return
         body = decode(event)
         match body:
-            case kinds.SubRunStarted(background=background) if not (background and body.problem):
-                if not background:
-                    self._skills[body.run] = body.skill
-                yield SkillStarted(body.run, body.skill, background)
-            case kinds.SubRunCompleted():
+            case kinds.ChildStarted(type="background", problem=""):
+                yield SkillStarted(body.run, body.skill, background=True)
+            case kinds.ChildStarted(type="skill"):
+                self._skills[body.run] = body.skill
+                yield SkillStarted(body.run, body.skill)
+            case kinds.ChildEnded(type="skill"):
                 self.progress.pop(body.run, None)
                 self._skills.pop(body.run, None)
                 yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)

@@ -278,19 +278,21 @@ class Timeline:
                 return _Line(2, "op", f"{name} · denied: {reason}", data)
             case kinds.WorkspaceRestored():
                 return _Line(2, "restored", *_restored("restored", body))
-            case kinds.SubRunStarted(call=call, skill=skill, run=child):
+            case kinds.ChildStarted(type="agent", text=str(message)):
+                if body.problem:
+                    return None
+                self.activity = f"asking {body.agent}"
+                text = f"ask {body.agent} → {body.run}: {short(self._text(message), 80)}"
+                return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
+            case kinds.ChildEnded(type="agent", state=state, artifact=artifact):
+                reply = (self._read(artifact.hash) or {}).get("data", {}).get("text", "") if artifact else body.error
+                data = {"agent": body.agent, "state": state}
+                return _Line(2, "agent_replied", f"{body.agent} · {state}: {short(reply, 80)}", data)
+            case kinds.ChildStarted(call=call, skill=skill, run=child):
                 run.sub_runs[call] = child
                 self.activity = f"sub-run {child}"
                 return _Line(2, "sub_run", f"{skill} → {child}", {"skill": skill, "run": child})
-            case kinds.AgentAsked(problem=""):
-                self.activity = f"asking {body.agent}"
-                text = f"ask {body.agent} → {body.run}: {short(self._text(body.text), 80)}"
-                return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
-            case kinds.AgentReplied():
-                answer = body.error if body.text is None else self._text(body.text)
-                data = {"agent": body.agent, "state": body.state}
-                return _Line(2, "agent_replied", f"{body.agent} · {body.state}: {short(answer, 80)}", data)
-            case kinds.SubRunCompleted(call=call, run=child, error=error) if call not in run.ops:
+            case kinds.ChildEnded(type="skill", call=call, run=child, error=error) if call not in run.ops:
                 status, child = "error" if error else "ok", child or run.sub_runs.get(call, "")
                 text = f"sub-run {child} · {status}{f': {error}' if error else ''}"
                 return _Line(2, "op", text, {"op": f"sub-run {child}", "status": status})

@@ -94,10 +94,6 @@ def skill_caps(settings: BudgetsSettings, scope: Literal["run", "day"]) -> dict[
     return caps_of
 
 
-_QUARTER = 900_000_000
-"""Microseconds. In every time zone, a day begins at the start of a quarter of an hour."""
-
-
 class DayBudgets:
     """The budgets of a day, of all runs and of the runs of a skill, and the accounts that they are counted in.
 
@@ -112,15 +108,10 @@ class DayBudgets:
         self._skill_days = skill_caps(settings, "day")
         # Amounts of two currencies do not add up: each currency has its own accounts.
         self._suffix = "" if settings.currency == "USD" else f":{settings.currency}"
-        self._last_day = (-1, "")
 
     def day(self, ts: int) -> str:
         """Return the day of a time, as `2026-11-16`."""
-        quarter = ts // _QUARTER
-        if self._last_day[0] != quarter:
-            day = datetime.fromtimestamp(ts / 1_000_000, self._zone).date().isoformat()
-            self._last_day = (quarter, day)
-        return self._last_day[1]
+        return datetime.fromtimestamp(ts / 1_000_000, self._zone).date().isoformat()
 
     def account_of(self, day: str, skill: str = "") -> str:
         """Return the account of a day, or of a skill on that day."""

@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from reyn.context.words import describe_fields, either, one_line, quote_schema
+from reyn.models.protocol import ANSWER_HEADING
 
 if TYPE_CHECKING:
     from reyn.context.frame import StableFrame
@@ -73,20 +74,20 @@ def task_text(frame: StableFrame) -> str:
 def closing_text(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool = False) -> str:
     """Return the end of the last message: what to answer, with the choices once more in short."""
     if is_plain_text:
-        return f"\n\n# Answer\nReply in text{', or call tools' if frame.available_control_ops else ''}.\n"
+        return f"{ANSWER_HEADING}Reply in text{', or call tools' if frame.available_control_ops else ''}.\n"
     candidates = frame.candidate_outputs
     if form == "full":
         choices = "".join(
             f"- {candidate.next_phase} (type {candidate.schema_name}): {_shortened(candidate.description)}\n"
             for candidate in candidates
         )
-        return f"\n\n# Answer\nThe reason first, then one choice:\n{choices}"
+        return f"{ANSWER_HEADING}The reason first, then one choice:\n{choices}"
     call = "Or call tools." if form == "tools" else "Or: reason, ops."
     act = f" {call}" if frame.available_control_ops else ""
     if len(candidates) == 1:
-        return f"\n\n# Answer\nreason, choice ({candidates[0].label}), data.{act}\n"
+        return f"{ANSWER_HEADING}reason, choice ({candidates[0].label}), data.{act}\n"
     choices = "".join(f"{candidate.label}: {_shortened(candidate.description)}\n" for candidate in candidates)
-    return f"\n\n# Answer\nreason, choice, data.{act}\n{choices}"
+    return f"{ANSWER_HEADING}reason, choice, data.{act}\n{choices}"
 
 
 def _shortened(text: str) -> str:

@@ -44,7 +44,6 @@ _OP_PATH = re.compile(r"^\$\.control_ir\[(\d+)\]")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _NAME_LENGTH = 64
 """The longest name of a tool that providers accept."""
-_TEXT_KEYWORDS = {"type", "description", "title", "minLength", "maxLength", "examples", "default"}
 
 
 class ShortForm:
@@ -178,21 +177,6 @@ def expand_text(candidate: Candidate, field: str, text: str, probability: float 
 def to_tool_path(path: str) -> str:
     """Return the path in the tool calls for a path in the ops of the contract's object."""
     return _OP_PATH.sub(r"$.tool_calls[\1].arguments", path)
-
-
-def reply_field(candidates: tuple[Candidate, ...]) -> str | None:
-    """Return the only field of the only candidate, if it is a required text that the model may write freely."""
-    if len(candidates) != 1:
-        return None
-    schema = candidates[0].artifact_schema
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        return None
-    properties = schema.get("properties")
-    if not isinstance(properties, dict) or len(properties) != 1:
-        return None
-    [(name, field)] = properties.items()
-    is_text = isinstance(field, dict) and field.get("type") == "string" and field.keys() <= _TEXT_KEYWORDS
-    return name if is_text and schema.get("required") == [name] else None
 
 
 def _tools(ops: Iterable[OpSpec]) -> dict[str, _Tool]:

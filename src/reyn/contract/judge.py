@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import Sizes
-from reyn.contract.forms import ShortForm, ToolsForm, expand_text, reply_field, to_short_path, to_tool_path
+from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path, to_tool_path
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, TEXT, answer_schema, closed
 from reyn.contract.verdicts import Accepted, Acting, Rejected, short
 from reyn.jsonschema import Validator, compile_schema, lenient
-from reyn.models.protocol import PLAIN_TEXT
+from reyn.models.protocol import PLAIN_TEXT, reply_field
 
 if TYPE_CHECKING:
     from reyn.contract.verdicts import Verdict

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from io import FileIO
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
@@ -120,10 +121,11 @@ def read_raw(path: Path, label: str, *, inside: Path | None = None) -> bytes:
     """
     try:
         handle = os.open(path, _FILE) if inside is None else _open_inside(path, inside, label)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
+        with FileIO(handle) as file:
+            found = os.fstat(handle)
+            if not stat.S_ISREG(found.st_mode):
                 raise DocumentError(Finding(label, 1, 1, UNREADABLE, "not a regular file"))
-            raw = file.read(MAX_BYTES + 1)
+            raw = file.readall() if found.st_size <= MAX_BYTES else file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"cannot read the file: {read_error(error)}")) from error
     if len(raw) > MAX_BYTES:

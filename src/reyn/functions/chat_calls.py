@@ -6,28 +6,17 @@ import asyncio
 import hashlib
 import inspect
 import threading
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from reyn.chat import (
-    ChatItem,
-    Conversation,
-    MessageReceived,
-    OpFinished,
-    OpRequested,
-    Reply,
-    ReplyDelta,
-    Restarted,
-    Stopped,
-)
+from reyn.chat import ChatItem, Conversation, Reply
+from reyn.chat.beginning import Beginning
+from reyn.chat.recorded import history_of, stop_error
 from reyn.context import NormalizedMessageList
-from reyn.context.histories import HISTORIES, RenderedMessages
-from reyn.context.render import rendered_message
 from reyn.context.transcript import NormalizedMessage, check_message, normalize
-from reyn.errors import CallImpossible, ChatStopped, FunctionInvalid
+from reyn.errors import CallImpossible, FunctionInvalid
 from reyn.functions.definition import (
     MAX_SKILLS,
     CallOptions,
@@ -46,11 +35,8 @@ from reyn.skills.values import MIN_TOKENS, ArtifactType, ConversationSettings
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator
 
-    from reyn.kernel.core.snapshot import RunState
-    from reyn.runtime import OSRuntime, RunResult
+    from reyn.runtime import OSRuntime
 
-_QUESTION = "A person answers the question first, for example with `OSRuntime.answer`; then call `resume`."
-_LEFT = "the caller left the stream"
 REPLY = ArtifactType(
     "reply",
     {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
@@ -133,7 +119,6 @@ class ChatDefinition(Definition):
         super().__init__(function, decoration)
         self._memory, self._max_tokens = decoration.memory, decoration.max_tokens
         self._skill_of = lru_cache(MAX_SKILLS)(self._build_skill)
-        self.rendered = RenderedMessages()
         self._signature = inspect.signature(function)
         names = list(self._signature.parameters)
         self.history_name = next((name for name in names if name in _HISTORY_NAMES), None)
@@ -221,16 +206,12 @@ class ChatStream:
         self._history = history
         self._items = self._stream()
         self._found: ChatReply | None = None
-        self._runtime: OSRuntime
 
     def __aiter__(self) -> ChatStream:
         return self
 
     async def __anext__(self) -> ChatItem:
-        item = await anext(self._items)
-        if isinstance(item, ChatReply):
-            self._found = item
-        return item
+        return await anext(self._items)
 
     def __await__(self) -> Generator[Any, None, ChatReply]:
         return self._reply().__await__()
@@ -252,143 +233,50 @@ class ChatStream:
         Raises:
             ChatStopped: The turn did not end with a reply. The error has the history with the user's message.
         """
-        definition, options = self._definition, self._options
-        self._runtime = definition.view(await definition.async_runtime(current_scope()))
-        conversation = await self._begin()
+        runtime = self._definition.view(await self._definition.async_runtime(current_scope()))
+        conversation = self._open(runtime)
         loop = asyncio.get_running_loop()
-        signal = options.abort or AbortSignal()
-        unsubscribe = signal.subscribe(lambda reason: loop.call_soon_threadsafe(conversation.abort, reason))
-        found: Reply | None = None
-        text = ""
+        unsubscribe = (self._options.abort or AbortSignal()).subscribe(
+            lambda reason: loop.call_soon_threadsafe(conversation.abort, reason)
+        )
         try:
-            while (item := await conversation.next_item()) is not None and not isinstance(item, Stopped):
-                match item:
-                    case MessageReceived():
-                        continue
-                    case Reply():
-                        found = item
-                        continue
-                    case ReplyDelta():
-                        text += item.text
-                    case Restarted() | OpRequested() | OpFinished():
-                        text = ""
-                yield item
-            if conversation.failure is not None:
-                raise conversation.failure
-            assert conversation.result is not None
-            reply = self._end(conversation.result, found)
-            if reply.text not in ("", text):
-                yield ReplyDelta(reply.text)
-            yield reply
+            async with aclosing(conversation.stream(self._message)) as items:
+                async for item in items:
+                    if isinstance(item, Reply):
+                        outcome = (item.text, item.status, item.usage, item.run)
+                        item = self._found = ChatReply(*outcome, conversation.history, conversation.run_id)
+                    yield item
         finally:
             unsubscribe()
-            await conversation.abandon(_LEFT)
 
-    # -- the run --------------------------------------------------------------------------------------
-
-    async def _begin(self) -> Conversation:
-        """Start the run of the call, or the next turn of a conversation with a key."""
-        options, what, message = self._options, self._definition.what, self._message
-        run_id = options.run_id if options.key is None else self._definition.run_id(options.key)
-        if message is None:
-            if run_id is None:
-                raise CallImpossible(f"{what}: `resume` needs a key or a run id")
-            if options.key is not None and not self._runtime.runs.is_recorded(run_id):
-                raise CallImpossible(f"{what}: the conversation `{options.key}` does not exist")
-            return self._resumed(run_id)
-        if options.key is not None and run_id is not None and self._runtime.runs.is_recorded(run_id):
-            await self._post(message, run_id)
-            return self._resumed(run_id, is_waiting=True)
-        history = self._history
-        if message.images:  # a run's input is text; the images come right before it
-            history = history.append(NormalizedMessage("user", "", message.images))
-        system = history.system.text if history.system is not None else None
-        conversation = self._conversation(run_id, self._definition.skill(options, system))
-        conversation.begin(message.text, history=history, within=enclosing(current_scope(), self._runtime, run_id))
-        return conversation
-
-    def _conversation(self, run_id: str | None, skill: Skill | None = None) -> Conversation:
-        return Conversation(lambda _: self._runtime, skill, run_id or "", listener=self._options.listener)
-
-    def _resumed(self, run_id: str, *, is_waiting: bool = False) -> Conversation:
-        conversation = self._conversation(run_id)
-        conversation.resume(is_waiting=is_waiting)
-        return conversation
-
-    async def _post(self, message: Message, run_id: str) -> None:
-        """Send the next message of a conversation with a key.
-
-        If the last turn failed or was interrupted, what it has done stays, and the new message takes its place. A turn
-        that is being executed, here or in another process, goes on: the claim raises `RunBusy`.
-        """
-        runtime = self._runtime
-        row = runtime.runs.find(run_id)
-        if row.wait is None:
-            with runtime.services.journal.claim(run_id):
-                runtime.conversations.abort_turn(run_id, "a new message came before the reply")
-            await runtime.resume(run_id, retry=True)
-            row = runtime.runs.find(run_id)
-        if row.wait is None or not row.wait.is_message:
-            raise self._stopped(run_id, str(row.status), row.reason)
-        runtime.conversations.say(run_id, message.text, images=message.images)
-
-    # -- the end --------------------------------------------------------------------------------------
-
-    def _end(self, result: RunResult, found: Reply | None) -> ChatReply:
-        """Return the reply of a turn. A run that has ended before has a result, and no items."""
-        run_id, state = result.run_id, self._runtime.runs.state(result.run_id)
-        history = self._history_after(state)
-        goes_on = self._options.key is not None and result.question is not None and result.question.is_message
-        if (found is None or found.status == "replied") and not goes_on and result.status != "finished":
-            raise self._stopped(run_id, str(result.status), result.reason, result.hint, history)
-        if found is None:
-            assert state.output.artifact is not None
-            found = Reply(msgspec.json.decode(self._runtime.runs.content(state.output.artifact.hash))["data"]["text"])
-        return ChatReply(found.text, found.status, result.usage, history=history, run_id=run_id)
-
-    def _history_after(self, state: RunState) -> NormalizedMessageList:
-        """Return the history of the caller with what the run has added, or the whole conversation with a key."""
-        found, content = state.conversations.get(self._definition.skill_name), self._runtime.runs.content
-        if found is None:  # the run stopped before its first turn
-            said = () if self._message is None else (NormalizedMessage("user", self._message.text),)
-            return self._history.append(*said)
-        # The list of the run shares its memory with the one that the next call extends.
-        before = HISTORIES.load(found.history, content)
-        rendered = self._definition.rendered.render(
-            state.run_id,
-            found.messages,
-            lambda message: _as_seen(message, content),
-            lambda: (NormalizedMessageList(), before),
-        )
-        return rendered.with_system(self._history.system)
-
-    def _stopped(
-        self,
-        run_id: str,
-        status: str,
-        reason: str,
-        hint: str = "",
-        history: NormalizedMessageList | None = None,
-    ) -> ChatStopped:
-        if history is None:
-            history = self._history_after(self._runtime.runs.state(run_id))
-        message = f"{self._definition.what}: run `{run_id}` is {status}: {reason}"
-        row = self._runtime.runs.find(run_id)
-        action = self._runtime.runs.next_action(row)
-        if row.wait is not None and not row.wait.is_message:
-            hint = hint or _QUESTION
-        return ChatStopped(message, run_id=run_id, status=status, history=history, hint=hint or None, action=action)
+    def _open(self, runtime: OSRuntime) -> Conversation:
+        """Return the conversation of the call."""
+        definition, options, history = self._definition, self._options, self._history
+        key = options.key
+        run_id = options.run_id if key is None else definition.run_id(key)
+        is_recorded = run_id is not None and runtime.runs.is_recorded(run_id)
+        if self._message is None and run_id is None:
+            raise CallImpossible(f"{definition.what}: `resume` needs a key or a run id")
+        if self._message is None and key is not None and not is_recorded:
+            raise CallImpossible(f"{definition.what}: the conversation `{key}` does not exist")
+        if self._message is not None and key is not None and is_recorded:
+            _end_turn(runtime, definition.run_id(key))
+        skill = definition.skill(options, history.system.text if history.system is not None else None)
+        within = enclosing(current_scope(), runtime, run_id)
+        beginning = Beginning(skill, history, within, is_single_turn=key is None)
+        return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)
 
 
-def _as_seen(message: NormalizedMessage, content: Callable[[str], bytes]) -> NormalizedMessage:
-    """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
-    rendered = rendered_message(message, content, with_images=True)
-    is_json = message.role == "assistant" and not message.status and not any(part.reply for part in message.parts)
-    try:
-        answer = msgspec.json.decode(rendered.text) if is_json else None
-    except (msgspec.DecodeError, RecursionError):
-        return rendered
-    match answer:
-        case {"data": {"text": str(text)}} | {"artifact": {"data": {"text": str(text)}}}:
-            return msgspec.structs.replace(rendered, text=text)
-    return rendered
+def _end_turn(runtime: OSRuntime, run_id: str) -> None:
+    """End a turn that failed or was interrupted: the next message takes its place, and what it has done stays.
+
+    Raises:
+        RunBusy: The turn is being executed, here or in another process. It goes on.
+        ChatStopped: The run waits for the reply to a question.
+    """
+    row = runtime.runs.find(run_id)
+    if row.wait is None:
+        with runtime.services.journal.claim(run_id):
+            runtime.conversations.abort_turn(run_id, "a new message came before the reply")
+    elif not row.wait.is_message:
+        raise stop_error(runtime.runs, runtime.runs.result(run_id), history_of(runtime.runs, run_id))

@@ -148,7 +148,7 @@ def _settle(life: L, body: kinds.BudgetSettled) -> L:
     return replace(life, charge=life.charge + charge, reserved=None)
 
 
-def _add_charge(life: L, body: kinds.SubRunCompleted | kinds.NestedRunEnded | kinds.AgentReplied) -> L:
+def _add_charge(life: L, body: kinds.ChildEnded) -> L:
     return life if body.charge is None else replace(life, charge=life.charge + body.charge)
 
 
@@ -172,9 +172,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.SkillCompleted: _complete,
     kinds.BudgetReserved: _reserve,
     kinds.BudgetSettled: _settle,
-    kinds.SubRunCompleted: _add_charge,
-    kinds.NestedRunEnded: _add_charge,
-    kinds.AgentReplied: _add_charge,
+    kinds.ChildEnded: _add_charge,
 }
 _RULES |= {cls: _enter for cls in registered().values() if cls.enters is not None and cls not in _RULES}
 

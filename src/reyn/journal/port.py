@@ -102,16 +102,6 @@ class Say(InboxRequest, frozen=True):
     images: tuple[AttachedImage, ...] = ()
 
 
-def reply_to(wait: kinds.Question, value: Any, by: str) -> Answer | Say:
-    """Return the request that replies to a question. A conversation that waits for its next message is told it."""
-    return Say(value, by) if wait.is_message else Answer(wait.id, value, by)
-
-
-def is_reply_to(wait: kinds.Question, request: object) -> bool:
-    """Return whether a request in the inbox ends a wait, as `reply_to` does."""
-    return isinstance(request, Say) if wait.is_message else isinstance(request, Answer) and request.wait == wait.id
-
-
 class Rename(InboxRequest, frozen=True):
     """Give a conversation a title; an empty one removes it."""
 

@@ -6,6 +6,7 @@ Adapters are imported on first use.
 from reyn.models.catalog import ModelSetup
 from reyn.models.protocol import (
     Candidate,
+    ChatTurn,
     ClosableModel,
     Delta,
     Image,
@@ -15,7 +16,6 @@ from reyn.models.protocol import (
     ModelRequest,
     OfferedTarget,
     OutputMode,
-    PromptSource,
     Role,
     TokenizingModel,
     ToolCall,
@@ -24,6 +24,7 @@ from reyn.models.protocol import (
 
 __all__ = [
     "Candidate",
+    "ChatTurn",
     "ClosableModel",
     "Delta",
     "Image",
@@ -34,7 +35,6 @@ __all__ = [
     "ModelSetup",
     "OfferedTarget",
     "OutputMode",
-    "PromptSource",
     "Role",
     "TokenizingModel",
     "ToolCall",

@@ -1,7 +1,7 @@
 """Adapter for Anthropic's Messages API. Needs the extra `anthropic`.
 
 It caches the static part of the prompt, constrains the output with `output_config.format`, and uses native tools. The
-API has no sampling parameters, so `temperature` is not sent. The client belongs to `stainless`, key and errors to
+API has no sampling parameters, so `temperature` is not sent. Requests belong to `http_model`, key and errors to
 `remote`.
 """
 
@@ -18,8 +18,8 @@ import msgspec
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import EMPTY, decode_arguments, system_text, to_turns
 from reyn.models.decoding import ANTHROPIC
+from reyn.models.http_model import HttpModel, sdk_headers
 from reyn.models.remote import parse_retry_after
-from reyn.models.stainless import StainlessModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,13 +47,11 @@ class MessageEvent(msgspec.Struct):
     error: Any = None
 
 
-class AnthropicModel(StainlessModel):
+class AnthropicModel(HttpModel):
     """A model behind the Messages API."""
 
     adapter = "anthropic"
     _path = "/v1/messages"
-    _client_class = "AsyncAnthropic"
-    _client_options: ClassVar = {"open_telemetry": False}
     _event = MessageEvent
     _status_of_type: ClassVar = {
         "invalid_request_error": 400,
@@ -68,6 +66,10 @@ class AnthropicModel(StainlessModel):
     }
     _truncated = frozenset(("max_tokens", "model_context_window_exceeded", "pause_turn"))
     _subset = ANTHROPIC
+
+    def _headers(self, http: Any, key: str) -> Mapping[str, Any]:
+        options = {"base_url": self._base_url, "http_client": http, "open_telemetry": False}
+        return sdk_headers(self._sdk.AsyncAnthropic(api_key=key, **options))
 
     def _body(
         self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
@@ -99,10 +101,6 @@ class AnthropicModel(StainlessModel):
         return add
 
     # -- errors ---------------------------------------------------------------------------------------
-
-    def _error_message(self, body: dict[str, Any]) -> Any:
-        fields = body.get("error")
-        return fields.get("message") if isinstance(fields, dict) else None
 
     def _retry_after(self, headers: Mapping[str, str]) -> float | None:
         """Return the delay in `Retry-After`, or else the time until the exhausted rate limits are reset."""

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import ModelError, PromptTooLong
+from reyn.errors import ModelBroken, ModelError, PromptTooLong
 from reyn.models.openai import Chunk, OpenAIModel
+from reyn.models.remote import MAX_ANSWER_LENGTH
 from reyn.models.streaming import StreamedReply
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from reyn.models.protocol import ModelAnswer, ModelRequest
     from reyn.models.remote import RequestFormat
 
@@ -57,7 +56,11 @@ class LiteLLMModel(OpenAIModel):
             raise self._request_error(error, request_format) from None  # its message may quote the key
         try:
             add = self._adder(reply, request_format)
-            return await self._collect(_chunks(stream), add, reply, request_format, "unknown")
+            async for chunk in stream:  # LiteLLM imitates the chunks of OpenAI's API
+                add(msgspec.convert(chunk.model_dump(), Chunk))
+                if reply.length > MAX_ANSWER_LENGTH:
+                    break
+            return self._answer(reply, request_format, "unknown")
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001 - as above
@@ -103,7 +106,9 @@ class LiteLLMModel(OpenAIModel):
             return self._connection_error(error)
         status = getattr(error, "status_code", None)
         if not isinstance(status, int):
-            return self._sdk_error(error)
+            details = f"{type(error).__name__}: {message}"
+            hint = "Check the version of `litellm`, then try again."
+            return ModelBroken(f"the request to model `{self.name}` failed: {details}", hint=hint)
         headers = getattr(getattr(error, "response", None), "headers", None) or {}
         more = getattr(error, "litellm_response_headers", None) or {}
         return self._status_error(status, message, {**headers, **more}, request_format)
@@ -111,9 +116,3 @@ class LiteLLMModel(OpenAIModel):
     def describe(self) -> dict[str, Any]:
         """Return the details of a listing."""
         return super().describe() | {"base_url": self._settings.base_url or "chosen by LiteLLM"}
-
-
-async def _chunks(stream: Any) -> AsyncIterator[Chunk]:
-    """Yield the chunks of a stream as those of OpenAI's API, which LiteLLM imitates."""
-    async for chunk in stream:
-        yield msgspec.convert(chunk.model_dump(), Chunk)

@@ -2,8 +2,8 @@
 
 In mode `auto` it downgrades from `json_schema` to `json_object` to `free` when a server rejects the output format, and
 reports each step as an error with the next mode. Requests go only to the configured URL: environment variables of the
-SDK and redirects are ignored. The client belongs to `stainless`, key and errors to `remote`, and reading
-the stream to `streaming`.
+SDK and redirects are ignored. Requests belong to `http_model`, key and errors to `remote`, and reading the
+stream to `streaming`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import msgspec
 
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
-from reyn.models.stainless import StainlessModel
+from reyn.models.http_model import HttpModel, sdk_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from reyn.models.protocol import ModelRequest
     from reyn.models.remote import RequestFormat
@@ -73,15 +73,11 @@ class Chunk(msgspec.Struct):
     error: Any = None
 
 
-_EMPTY_DELTA = ChunkDelta()
-
-
-class OpenAIModel(StainlessModel):
+class OpenAIModel(HttpModel):
     """A model behind a chat completions endpoint."""
 
     adapter = "openai"
     _path = "/chat/completions"
-    _client_class = "AsyncOpenAI"
     _event = Chunk
     _truncated = frozenset(("length",))
 
@@ -92,11 +88,11 @@ class OpenAIModel(StainlessModel):
         limit_field = _NEWER_LIMIT if is_openai else "max_tokens"
         return request_format._replace(is_one_object=is_openai, limit_field=limit_field)
 
-    def _new_client(self) -> Any:
-        client = super()._new_client()
+    def _headers(self, http: Any, key: str) -> Mapping[str, Any]:
+        client = self._sdk.AsyncOpenAI(api_key=key, base_url=self._base_url, http_client=http)
         # The SDK reads these from the environment; only the project's configuration counts.
         client.organization = client.project = None
-        return client
+        return sdk_headers(client)
 
     def _body(
         self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None
@@ -129,10 +125,13 @@ class OpenAIModel(StainlessModel):
             for choice in chunk.choices or ():
                 if choice.index:
                     continue  # only one answer was requested
-                delta = choice.delta or choice.message or _EMPTY_DELTA
-                reply.add_text(delta.text)
-                calls.add(delta.tool_calls or ())
-                reply.stop = reply.stop or choice.finish_reason or ""
+                delta = choice.delta or choice.message
+                if delta is not None:
+                    reply.add_text(delta.content if type(delta.content) is str else delta.text)
+                    if delta.tool_calls:
+                        calls.add(delta.tool_calls)
+                if choice.finish_reason:
+                    reply.stop = reply.stop or choice.finish_reason
                 if choice.finish_reason == "content_filter":
                     raise self._withheld("content_filter")
 
@@ -144,9 +143,6 @@ class OpenAIModel(StainlessModel):
         if request_format.limit_field == "max_tokens" and _NEWER_LIMIT in message:
             return _NEWER_LIMIT, {"limit_field": _NEWER_LIMIT}
         return super()._other_format(message, request_format)
-
-    def _error_message(self, body: dict[str, Any]) -> Any:
-        return body.get("message")
 
 
 def _parse_usage(usage: Any) -> Usage | None:

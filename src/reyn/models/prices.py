@@ -227,14 +227,16 @@ def cost_of(price: Price, usage: Usage) -> int:
 
 def highest_cost(price: Price, input_tokens: int, output_tokens: int) -> int:
     """Return the most that a call with at most so many tokens can cost."""
-    levels: list[Price | PriceTier] = [price]
-    if price.tiers:
-        levels += [tier for tier in price.tiers if input_tokens > tier.above]
-    most = 0
-    for level in levels:
-        highest = max(level.input, level.cached_input or 0, level.cache_write or 0)
-        most = max(most, input_tokens * highest + output_tokens * level.output)
+    most = _highest(price, input_tokens, output_tokens)
+    for tier in price.tiers:
+        if input_tokens > tier.above:
+            most = max(most, _highest(tier, input_tokens, output_tokens))
     return -(-most // _MILLION)
+
+
+def _highest(level: Price | PriceTier, input_tokens: int, output_tokens: int) -> int:
+    highest = max(level.input, level.cached_input or 0, level.cache_write or 0)
+    return input_tokens * highest + output_tokens * level.output
 
 
 # -- the most that a call can use ---------------------------------------------------------------------

@@ -118,6 +118,24 @@ class UnionCandidate(Candidate, frozen=True):
         return f"{self.next_phase}:{self.schema_name}"
 
 
+_TEXT_KEYWORDS = {"type", "description", "title", "minLength", "maxLength", "examples", "default"}
+
+
+def reply_field(candidates: tuple[Candidate, ...]) -> str | None:
+    """Return the only field of the only candidate, if it is a required text that the model may write freely."""
+    if len(candidates) != 1:
+        return None
+    schema = candidates[0].artifact_schema
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return None
+    properties = schema.get("properties")
+    if not isinstance(properties, dict) or len(properties) != 1:
+        return None
+    [(name, field)] = properties.items()
+    is_text = isinstance(field, dict) and field.get("type") == "string" and field.keys() <= _TEXT_KEYWORDS
+    return name if is_text and schema.get("required") == [name] else None
+
+
 class OfferedTarget(msgspec.Struct, frozen=True):
     """Something that an op on offer can act on.
 
@@ -136,34 +154,25 @@ class OfferedTarget(msgspec.Struct, frozen=True):
     fields: str
 
 
-class PromptSource(msgspec.Struct, frozen=True):
-    """What `messages` were written from, for an adapter that writes prompts of its own.
+class ChatTurn(msgspec.Struct, frozen=True):
+    """What `messages` say about a turn of a conversation.
 
     Attributes:
-        task: The role and the instructions of the phase.
-        closing: The end of the message with the input: what to answer.
-        is_conversation: Whether the input is the last message of a conversation. The following fields are for these.
-        reply_field: The only field of a reply, if it is a text that the model may write freely; `system` then asks for
-            text.
+        text: What the user says.
+        system: The system message of a reply, without the ops on offer. If a reply is one text, it asks for text.
         targets: What the ops on offer can act on.
-        input: What the user says.
-        system: The system message of a reply, without the ops on offer.
     """
 
-    task: str
-    closing: str
-    is_conversation: bool = False
-    reply_field: str = ""
+    text: str
+    system: str
     targets: tuple[OfferedTarget, ...] = ()
-    input: str = ""
-    system: str = ""
 
 
 class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     """One call of a model.
 
-    Adapters of language models send `messages`. A model written in Python can decide from `phase`, `input` and
-    `candidates`, which contain the same facts as values.
+    Adapters of language models send `messages`. A model written in Python, or one that writes prompts of its own, can
+    use `phase`, `task`, `input`, `candidates` and `turn`, which contain the same facts as values.
 
     Attributes:
         messages: The prompt, a sequence that the adapter must not change. The system message is the same in every
@@ -179,7 +188,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         candidates: The exits that the model may choose.
         answer_form: The form that `messages` and `contract` ask for.
         tools: The tools that the model may call natively.
-        source: What `messages` were written from, in the short form.
+        task: The role and the instructions of the phase.
+        turn: The turn of a conversation, in the short form.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
     """
@@ -196,7 +206,8 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     candidates: tuple[Candidate, ...] = ()
     answer_form: AnswerForm = "full"
     tools: tuple[ToolDefinition, ...] = ()
-    source: PromptSource | None = None
+    task: str = ""
+    turn: ChatTurn | None = None
     max_tokens: int = 1024
 
     @cached_property
@@ -204,6 +215,9 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         """The input artifact, `{"type": …, "data": …}`; `None` if the call has none."""
         return msgspec.json.decode(self.input_json) if self.input_json else None
 
+
+ANSWER_HEADING = "\n\n# Answer\n"
+"""Begins the end of the message with the input: what to answer."""
 
 PLAIN_TEXT: dict[str, Any] = {"type": "string"}
 """The contract of a request whose answer is plain text: constrain nothing."""
@@ -217,13 +231,11 @@ class ModelAnswer(msgspec.Struct, frozen=True):
 
     Attributes:
         text: The whole text.
-        usage: Token counts; `None` if the model does not count.
+        usage: Token counts of all prompts that the adapter sent; `None` if the model does not count.
         mode: The output mode that was used; `None` if it is unknown.
         is_truncated: Whether the answer was truncated at the model's output limit.
         choice_probability: In the short form, the probability of the choice, if the engine reports token probabilities.
         tool_calls: The native tool calls, in the order of the answer.
-        asked: Role and text of the messages of prompts that the adapter wrote itself and sent before that of the
-            answer; `None` if it sent `messages` as they are. `usage` covers all of them.
     """
 
     text: str
@@ -232,7 +244,6 @@ class ModelAnswer(msgspec.Struct, frozen=True):
     is_truncated: bool = False
     choice_probability: float | None = None
     tool_calls: tuple[ToolCall, ...] = ()
-    asked: tuple[tuple[str, str], ...] | None = None
 
 
 class Delta(msgspec.Struct, frozen=True):

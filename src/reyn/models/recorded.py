@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from reyn.errors import RecordingMissing, RunNotFound
 from reyn.journal import decode, kinds
 from reyn.models.protocol import ModelAnswer, NativeReply, decode_reply
@@ -22,15 +20,13 @@ if TYPE_CHECKING:
     from reyn.models.protocol import ModelRequest
 
 
-_ASKED = tuple[tuple[str, str], ...]
 _CALLS = frozenset(
     body.kind
     for body in (
         kinds.LlmRequested,
         kinds.LlmResponded,
-        kinds.SubRunStarted,
-        kinds.NestedRunEnded,
-        kinds.AgentReplied,
+        kinds.ChildStarted,
+        kinds.ChildEnded,
     )
 )
 
@@ -64,13 +60,7 @@ class RecordedModel:
         text = self._journal.blob(reply.text).decode()
         native = decode_reply(text) if request.answer_form == "tools" else NativeReply(text)
         return ModelAnswer(
-            native.content,
-            reply.usage,
-            reply.mode,
-            reply.cut,
-            reply.choice_probability,
-            native.tool_calls,
-            None if reply.asked is None else msgspec.json.decode(self._journal.blob(reply.asked), type=_ASKED),
+            native.content, reply.usage, reply.mode, reply.cut, reply.choice_probability, native.tool_calls
         )
 
 
@@ -102,8 +92,10 @@ def _answers(
                 requests[call] = request
             case kinds.LlmResponded() as reply:
                 yield requests[reply.call], reply
-            case kinds.SubRunStarted(run=run) | kinds.NestedRunEnded(run=run) if journal.find(run) is not None:
+            case (
+                kinds.ChildStarted(type="skill" | "background", run=run) | kinds.ChildEnded(type="function", run=run)
+            ) if journal.find(run) is not None:
                 yield from _answers(journal, run)
-            case kinds.AgentReplied(run=run, seq=seq) if journal.find(run) is not None:
+            case kinds.ChildEnded(type="agent", run=run, seq=seq) if journal.find(run) is not None:
                 yield from _answers(journal, run, seen.get(run, 0), seq)
                 seen[run] = seq

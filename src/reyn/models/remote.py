@@ -12,13 +12,12 @@ import time
 from abc import ABC, abstractmethod
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from reyn.config.models import ADAPTER_PACKAGES, ADAPTERS, MODES
+from reyn.config.models import ADAPTERS
 from reyn.errors import (
     KeyRejected,
-    ModelBroken,
     ModelError,
     ModelNotInstalled,
     ModelTimeout,
@@ -34,7 +33,7 @@ from reyn.models.keys import NO_KEY, ModelKey
 from reyn.models.protocol import PLAIN_TEXT
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import Callable, Mapping
 
     from reyn.config import ModelSettings
     from reyn.models.decoding import Subset
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from reyn.models.streaming import StreamedReply
     from reyn.secrets import Secrets
 
-E = TypeVar("E")
 MAX_ANSWER_LENGTH = 2_000_000
 """Characters after which reading stops. The contract rejects far shorter answers."""
 CONNECT_SECONDS = 10
@@ -106,7 +104,7 @@ class RemoteModel(ABC):
         self._model = model
         self._settings = settings
         self._model_key = ModelKey(name, settings.key, secrets, may_bind)
-        self._modes: tuple[OutputMode, ...] = MODES[self.adapter][1:]  # type: ignore[assignment]
+        self._modes: tuple[OutputMode, ...] = ADAPTERS[self.adapter].modes  # type: ignore[assignment]
         mode: OutputMode = self._modes[0] if settings.mode == "auto" else settings.mode
         # Some servers cannot constrain the output of a request with tools, so its format is found out separately.
         self._formats = {
@@ -168,34 +166,22 @@ class RemoteModel(ABC):
         except Inexpressible:
             return request_format._replace(mode=self._modes[1]), None
 
-    async def _collect(
-        self,
-        events: AsyncIterator[E],
-        add: Callable[[E], None],
-        reply: StreamedReply,
-        request_format: RequestFormat,
-        kind: str,
-    ) -> ModelAnswer:
-        """Read an answer to its end.
+    def _answer(self, reply: StreamedReply, request_format: RequestFormat, kind: str) -> ModelAnswer:
+        """Return an answer that was read to its end.
 
         Args:
-            events: The events of the response.
-            add: Adds an event to the reply.
             reply: What has arrived.
             request_format: The format of the request.
             kind: The content type of the response.
 
         Raises:
-            ResponseIncomplete: If the stream ends before the answer does.
+            ResponseIncomplete: If the stream ended before the answer did.
         """
-        async for event in events:
-            add(event)
-            if reply.length > MAX_ANSWER_LENGTH:
-                return reply.answer(request_format.mode, is_truncated=True)
-        if not reply.stop:
+        is_endless = reply.length > MAX_ANSWER_LENGTH
+        if not reply.stop and not is_endless:
             what = "an incomplete answer" if reply.length else f"no answer (content type: {kind})"
             raise ResponseIncomplete(f"model `{self.name}` sent {what}")
-        return reply.answer(request_format.mode, is_truncated=reply.stop in self._truncated)
+        return reply.answer(request_format.mode, is_truncated=is_endless or reply.stop in self._truncated)
 
     def _load_sdk(self) -> Any:
         try:
@@ -206,7 +192,7 @@ class RemoteModel(ABC):
     def _check_installed(self) -> None:
         """Check that the package of the SDK is installed, without importing it."""
         try:
-            version(ADAPTER_PACKAGES[self.adapter])
+            version(ADAPTERS[self.adapter].package)
         except PackageNotFoundError as error:
             raise self._not_installed() from error
 
@@ -275,13 +261,6 @@ class RemoteModel(ABC):
     def _connection_error(self, error: BaseException) -> ModelUnavailable:
         details = f"{type(error).__name__}: {self._shorten(str(error))}"
         return ModelUnavailable(f"cannot connect to model `{self.name}` at {self._base_url}: {details}")
-
-    def _sdk_error(self, error: BaseException) -> ModelBroken:
-        """Return the error for an exception that no part of a request should raise."""
-        details = f"{type(error).__name__}: {self._shorten(str(error))}"
-        message = f"the request to model `{self.name}` failed: {details}"
-        hint = f"Check the versions of {ADAPTERS[self.adapter].packages}, then try again."
-        return ModelBroken(message, hint=hint)
 
     def _stream_error(self, error: BaseException) -> ModelError:
         """Translate an exception that interrupted an answer."""

@@ -20,7 +20,7 @@ from reyn.errors import ResponseIncomplete
 from reyn.models.protocol import ModelAnswer, ToolCall, call_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable
 
     from reyn.journal.kinds import Usage
     from reyn.models.protocol import ModelRequest, OutputMode
@@ -51,7 +51,6 @@ class StreamedReply:
     Attributes:
         calls: The tool calls, in the order of their first pieces.
         length: The number of characters, to bound how much is read.
-        has_begun: Whether a part of the answer has arrived, although it may have no text.
         stop: Why the answer ended, in the words of the API; empty while it has not.
         usage: The token counts, if the server has reported them.
     """
@@ -59,7 +58,6 @@ class StreamedReply:
     def __init__(self, request: ModelRequest) -> None:
         self.calls: list[StreamedCall] = []
         self.length = 0
-        self.has_begun = False
         self.stop = ""
         self.usage: Usage | None = None
         self._request = request
@@ -104,37 +102,21 @@ def content_type(response: Any) -> str:
     return str(response.headers.get("content-type", "none"))
 
 
-async def read_events(response: Any, shape: type[S]) -> AsyncIterator[S]:
-    """Yield the events of a response, decoded.
+class EventReader(Generic[S]):
+    """Decodes a stream of server-sent events, or one document, and passes each event on.
 
     Args:
-        response: The response.
         shape: The struct of an event, and of a whole document.
+        pass_on: Receives each event.
+        is_document: Whether the response is one JSON document.
 
-    Raises:
-        ResponseIncomplete: If the response exceeds the size limit.
+    `is_done` is set after the event that ends the answer.
     """
-    decode = _decoder(shape)
-    contents = response.aiter_raw()  # `limit_body` has decoded it
-    if content_type(response).startswith("application/json"):
-        yield decode(await _read_all(contents))
-        return
-    events = _EventReader(decode)
-    async for content in contents:
-        for event in events.add(content):
-            yield event
-        if events.is_done:
-            break
-    for event in events.finish():
-        yield event
-    await _drain(contents)
 
-
-class _EventReader(Generic[S]):
-    """Decodes a stream of server-sent events. `is_done` is set after the event that ends the answer."""
-
-    def __init__(self, decode: Callable[[bytes], S]) -> None:
-        self._decode = decode
+    def __init__(self, shape: type[S], pass_on: Callable[[S], None], *, is_document: bool = False) -> None:
+        self._decode = _decoder(shape)
+        self._pass_on = pass_on
+        self._is_document = is_document
         self.is_done = False
         self._length = 0
         self._partial: list[bytes] = []
@@ -144,25 +126,14 @@ class _EventReader(Generic[S]):
         self._pending: list[bytes] = []
         """The data lines of an event whose JSON spans several lines."""
 
-    def add(self, content: bytes) -> Iterator[S]:
-        """Yield the events that a piece of the stream completes."""
+    def add(self, content: bytes) -> None:
+        """Read a piece of the response. Raises `ResponseIncomplete` if the response exceeds the size limit."""
         self._length += len(content)
-        _check_length(self._length)
-        for line in self._lines(content):
-            if self.is_done:
-                return
-            if line or self._pending:
-                yield from self._events(line)
-
-    def finish(self) -> Iterator[S]:
-        """Yield the events that only the end of the stream completes."""
-        if not self.is_done:
-            yield from self._events(b"".join(self._partial))
-        if self._pending:
-            yield self._decode(b"\n".join(self._pending))
-
-    def _lines(self, content: bytes) -> list[bytes]:
-        """Return the lines that a piece completes: they end with LF, CRLF or CR."""
+        if self._length > _MAX_BYTES:
+            raise ResponseIncomplete(f"the response exceeds {_MAX_BYTES} bytes")
+        if self._is_document:
+            self._partial.append(content)
+            return
         if self._carriage_return or b"\r" in content:
             content, self._carriage_return = self._carriage_return + content, b""
             if content.endswith(b"\r"):
@@ -174,14 +145,28 @@ class _EventReader(Generic[S]):
             self._partial.clear()
         if rest:
             self._partial.append(rest)
-        return lines
+        for line in lines:
+            if self.is_done:
+                return
+            if line or self._pending:
+                self._read_line(line)
 
-    def _events(self, line: bytes) -> Iterator[S]:
+    def finish(self) -> None:
+        """Read what only the end of the response completes."""
+        if self._is_document:
+            self._pass_on(self._decode(b"".join(self._partial)))
+            return
+        if not self.is_done:
+            self._read_line(b"".join(self._partial))
+        if self._pending:
+            self._pass_on(self._decode(b"\n".join(self._pending)))
+
+    def _read_line(self, line: bytes) -> None:
         pending = self._pending
         if not line.startswith(b"data:"):
             line = line.removeprefix(codecs.BOM_UTF8)  # a stream may start with a byte-order mark
             if pending and not line.strip():
-                yield self._decode(b"\n".join(pending))
+                self._pass_on(self._decode(b"\n".join(pending)))
                 pending.clear()
             if not line.startswith(b"data:"):
                 return  # a comment or another field
@@ -192,22 +177,11 @@ class _EventReader(Generic[S]):
             pending.append(content)
         elif content:
             try:
-                yield self._decode(content)
+                event = self._decode(content)
             except (UnicodeDecodeError, json.JSONDecodeError):
                 pending.append(content)
-
-
-async def _read_all(contents: AsyncIterator[bytes]) -> bytes:
-    body = bytearray()
-    async for content in contents:
-        body += content
-        _check_length(len(body))
-    return bytes(body)
-
-
-def _check_length(length: int) -> None:
-    if length > _MAX_BYTES:
-        raise ResponseIncomplete(f"the response exceeds {_MAX_BYTES} bytes")
+            else:
+                self._pass_on(event)
 
 
 ENCODINGS = "gzip, deflate"
@@ -222,20 +196,11 @@ async def limit_body(response: Any) -> None:
     The client decodes a chunk as a whole and any number of encodings in turn, so that a few kilobytes can become
     gigabytes. Here one encoding is decoded in steps, up to the limit; a body in any other encoding is not read.
     """
-    await _limit(response, is_read_elsewhere=True)
-
-
-async def limit_stream(response: Any) -> None:
-    """Limit a response as `limit_body` does, including a stream that an SDK reads by itself."""
-    await _limit(response, is_read_elsewhere=False)
-
-
-async def _limit(response: Any, *, is_read_elsewhere: bool) -> None:
     is_error = response.status_code >= 400
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
     is_plain_stream = encoding == "identity" and content_type(response).startswith("text/event-stream")
-    if is_plain_stream and is_read_elsewhere and not is_error:
-        return  # `read_events` limits it, and this is what costs time
+    if is_plain_stream and not is_error:
+        return  # `EventReader` limits it, and this is what costs time
     stream = response.stream
     [base_class] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]
     if "content-encoding" in response.headers:
@@ -285,7 +250,7 @@ async def _decoded(stream: AsyncIterator[bytes], encoding: str) -> AsyncIterator
     yield decoder.flush()
 
 
-async def _drain(contents: AsyncIterator[bytes]) -> None:
+async def drain(contents: AsyncIterator[bytes]) -> None:
     """Read the rest briefly: only a connection without unread data can be reused."""
     with suppress(TimeoutError):
         async with asyncio.timeout(_DRAIN_SECONDS):

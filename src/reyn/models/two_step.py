@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.journal.kinds import Usage
-from reyn.models.protocol import Message
+from reyn.models.protocol import ANSWER_HEADING, Message, reply_field
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.models.protocol import ModelAnswer, ModelRequest, OfferedTarget, PromptSource
+    from reyn.models.protocol import ChatTurn, ModelAnswer, ModelRequest, OfferedTarget
 
 _ABORT = "abort"
 _TOPIC = "First say in one word what the message is about."
@@ -70,20 +70,6 @@ class ChoicePrompt(NamedTuple):
         """The examples and the input."""
         return (*self.examples, Message("user", self.text))
 
-    @property
-    def asked(self) -> tuple[tuple[str, str], ...]:
-        """Role and text of the messages that ask for the choice and for the topics, for the record of the answer.
-
-        The roles begin with `choice:` and `topic:`. Outside of conversations, topics have the prompt of the answer.
-        """
-        if not self.examples:  # there is one choice, and the model is not asked
-            return ()
-        replies = (part for parts in self.replies for part in parts)
-        topics = [("topic:choices", "\n".join((*replies, *self.topic_texts)))]
-        if self.is_conversation:
-            topics = [("topic:system", self.topic), *topics, ("topic:user", self.text)]
-        return (*((f"choice:{message.role}", message.text) for message in self.messages), *topics)
-
     def op(self, label: str) -> OpChoice | None:
         """Return the op that a choice stands for; `None` if it is a decision."""
         return next((op for op in self.ops if op.label == label), None)
@@ -108,20 +94,20 @@ def choice_prompt(request: ModelRequest) -> ChoicePrompt | None:
     There are none if the phase has one candidate, if two candidates have the same text, or if ops are offered outside
     of a conversation: the model may then act instead.
     """
-    source = request.source
-    if source is None:
+    if request.answer_form != "short":
         return None
     choices = [(candidate.label, _one_line(candidate.description)) for candidate in request.candidates]
-    if source.is_conversation:
-        return _conversation_prompt(request, source, choices)
-    texts = {text.casefold() for _, text in choices}
-    if len(choices) < 2 or len(texts) < len(choices) or any("ops" in one["properties"] for one in _branches(request)):
+    if request.turn is not None:
+        return _conversation_prompt(request, request.turn, choices)
+    texts, branches = {text.casefold() for _, text in choices}, _branches(request)
+    if len(choices) < 2 or len(texts) < len(choices) or not branches or any("ops" in b["properties"] for b in branches):
         return None
     system, turn = (message.text for message in request.messages[:2])
-    return ChoicePrompt(_examples(source.task, choices), system, _named(choices), turn.removesuffix(source.closing))
+    before, heading, _ = turn.rpartition(ANSWER_HEADING)
+    return ChoicePrompt(_examples(request.task, choices), system, _named(choices), before if heading else turn)
 
 
-def _conversation_prompt(request: ModelRequest, source: PromptSource, choices: list[tuple[str, str]]) -> ChoicePrompt:
+def _conversation_prompt(request: ModelRequest, turn: ChatTurn, choices: list[tuple[str, str]]) -> ChoicePrompt:
     """Return the prompts of a turn in a conversation: reply, or an op with one of its targets.
 
     The text of a candidate lists messages to which the model replies, separated by semicolons. A small model is not
@@ -130,7 +116,7 @@ def _conversation_prompt(request: ModelRequest, source: PromptSource, choices: l
     replies, found = list(choices), []
     taken = {label for label, _ in choices} | {_ABORT}
     texts = {text.casefold() for _, text in choices}
-    for target in source.targets:
+    for target in turn.targets:
         label = f"{target.kind}:{target.name}" if target.name in taken else target.name
         text = target.text if target.text.casefold() not in texts else f"{label}: {target.text}"
         taken.add(label)
@@ -141,15 +127,15 @@ def _conversation_prompt(request: ModelRequest, source: PromptSource, choices: l
     replies = replies if found else []
     is_choice = len(choices) > 1
     return ChoicePrompt(
-        _examples(source.task, choices) if is_choice else (),
-        f"{source.task}\n\n{_TOPIC}" if is_choice else request.messages[0].text,
+        _examples(request.task, choices) if is_choice else (),
+        f"{request.task}\n\n{_TOPIC}" if is_choice else request.messages[0].text,
         _named(choices[len(replies) :]) if is_choice else (),
-        source.input,
+        turn.text,
         tuple(found),
         tuple(tuple(part.strip() for part in text.split(";") if part.strip()) or (text,) for _, text in replies),
         is_conversation=True,
-        system=source.system,
-        field=source.reply_field,
+        system=turn.system,
+        field=reply_field(request.candidates) or "",
     )
 
 

@@ -33,9 +33,9 @@ class AskUserOp:
     )
 
     def plan(self, call: Call, env: Env) -> Plan:
-        args = call.args
+        args = self.spec.complete(call.args)
         schema: dict[str, Any] = {"type": "string", "minLength": 1}
-        if not args.get("required", True):
+        if not args["required"]:
             schema = {"type": ["string", "null"]}
         request = AskRequest(args["question"], schema, tuple(args.get("suggestions", ())))
         return Plan("default: ask questions", request=request)

@@ -95,7 +95,7 @@ class ShellOp:
 def _execute_shell(call: Call, env: Env, stop: StopSignal) -> Outcome:
     from reyn.sandbox import run_unconfined
 
-    limits = limits_of(env, call.args.get("timeout", 120))
+    limits = limits_of(env, ShellOp.spec.complete(call.args)["timeout"])
     return run_unconfined(("/bin/sh", "-c", call.args["cmd"]), env.roots.project_text, limits, stop=stop)
 
 
@@ -153,7 +153,7 @@ class SandboxedExecOp:
             folders = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
             sizes = {"file_bytes": env.file_bytes, "total_bytes": env.budget.most.recorded}
             observation = await asyncio.to_thread(Observation, folders, env.roots, **sizes)
-            limits = limits_of(env, call.args.get("timeout_seconds", 60))
+            limits = limits_of(env, self.spec.complete(call.args)["timeout_seconds"])
             argv = tuple(call.args["argv"])
             outcome = await in_thread(lambda stop: run_program(backend, argv, access, limits, stop=stop))
         except SandboxUnavailable as error:

@@ -10,7 +10,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from reyn.context import estimate_tokens
 from reyn.context.budget import FrameSection, SectionCost
@@ -53,7 +52,6 @@ class RecordedPrompt:
         self._content = content
         self._results = list(turn.results)
         self._tools = turn.request.tools if turn.request is not None else None
-        self._asked = self._messages_before()
         conversation = turn.state.conversations.get(turn.state.phase)
         self._transcript: tuple[NormalizedMessage, ...] = ()
         """Messages after the system message that `transcript_extended` events added."""
@@ -61,8 +59,6 @@ class RecordedPrompt:
             whole = conversation.whole(content)
             self._transcript = whole.tail(whole.length)[: turn.frame.transcript.length]
         self._frame = turn.frame.messages
-        if self._asked and turn.frame.transcript is None:  # the choice is made, so the prompt ends with the input
-            self._frame = (self._frame[0], _without_choices(self._frame[1]), *self._frame[2:])
 
     @classmethod
     def at(cls, run_id: str, events: Iterable[Event], seq: int | None, content: Content) -> RecordedPrompt:
@@ -72,11 +68,6 @@ class RecordedPrompt:
             RunNotFound: The run has no event `seq`, or no frame at or before it.
         """
         return cls(turn_at(run_id, events, seq), content)
-
-    def _messages_before(self) -> list[tuple[str, str]]:
-        """Return role and text of the messages that the adapter sent before those of the answer, if it did."""
-        asked = self._turn.answer.asked if self._turn.answer is not None else None
-        return [] if asked is None else self._decode(asked, list[tuple[str, str]])
 
     def _decode(self, name: str, shape: Any) -> Any:
         """Return recorded content that is JSON of a certain shape."""
@@ -92,18 +83,14 @@ class RecordedPrompt:
 
     @property
     def messages(self) -> list[tuple[str, str]]:
-        """Role and text of the messages, followed by the native tools if there are any.
-
-        If the model was asked for its choice first, the messages of those prompts come before the others; their roles
-        begin with `choice:` and `topic:`.
-        """
+        """Role and text of the messages, followed by the native tools if there are any."""
         system, rest = self._frame[:1], self._frame[1:]
         messages = [
             (str(message.role), self._text(message))
             for message in (*map(normalized, system), *self._transcript, *map(normalized, rest))
         ]
         tools = [] if self._tools is None else [(TOOLS, _tool_lines(self._decode(self._tools, list[Any])))]
-        return [*self._asked, *messages, *tools]
+        return [*messages, *tools]
 
     @property
     def with_answer(self) -> list[tuple[str, str]]:
@@ -134,9 +121,6 @@ class RecordedPrompt:
         sections: list[FrameSection] = []
         if self._tools is not None:
             sections.append(_whole(TOOLS, estimate_tokens(self._content(self._tools).decode())))
-        if self._asked:
-            tokens = sum(estimate_tokens(text) for role, text in self._asked if not role.endswith(":choices"))
-            sections.append(_whole("choice", tokens))
         turn = next((number for number, one in enumerate(self._frame) if _is_turn(one)), len(self._frame))
         if self._transcript:
             turn = 1
@@ -334,13 +318,6 @@ def _is_turn(message: kinds.FrameMessage) -> bool:
 
 
 _HEADING = "\n\n# "
-
-
-def _without_choices(message: kinds.FrameMessage) -> kinds.FrameMessage:
-    """Return a message with the input without its end, which says what to answer."""
-    *parts, last = message.parts
-    text = last.text.partition(f"{_HEADING}Answer\n")[0]
-    return kinds.FrameMessage(message.role, (*parts, replace(last, text=text)) if text or last.blob else tuple(parts))
 
 
 def _split_headings(part: kinds.Part) -> list[kinds.Part]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, NextAction, ReynError, RunIdTaken, RunImported
+from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, ReynError, RunIdTaken
 from reyn.journal import Batch, Body, MemoryJournal, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes
@@ -22,6 +22,7 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import unpin_ops
+from reyn.kernel.world.run_scope import call_name
 from reyn.runs.reader import read_run
 from reyn.skills import check_pinned, unpin
 from reyn.workspace.paths import is_recorded_path
@@ -29,11 +30,9 @@ from reyn.workspace.paths import is_recorded_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Event, Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
-
-_Intent = kinds.SubRunStarted | kinds.AgentAsked
 
 
 class ImportReport(msgspec.Struct, frozen=True):
@@ -55,19 +54,6 @@ class CheckedArchive(NamedTuple):
     runs: list[str]
     batches: dict[str, Batch]
     parents: dict[str, str]
-
-
-def check_not_imported(row: RunRow, what: str) -> None:
-    """Refuse an operation that would execute an imported run, append to it, or apply its changes.
-
-    Raises:
-        RunImported: The run was imported.
-    """
-    if row.imported:
-        raise RunImported(
-            f"run `{row.run_id}` was imported from {row.imported} and cannot be {what}",
-            action=NextAction("fork", row.run_id),
-        )
 
 
 def check_archive(archive: Archive, limits: ImportLimits) -> CheckedArchive:
@@ -219,8 +205,10 @@ class _Checks:
         self._archive = archive
         self._shapes: dict[str, str] = {}
         self._workspaces: dict[str, str] = {}
-        self._intents: dict[tuple[str, str, str], _Intent] = {}
+        self._intents: dict[tuple[str, str, str], kinds.ChildStarted] = {}
         """The events with which a run started another one, by run, call and the other run."""
+        self._ops: set[tuple[str, str]] = set()
+        """The ops that runs performed, by run and call."""
         self._heads: dict[str, set[str]] = {}
         """The last events of sub-runs when their parents took a result."""
         self.parents: dict[str, str] = {}
@@ -246,9 +234,11 @@ class _Checks:
 
     def _note_child(self, run: str, body: Body) -> None:
         match body:
-            case kinds.SubRunStarted() | kinds.AgentAsked():
+            case kinds.ChildStarted():
                 self._intents.setdefault((run, body.call, body.run), body)
-            case kinds.SubRunCompleted(head=str(head)) | kinds.AgentReplied(head=str(head)):
+            case kinds.OpStarted(call=call):
+                self._ops.add((run, call))
+            case kinds.ChildEnded(head=str(head)):
                 self._heads.setdefault(body.run, set()).add(head)
 
     def _check_values(self, value: msgspec.Struct, where: str) -> None:
@@ -306,10 +296,12 @@ class _Checks:
             raise ArchiveInvalid(f"run `{run}` is not the one whose {taken} run `{parent.run}` took")
 
     def _started_error(
-        self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: _Intent | None
+        self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: kinds.ChildStarted | None
     ) -> str:
         """Return why a sub-run is not the one that the run above started; empty if it is."""
-        if not isinstance(intent, kinds.SubRunStarted) or intent.background != parent.background:
+        if intent is None and self._is_call(run, opening, parent):
+            return ""
+        if intent is None or intent.type != ("background" if parent.background else "skill"):
             return f"run `{parent.run}` did not start its sub-run `{run}`"
         workspace = self._workspaces[parent.run] if intent.shares_workspace else None
         recorded = (intent.skill_hash, intent.input, workspace)
@@ -317,11 +309,20 @@ class _Checks:
             return f"run `{run}` has another skill, input or workspace than run `{parent.run}` started"
         return ""
 
+    def _is_call(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef) -> bool:
+        """Return whether a sub-run is one of a function that an op of the run above called: its id names the call."""
+        op, _, name = parent.call.rpartition(".")
+        expected = call_name(opening.skill_hash, opening.input.hash, opening.history)
+        is_named = run == f"{parent.run}.{parent.call}" and name.partition("-")[0] == expected
+        return is_named and (parent.run, op) in self._ops and opening.workspace is None and not parent.background
 
-def _opened_error(run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: _Intent | None) -> str:
+
+def _opened_error(
+    run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: kinds.ChildStarted | None
+) -> str:
     """Return why a conversation is not the one that an agent opened in the run above; empty if it is."""
     asked_by = (opening.ask.run, opening.ask.call) if opening.ask is not None else ("", "")
-    if not isinstance(intent, kinds.AgentAsked) or asked_by != (parent.run, parent.call):
+    if intent is None or intent.type != "agent" or asked_by != (parent.run, parent.call):
         return f"run `{parent.run}` did not open the conversation `{run}`"
     recorded = (intent.skill_hash, intent.input, intent.history, None)
     if (opening.skill_hash, opening.input, opening.history, opening.workspace) != recorded:
@@ -329,7 +330,7 @@ def _opened_error(run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, 
     return ""
 
 
-_CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
+_CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20}(-[0-9]{1,9})?)*", re.ASCII)
 _MAX_CALL = 200
 _MAX_ORIGINS = 200
 """Maximum length of a chain of runs that need each other, because checking is recursive."""
@@ -339,10 +340,9 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.Part: {"blob": "text"},
     kinds.RunRequest: {"input": "JSON"},
     kinds.MessageRequest: {"text": "text"},
-    kinds.AgentAsked: {"text": "text"},
-    kinds.AgentReplied: {"text": "text"},
+    kinds.ChildStarted: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
-    kinds.LlmResponded: {"text": "text", "asked": "a list of roles and texts"},
+    kinds.LlmResponded: {"text": "text"},
     kinds.ValidationError: {"text": "text"},
     kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
@@ -360,7 +360,6 @@ _SHAPES = {
     "JSON": ("json", "object", "artifact"),
     "a JSON object": ("object", "artifact"),
     "a JSON list": ("json list",),
-    "a list of roles and texts": ("json list of texts",),
 }
 
 
@@ -375,15 +374,11 @@ def _shape(content: bytes) -> str:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return "text"
     if isinstance(value, list):
-        return "json list of texts" if all(_is_role_and_text(one) for one in value) else "json list"
+        return "json list"
     if not isinstance(value, dict):
         return "json"
     is_artifact = value.keys() == {"type", "data"} and isinstance(value["type"], str)
     return f"artifact {value['type']}" if is_artifact else "object"
-
-
-def _is_role_and_text(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
 
 
 def _check_fields(value: msgspec.Struct, where: str) -> None:
@@ -403,13 +398,7 @@ def _check_fields(value: msgspec.Struct, where: str) -> None:
             _check_schema(value.response_schema, where)
         case kinds.AskRequest(response_schema=schema):
             _check_schema(schema, where)
-        case (
-            kinds.SubRunStarted(run=run)
-            | kinds.SubRunCompleted(run=run)
-            | kinds.SubRunStopped(run=run)
-            | kinds.AgentAsked(run=run)
-            | kinds.AgentReplied(run=run)
-        ):
+        case kinds.ChildStarted(run=run) | kinds.ChildEnded(run=run) | kinds.ChildStopped(run=run):
             if run and not is_run_id(run):
                 raise ArchiveInvalid(f"{where}: {run[:200]!r} is not a run id")
 

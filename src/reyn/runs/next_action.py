@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import BlobMissing, NextAction
+from reyn.errors import BlobMissing, NextAction, QuestionUnknown
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, root_run
+from reyn.journal.questions import open_question
 from reyn.journal.results import display_status
-from reyn.runs.questions import answer_action, open_question
+from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,11 +52,24 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
     return NextAction("resume", run)
 
 
+def unknown_question(journal: Journal, row: RunRow, question_id: str | None) -> QuestionUnknown:
+    """Return the error that a run has no open question, or none with this id."""
+    if question_id is not None and (question := open_question(journal, row)) is not None:
+        message = f"run `{row.run_id}` has no open question `{question_id}`; it waits for `{question.question.id}`"
+        return QuestionUnknown(message, action=answer_action(row.run_id, question.question))
+    status = display_status(row, is_claimed=journal.is_claimed(row.run_id))
+    return QuestionUnknown(
+        f"run `{row.run_id}` has no open question{f' `{question_id}`' if question_id else ''}; its status is {status}",
+        hint="List the runs that wait for a reply.",
+        action=next_action(journal, row),
+    )
+
+
 def _raise_limit(journal: Journal, run_id: str) -> NextAction:
     """Raise the limit that stopped a run to its current usage plus the previous cap."""
-    from reyn.kernel.core.run_state import fold
+    from reyn.kernel.world.loading import load_state
 
-    state = fold(journal.read(run_id))
+    state = load_state(journal, run_id)
     if state.stop.limit is None:
         return NextAction("resume", run_id, limit="")
     name, reached = state.stop.limit
@@ -63,7 +77,7 @@ def _raise_limit(journal: Journal, run_id: str) -> NextAction:
         return NextAction("resume", run_id, limit=name)
     cap = _cap(journal, state, name) or reached
     open_sub_runs = [row for row in descendants(journal, run_id) if row.status not in ENDED]
-    usage = _usage(name, (state, *(fold(journal.read(row.run_id)) for row in open_sub_runs)))
+    usage = _usage(name, (state, *(load_state(journal, row.run_id) for row in open_sub_runs)))
     return NextAction("resume", run_id, limit=name, value=max(cap, reached, usage) + max(cap, 1))
 
 

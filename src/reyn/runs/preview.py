@@ -15,7 +15,7 @@ from reyn.context.frame import ContextFrame
 from reyn.context.render import normalized, rendered_message
 from reyn.errors import InputInvalid, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
-from reyn.journal.port import reply_to
+from reyn.journal.questions import reply_to
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import Ask, CallModel, ReadOverviews
 from reyn.kernel.core.limits import visits_left
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from reyn.config import RunSettings
     from reyn.journal import Body, Journal
     from reyn.kernel.core.driver import SkillCompiler
-    from reyn.kernel.core.effects import Effect, StartSubRuns
+    from reyn.kernel.core.effects import Effect, StartChildren
     from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
@@ -236,7 +236,7 @@ class _StillWorld:
     async def wait_for_answer(self, wait: kinds.Question, state: RunState) -> bool:
         return False
 
-    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+    async def start(self, effect: StartChildren, tape: Tape) -> None:
         """Start nothing: executing them is the first effect."""
 
     async def flush(self, tape: Tape) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, JournalError, RunBusy, RunInUse
 from reyn.journal import ENDED
-from reyn.kernel.core.run_state import fold
+from reyn.kernel.world.loading import load_state
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -67,19 +67,15 @@ def prune(
         RunBusy: Another process began to execute one of the runs meanwhile; nothing was deleted.
     """
     before = now - int(older_than.total_seconds() * 1_000_000)
-    families = _families(journal.runs())
+    families = _Families(journal)
     matching = {
-        root: family
-        for root, family in families.items()
+        root
+        for root, family in families.rows.items()
         if _matches(family, root, statuses, before) and not any(journal.is_claimed(row.run_id) for row in family)
     }
-    deletable = _without_needed(journal, matching, families)
-    runs = tuple(sorted(row.run_id for root in deletable for row in matching[root]))
-    needed = tuple(sorted(row.run_id for root in matching.keys() - deletable for row in matching[root]))
-    deletion = journal.delete(runs, dry_run=dry_run)
-    size, left = _remove_workspaces(journal, workspaces, set(runs), dry_run=dry_run)
-    return PruneReport(
-        runs, deletion.events, deletion.blobs, deletion.bytes + size, needed, tuple(left), is_dry=dry_run
+    deletable = families.without_needed(matching)
+    return _delete(
+        journal, workspaces, families.runs(deletable), needed=families.runs(matching - deletable), dry_run=dry_run
     )
 
 
@@ -96,68 +92,110 @@ def delete_runs(journal: Journal, workspaces: Path, runs: Collection[str], *, dr
         RunInUse: A run that stays was forked from one of them, or needs one of them to continue.
         RunBusy: A process executes one of them.
     """
-    families = _families(journal.runs())
-    roots = {row.run_id: root for root, family in families.items() for row in family}
-    matching = _with_background(journal, {roots[run] for run in runs}, families, roots)
-    for row in (row for family in matching.values() for row in family):
-        if journal.is_claimed(row.run_id):
-            raise RunBusy(f"a process executes `{row.run_id}`", hint="Leave or cancel it there first.")
-    deletable = _without_needed(journal, matching, families)
-    if deletable != matching.keys():
-        raise RunInUse(_dependency(journal, matching, families, roots))
-    names = tuple(sorted(row.run_id for family in matching.values() for row in family))
-    deletion = journal.delete(names, dry_run=dry_run)
-    size, left = _remove_workspaces(journal, workspaces, set(names), dry_run=dry_run)
-    return PruneReport(names, deletion.events, deletion.blobs, deletion.bytes + size, (), tuple(left), is_dry=dry_run)
+    families = _Families(journal)
+    matching = families.with_background({families.roots[run] for run in runs})
+    names = families.runs(matching)
+    for name in names:
+        if journal.is_claimed(name):
+            raise RunBusy(f"a process executes `{name}`", hint="Leave or cancel it there first.")
+    if families.without_needed(matching) != matching:
+        needed, dependent = families.dependency(matching)
+        raise RunInUse(
+            f"run `{needed}` is needed by run `{dependent}`, which was forked from it or needs it to continue"
+        )
+    return _delete(journal, workspaces, names, dry_run=dry_run)
 
 
-def _dependency(
-    journal: Journal, matching: dict[str, list[RunRow]], families: dict[str, list[RunRow]], roots: dict[str, str]
-) -> str:
-    """Return the message that names a run to delete, and a run to keep that needs it."""
-    needed, dependent = next(
-        (run, row.run_id)
-        for root in sorted(families.keys() - matching.keys())
-        for row in families[root]
-        for run in sorted(_links(journal, [row]))
-        if roots.get(run) in matching
+def _delete(
+    journal: Journal, workspaces: Path, runs: tuple[str, ...], *, needed: tuple[str, ...] = (), dry_run: bool
+) -> PruneReport:
+    deletion = journal.delete(runs, dry_run=dry_run)
+    size, left = _remove_workspaces(journal, workspaces, set(runs), dry_run=dry_run)
+    return PruneReport(
+        runs, deletion.events, deletion.blobs, deletion.bytes + size, needed, tuple(left), is_dry=dry_run
     )
-    return f"run `{needed}` is needed by run `{dependent}`, which was forked from it or needs it to continue"
 
 
-def _with_background(
-    journal: Journal, chosen: set[str], families: dict[str, list[RunRow]], roots: dict[str, str]
-) -> dict[str, list[RunRow]]:
-    """Return the chosen families with those of the background runs that they started, and theirs in turn."""
-    groups: dict[str, list[RunRow]] = {}
-    while chosen:
-        root = chosen.pop()
-        groups[root] = families[root]
-        started = {run for row in families[root] for run in _background_runs(journal, row.run_id)}
-        chosen |= {roots[run] for run in started if run in roots} - groups.keys()
-    return groups
+class _Families:
+    """The families of a journal.
 
+    Attributes:
+        rows: The runs of each family, by root run.
+        roots: The root run of each run.
+    """
 
-def _background_runs(journal: Journal, run_id: str) -> set[str]:
-    """Return the background runs that a run started itself; those of a fork's origin belong to the origin."""
-    try:
-        background = fold(journal.read(run_id)).inbox.background
-    except JournalError:
-        return set()
-    return {run for run in background if run.startswith(f"{run_id}.")}
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self.rows: dict[str, list[RunRow]] = {}
+        self.roots: dict[str, str] = {}
+        rows = journal.runs()
+        parents = {row.run_id: row.parent for row in rows}
+        for row in rows:
+            root, seen = row.run_id, {row.run_id}
+            while (parent := parents[root]) in parents and parent not in seen:
+                root = parent
+                seen.add(root)
+            self.rows.setdefault(root, []).append(row)
+            self.roots[row.run_id] = root
 
+    def runs(self, roots: Collection[str]) -> tuple[str, ...]:
+        """Return the runs of families."""
+        return tuple(sorted(row.run_id for root in roots for row in self.rows[root]))
 
-def _families(rows: list[RunRow]) -> dict[str, list[RunRow]]:
-    """Group runs by their root run."""
-    parents = {row.run_id: row.parent for row in rows}
-    families: dict[str, list[RunRow]] = {}
-    for row in rows:
-        root, seen = row.run_id, {row.run_id}
-        while (parent := parents[root]) in parents and parent not in seen:
-            root = parent
-            seen.add(root)
-        families.setdefault(root, []).append(row)
-    return families
+    def with_background(self, roots: set[str]) -> set[str]:
+        """Return families with those of the background runs that they started, and theirs in turn."""
+        found, new = set[str](), roots
+        while new:
+            found |= new
+            started = {run for root in new for row in self.rows[root] for run in self._background_runs(row.run_id)}
+            new = {self.roots[run] for run in started if run in self.roots} - found
+        return found
+
+    def without_needed(self, roots: set[str]) -> set[str]:
+        """Return the families that no run outside of them was forked from or needs to continue."""
+        links, deletable = list(self._links()) if roots else [], roots
+        while (
+            needed := {self.roots[run] for run, dependent in links if self.roots[dependent] not in deletable}
+            & deletable
+        ):
+            deletable = deletable - needed
+        return deletable
+
+    def dependency(self, roots: set[str]) -> tuple[str, str]:
+        """Return a run of some families, and a run outside of them that needs it."""
+        return next(
+            (run, dependent)
+            for run, dependent in sorted(self._links())
+            if self.roots[run] in roots and self.roots[dependent] not in roots
+        )
+
+    def _links(self) -> Iterator[tuple[str, str]]:
+        """Yield each run that another one was forked from or needs to continue, with the other one."""
+        for row in (row for family in self.rows.values() for row in family):
+            needed = {row.fork_of} if row.status in ENDED else {row.fork_of, *self._needed_by(row.run_id)}
+            yield from ((run, row.run_id) for run in needed if run in self.roots)
+
+    def _background_runs(self, run_id: str) -> set[str]:
+        """Return the background runs that a run started itself; those of a fork's origin belong to the origin."""
+        try:
+            background = load_state(self._journal, run_id).inbox.background
+        except JournalError:
+            return set()
+        return {run for run in background if run.startswith(f"{run_id}.")}
+
+    def _needed_by(self, run_id: str) -> set[str]:
+        """Return the runs that a run uses as models, and its background runs whose end it does not know yet.
+
+        A damaged run needs none: it cannot continue.
+        """
+        try:
+            state = load_state(self._journal, run_id)
+            settings = msgspec.json.decode(self._journal.blob(state.started.settings), type=RunSettings)
+        except (BlobMissing, JournalError, msgspec.MsgspecError):
+            return set()
+        models = (model.partition(":") for model in (state.models.name, *settings.classes.values()))
+        recorded = {run for adapter, _, run in models if adapter == "recorded"}
+        return recorded | {run for run, report in state.inbox.background.items() if report is None}
 
 
 def _matches(family: list[RunRow], root: str, statuses: Collection[Status], before: int) -> bool:
@@ -167,45 +205,6 @@ def _matches(family: list[RunRow], root: str, statuses: Collection[Status], befo
     """
     status = next(row.status for row in family if row.run_id == root)
     return status in statuses and all(row.updated <= before for row in family)
-
-
-def _without_needed(journal: Journal, matching: dict[str, list[RunRow]], families: dict[str, list[RunRow]]) -> set[str]:
-    """Return the matching families that no remaining run continues from or uses as its model."""
-    deletable = set(matching)
-    if not deletable:
-        return deletable
-    roots = {row.run_id: root for root, family in families.items() for row in family}
-    links = {root: _links(journal, family) for root, family in families.items()}
-    while True:
-        linked = {run for root in families if root not in deletable for run in links[root]}
-        needed = {roots[run] for run in linked if run in roots} & deletable
-        if not needed:
-            return deletable
-        deletable -= needed
-
-
-def _links(journal: Journal, family: list[RunRow]) -> set[str]:
-    """Return the runs that the runs of a family were forked from, and those that its unfinished runs need."""
-    links = {row.fork_of for row in family}
-    for row in family:
-        if row.status not in ENDED:
-            links |= _needed_by(journal, row.run_id)
-    return links
-
-
-def _needed_by(journal: Journal, run_id: str) -> set[str]:
-    """Return the runs that a run uses as models, and its background runs whose end it does not know yet.
-
-    A damaged run needs none: it cannot continue.
-    """
-    try:
-        state = fold(journal.read(run_id))
-        settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
-    except (BlobMissing, JournalError, msgspec.MsgspecError):
-        return set()
-    models = (model.partition(":") for model in (state.models.name, *settings.classes.values()))
-    recorded = {run for adapter, _, run in models if adapter == "recorded"}
-    return recorded | {run for run, report in state.inbox.background.items() if report is None}
 
 
 def _remove_workspaces(journal: Journal, workspaces: Path, runs: set[str], *, dry_run: bool) -> tuple[int, list[str]]:

@@ -11,10 +11,11 @@ import msgspec
 
 from reyn.errors import hint_of
 from reyn.journal.family import descendants, find_run, root_run
+from reyn.journal.questions import open_question
 from reyn.journal.results import Cost, RunResult, display_status
 from reyn.runs.changes import changed_files
 from reyn.runs.next_action import next_action
-from reyn.runs.questions import open_question, question_text
+from reyn.runs.questions import question_text
 from reyn.runs.usage import usage_report
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from reyn.config.budgets import DayBudgets
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, Journal, RunRow
+    from reyn.journal.questions import OpenQuestion
     from reyn.kernel.core.snapshot import RunState
-    from reyn.runs.questions import OpenQuestion
     from reyn.runs.usage import Grouping, UsageReport
 
 

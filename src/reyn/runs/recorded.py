@@ -13,15 +13,16 @@ from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
 from reyn.errors import ChainBroken, RunNotFound
 from reyn.journal import ENDED
+from reyn.journal.family import check_not_imported
 from reyn.kernel.core.conversations import ConversationSize
-from reyn.kernel.core.run_state import EMPTY, fold
+from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.diff import compare, side_of
 from reyn.runs.frames import RecordedPrompt, visit_contexts
-from reyn.runs.importing import check_archive, check_not_imported, import_runs
+from reyn.runs.importing import check_archive, import_runs
 from reyn.runs.preview import next_prompt
 from reyn.runs.prune import PruneReport, delete_runs, prune
 from reyn.runs.reading import RecordedRuns
@@ -286,8 +287,7 @@ class Runs(RecordedRuns):
         services.check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
         report = import_runs(services.journal, checked, origin)
-        for run in (*report.imported, *(run for run in report.known if self.find(run).imported)):
-            events = list(services.journal.read(run))
-            if fold(events).workspace == run:
-                self.files.recreate_workspace(run, run, events[-1])
+        for row in map(self.find, (*report.imported, *report.known)):
+            if row.imported and self.state(row.run_id).workspace == row.run_id:
+                self.files.recreate_workspace(row.run_id, row.run_id, row.seq, row.updated)
         return report

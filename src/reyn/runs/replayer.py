@@ -181,19 +181,14 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
     for event in check_chain(islice(journal.read(run_id), expected.seq)):
         body = decode(event)
         row = _advance_row(row, event, body)
-        for name in content_hashes(decode(event)):
+        for name in content_hashes(body):
             if name not in seen:
                 journal.blob(name)
                 seen.add(name)
-        if isinstance(body, kinds.SubRunCompleted) and body.head is not None:
-            if body.run != f"{event.run_id}.{body.call}":
+        if isinstance(body, kinds.ChildEnded) and body.head is not None:
+            own = f"{event.run_id}.{body.call}" if body.type == "skill" else f"{event.run_id}."
+            if body.run != own and (body.type == "skill" or not body.run.startswith(own)):
                 raise ChainBroken(f"event {event.seq} of run `{run_id}` names `{body.run}` as its sub-run {body.call}")
-            children[body.run] = body.head
-        if isinstance(body, kinds.AgentReplied) and body.head is not None:
-            if not body.run.startswith(f"{event.run_id}."):
-                raise ChainBroken(
-                    f"event {event.seq} of run `{run_id}` names `{body.run}` as a conversation of its own"
-                )
             children[body.run] = body.head
         head, count = event.hash, event.seq
         noted_at = event.seq if event.hash == noted else noted_at

@@ -122,7 +122,7 @@ def _check_needed(journal: Journal, state: RunState) -> None:
         return
     for event in journal.read(parent.run):
         body = decode(event)
-        if isinstance(body, kinds.SubRunCompleted) and f"{parent.run}.{body.call}" == state.run_id:
+        if isinstance(body, kinds.ChildEnded) and body.type == "skill" and body.run == state.run_id:
             raise RunNotResumable(
                 f"run `{parent.run}` has continued without its sub-run `{state.run_id}`",
                 hint="Fork the sub-run to continue it as a run of its own.",

@@ -101,16 +101,16 @@ class RunFiles:
         self._policy = policy
         self._gate_of = gate_of
 
-    def recreate_workspace(self, run_id: str, origin: str, until: Event) -> None:
-        """Write the workspace files of `origin`, as they were at an event, into the workspace of a run.
+    def recreate_workspace(self, run_id: str, origin: str, seq: int, ts: int) -> None:
+        """Write the workspace files of `origin`, as of event `seq` at time `ts`, into the workspace of a run.
 
         Includes the changes of sub-runs that share the workspace. Existing files are left as they are.
         """
-        changes = list(recorded_changes(islice(self._journal.read(origin), until.seq)))
+        changes = list(recorded_changes(islice(self._journal.read(origin), seq)))
         for row in descendants(self._journal, origin):
             if load_state(self._journal, row.run_id).workspace == origin:
                 events = self._journal.read(row.run_id)
-                changes += recorded_changes(event for event in events if event.ts <= until.ts)
+                changes += recorded_changes(event for event in events if event.ts <= ts)
         made = sorted((one for one in changes if one.outcome != "intended"), key=lambda one: one.at)
         files = {one.change.path: one.change.before if one.outcome == "reverted" else one.change.after for one in made}
         gate = replace(self._gate(origin), roots=roots_of(self._root, self._state, run_id))

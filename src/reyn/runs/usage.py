@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from reyn.journal.port import open_reservations
+from reyn.journal.port import OpenReservation, open_reservations
 from reyn.journal.spending import run_accounts
 
 if TYPE_CHECKING:
@@ -76,31 +76,6 @@ class BudgetStatus(msgspec.Struct, frozen=True):
     currency: str = ""
 
 
-class ReservedRow(msgspec.Struct, frozen=True):
-    """What a run has reserved for a model call in progress.
-
-    Attributes:
-        run: The run.
-        skill: Its skill.
-        model: The model.
-        day: The day whose budget it draws on.
-        tokens: The tokens.
-        cost: Billionths of `currency`; `None` if the price is unknown.
-        currency: The currency.
-        is_executing: Whether a process executes the run. Otherwise its process died during the call, which is charged
-            in full when the run is resumed, cancelled or deleted.
-    """
-
-    run: str
-    skill: str
-    model: str
-    day: str
-    tokens: int
-    cost: int | None
-    currency: str
-    is_executing: bool
-
-
 class UsageReport(msgspec.Struct, frozen=True):
     """The charges by group, their sum, the budgets of today, and what calls in progress have reserved."""
 
@@ -109,7 +84,7 @@ class UsageReport(msgspec.Struct, frozen=True):
     total: UsageRow
     today: str
     budgets: tuple[BudgetStatus, ...] = ()
-    reserved: tuple[ReservedRow, ...] = ()
+    reserved: tuple[OpenReservation, ...] = ()
 
 
 def usage_report(journal: Journal, budgets: DayBudgets, by: Grouping, *, since: str, now: int) -> UsageReport:
@@ -131,24 +106,7 @@ def usage_report(journal: Journal, budgets: DayBudgets, by: Grouping, *, since: 
         total = total.plus(charge)
     today = budgets.day(now)
     statuses = tuple(_budgets_of(journal, budgets, today))
-    return UsageReport(by, tuple(rows), total, today, statuses, tuple(reserved_rows(journal)))
-
-
-def reserved_rows(journal: Journal) -> Iterable[ReservedRow]:
-    """Return what calls in progress have reserved, and calls of processes that died."""
-    for reservation in open_reservations(journal):
-        body = reservation.reserved
-        currency = body.currency
-        yield ReservedRow(
-            reservation.run_id,
-            reservation.skill,
-            body.model,
-            body.day,
-            body.tokens,
-            body.cost,
-            currency,
-            reservation.is_executing,
-        )
+    return UsageReport(by, tuple(rows), total, today, statuses, tuple(open_reservations(journal)))
 
 
 def _grouped(charges: Iterable[SpendRow], by: Grouping) -> Iterable[UsageRow]:
@@ -165,7 +123,7 @@ def run_budgets(
     """Return the budgets that the next model call of a run draws on: those of runs, of skills, and of the day."""
     skills = {budgets.account_of(budgets.day(now), run.skill): run.skill for run in (own, *above)}
     skills |= {run_accounts(run.run_id)[1]: run.skill for run in (own, *above)}
-    draws = budgets.draws(own, above, budgets.day(now)).accounts
+    draws = budgets.draws(own, above, now).accounts
     return tuple(
         status
         for draw in draws

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from reyn.context.transcript import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, Say
-from reyn.journal.family import descendants
+from reyn.journal.family import check_not_imported, descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 from reyn.kernel.world.agent_messages import abort_turns
-from reyn.kernel.world.inbox import images_error
+from reyn.kernel.world.inbox import images_error, take_messages
 from reyn.kernel.world.services import Observers
-from reyn.runs.importing import check_not_imported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +69,7 @@ class Conversations:
         row = self._conversation(run, "continued")
         if row.status in ENDED:
             raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
-        message = checked_message(self._services.scrubber.scrub_value(text))
+        message = checked_message(self._services.scrubber.scrub_value(text), has_images=bool(images))
         attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
         if fault := images_error(attached):
             raise InputInvalid(fault, hint="Pass images with content, or with an address.")
@@ -88,7 +87,7 @@ class Conversations:
         """
         row = self._conversation(run, "renamed")
         self._post(row.run_id, Rename(checked_title(self._services.scrubber.scrub_value(title)), by))
-        self._executor.take_messages(row.run_id)
+        take_messages(self._services.journal, self._services.clock, row.run_id)
 
     def _conversation(self, run: str, what: str) -> RunRow:
         """Return a run that is a conversation and was not imported. A run that is one stays one: it is read once."""
@@ -185,7 +184,7 @@ class Conversations:
         if error := memory_error(state.memory(state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
         self._post(row.run_id, ChangeMemory(action, value))
-        self._executor.take_messages(row.run_id)
+        take_messages(self._services.journal, self._services.clock, row.run_id)
 
 
 def open_run(row: RunRow, what: str, hint: str) -> RunRow:
@@ -219,14 +218,14 @@ def checked_title(title: str) -> str:
     return title
 
 
-def checked_message(text: str) -> str:
+def checked_message(text: str, *, has_images: bool = False) -> str:
     """Return a message of a user, if a conversation can take it.
 
     Raises:
-        InputInvalid: It is blank or too long.
+        InputInvalid: It is blank, without images, or too long.
         MessageInvalid: It is not valid Unicode.
     """
-    if not text.strip():
+    if not text.strip() and not has_images:
         raise InputInvalid("the message is blank", hint="Say something.")
     if len(text) > MAX_MESSAGE_CHARS:
         raise InputInvalid(

@@ -58,7 +58,7 @@ async def fork(
         forked = msgspec.structs.replace(forked, model=opened, answer_form=form, prompt_limit=limit)
 
     async def start() -> RunResult:
-        executor.runs.files.recreate_workspace(name, row.run_id, point.event)
+        executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
         event = append_fork_event(journal, name, point.event, forked, blobs, services.clock.now())
         world = executor.world(opened, observers)
         world.notify_listener(event)

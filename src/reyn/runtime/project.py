@@ -71,6 +71,10 @@ class Project:
         model, summaries = pin_model(services.roster, self.config.model), services.summaries(loaded, settings)
         return preview_frame(loaded, input, phase, Preview(settings, services.ops.vocabulary, model, summaries))
 
+    def load(self, skill: str) -> Skill:
+        """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
+        return self._services.load(skill)
+
     def try_cases(self, skill: str) -> TrialReport:
         """Run the cases of a skill with their scripted answers, in memory and without effects outside.
 

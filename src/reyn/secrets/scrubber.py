@@ -87,12 +87,14 @@ class Scrubber:
 
     def split(self, text: str) -> tuple[str, str]:
         """Split streamed text into a scrubbed part and a rest that may be the beginning of a value."""
+        search = self._search
+        if not search.known:
+            return text, ""
         scrubbed = self.scrub(text)
-        values = [value for _, value in self._search.known]
-        rest = min(len(scrubbed), _MAX_SPELLING_LENGTH * max(map(len, values), default=0))
-        if not any(_WHITESPACE.search(value) for value in values):
-            rest = min(rest, len(scrubbed) - max((match.end() for match in _WHITESPACE.finditer(scrubbed)), default=0))
-        at = len(scrubbed) - rest
+        at = max(0, len(scrubbed) - search.longest)
+        if not search.has_whitespace:  # no value goes on after the last white space
+            words = scrubbed[at:].rsplit(None, 1)
+            at = len(scrubbed) - (len(words[-1]) if words and not scrubbed[-1].isspace() else 0)
         return scrubbed[:at], scrubbed[at:]
 
 
@@ -105,6 +107,8 @@ class _Search:
         self._spellings = [spellings(value) for _, value in self.known]
         self.anchors = tuple({anchor_of(text) for texts in self._spellings for text in texts})
         self.byte_anchors = tuple(anchor.encode() for anchor in self.anchors)
+        self.longest = _MAX_SPELLING_LENGTH * max((len(value) for _, value in known), default=0)
+        self.has_whitespace = any(_WHITESPACE.search(value) for _, value in known)
 
     def __repr__(self) -> str:
         return f"_Search({self.handles})"

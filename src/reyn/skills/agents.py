@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from reyn.documents import DocumentError, check_keys, nearest_hint, parse_front_matter, read_text
 from reyn.errors import AgentNotFound, SkillInvalid, codes
+from reyn.journal import kinds
 from reyn.skills.front_matter import FRONT_MATTER
 from reyn.skills.names import find_path, is_valid_name, nfc
 from reyn.skills.values import END, ConversationSettings
@@ -29,7 +30,7 @@ AGENTS = "reyn/agents"
 DEFAULT = "default"
 CHAT = "chat"
 """The standard skill that every conversation runs."""
-PREFIX = "agent:"
+PREFIX = kinds.AGENT_PREFIX
 """Begins the name under which an agent is run as a skill."""
 MAX_INSTRUCTIONS = 20_000
 

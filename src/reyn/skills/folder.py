@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.documents import Document, DocumentError, parse_front_matter, parse_yaml, read_text
+from reyn.documents import Document, DocumentError, parse_front_matter, parse_yaml
 from reyn.errors import Finding, codes
 from reyn.skills import older_form
 from reyn.skills.names import find_path, is_valid_name, nfc
 from reyn.skills.older_form import OlderSkill
+from reyn.skills.resolve import STDLIB
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from reyn.documents import Severity
     from reyn.skills.older_form import Converted
+    from reyn.skills.resolve import ReadFiles
     from reyn.vocabulary import Vocabulary
 
 
@@ -31,14 +33,19 @@ class SkillFolder:
 
     Attributes:
         path: The skill's folder.
+        read_files: The files that were read.
         findings: Everything that is wrong with the skill's files.
         notes: What the conversion of the older form found in the skill's own files; for `lint`.
         is_older: Whether the skill is written in the older form.
     """
 
-    def __init__(self, folder: Path, shared: tuple[Path, ...], vocabulary: Vocabulary) -> None:
+    def __init__(self, folder: Path, shared: tuple[Path, ...], vocabulary: Vocabulary, read_files: ReadFiles) -> None:
         self.path = folder
+        self.read_files = read_files
         self._folders = (folder, *shared)
+        for place in self._folders:
+            if place != STDLIB:  # it does not change
+                read_files.add(place, "phases", "artifacts")
         self._texts: dict[str, str] = {}
         self._written: dict[str, Document | None] = {}
         self._documents: dict[str, Document | None] = {}
@@ -144,7 +151,7 @@ class SkillFolder:
         if folder is not self.path and not _is_inside_project(folder):
             message = f"`{folder.name}` is a link that points outside the project; `{label}` is not read"
             raise DocumentError(Finding(label, 1, 1, codes.LINK_OUTSIDE, message, "replace the link by a copy"))
-        text = self._texts[file] = read_text(path, label, inside=folder)
+        text = self._texts[file] = self.read_files.read(path, label, folder)
         return parse_front_matter(text, label) if file.endswith(".md") else parse_yaml(text, label)
 
     def _convert(self, file: str) -> Document | None:

@@ -29,7 +29,7 @@ from reyn.skills.front_matter import (
 from reyn.skills.graph import dead_ends, reachable
 from reyn.skills.modules import Modules
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
-from reyn.skills.resolve import Library
+from reyn.skills.resolve import Library, ReadFiles
 from reyn.skills.values import (
     ABORT,
     END,
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
     from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
 
+    Ancestors = tuple[tuple[Path, str], ...]
+    """Folders and names of the skills that are being read around a skill."""
+
 UNKNOWN_OP_FIX = "correct the name, or install the package that provides the op"
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -66,13 +69,11 @@ class LoadResult(NamedTuple):
     """The result of reading a skill's folder.
 
     Attributes:
-        skill: The skill; `None` if there are errors.
         partial: The parts of the skill that could be read, for rules that run despite errors.
         findings: Every error and warning, sorted by position.
         folder: The skill's parsed files.
     """
 
-    skill: Skill | None
     partial: Skill | None
     findings: list[Finding]
     folder: SkillFolder
@@ -80,6 +81,11 @@ class LoadResult(NamedTuple):
     @property
     def errors(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity == "error"]
+
+    @property
+    def skill(self) -> Skill | None:
+        """The skill; `None` if there are errors."""
+        return None if self.errors else self.partial
 
     def document(self, phase: str | None = None) -> Document:
         """Return the front matter of `skill.md`, or of a phase that `partial` has."""
@@ -89,24 +95,23 @@ class LoadResult(NamedTuple):
 
 
 def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> Skill:
-    """Load the skill in a folder.
+    """Load the skill in a folder; the same object again until its files change.
 
     Raises:
         SkillInvalid: the skill has errors; the exception holds all of them.
     """
-    result = read_skill(folder, vocabulary, library)
-    if result.skill is None:
-        raise SkillInvalid(f"skill `{folder.name}` has errors:", result.errors)
-    return result.skill
+    library = library or Library.around(folder)
+    if (skill := library.unchanged(folder, vocabulary)) is None:
+        result = read_skill(folder, vocabulary, library)
+        if (skill := result.skill) is None:
+            raise SkillInvalid(f"skill `{folder.name}` has errors:", result.errors)
+        library.keep(folder, skill, vocabulary, result.folder.read_files)
+    return skill
 
 
 def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> LoadResult:
     """Read the skill in a folder; unlike `load_skill`, return its findings instead of raising."""
     return _SkillReader(library or Library.around(folder), vocabulary).read(folder, ())
-
-
-Ancestors = tuple[tuple["Path", str], ...]
-"""Folders and names of the skills that are being read around a skill."""
 
 
 class _SkillReader:
@@ -115,16 +120,14 @@ class _SkillReader:
     def __init__(self, library: Library, vocabulary: Vocabulary) -> None:
         self.library = library
         self.vocabulary = vocabulary
+        self.files = ReadFiles()
         self._results: dict[Path, LoadResult] = {}
 
     def read(self, folder: Path, ancestors: Ancestors) -> LoadResult:
         path = folder.resolve()
         if path not in self._results:
             loader = _Loader(self, folder, ancestors)
-            partial = loader.load()
-            findings = sorted(loader.folder.findings)
-            has_errors = any(finding.severity == "error" for finding in findings)
-            self._results[path] = LoadResult(None if has_errors else partial, partial, findings, loader.folder)
+            self._results[path] = LoadResult(loader.load(), sorted(loader.folder.findings), loader.folder)
         return self._results[path]
 
 
@@ -134,7 +137,7 @@ class _Loader:
     def __init__(self, reader: _SkillReader, folder: Path, ancestors: Ancestors) -> None:
         self.reader = reader
         self.vocabulary = reader.vocabulary
-        self.folder = SkillFolder(folder, reader.library.shared, reader.vocabulary)
+        self.folder = SkillFolder(folder, reader.library.shared, reader.vocabulary, reader.files)
         self.ancestors = ancestors
         self.artifacts = Artifacts(self.folder)
         self.modules = Modules(self.folder)
@@ -145,8 +148,7 @@ class _Loader:
         front = self._front_matter(document, SkillFrontMatter)
         if document is None or front is None:
             return None
-        self.document, self.front = document, front
-        self._report = partial(self.folder.report, document)
+        self.document, self.front, self._report = document, front, partial(self.folder.report, document)
         self.ancestors = (*self.ancestors, (self.folder.path.resolve(), front.name))
         self._check_names()
         graph = self._graph()
@@ -189,9 +191,8 @@ class _Loader:
 
     def _check_names(self) -> None:
         if not is_valid_name(self.front.name):
-            message = f"invalid skill name `{self.front.name}`"
             fix = "start with a letter, then use letters, digits, `_` and `-`"
-            self._report(codes.WRONG_NAME, message, "name", fix=fix)
+            self._report(codes.WRONG_NAME, f"invalid skill name `{self.front.name}`", "name", fix=fix)
         self.folder.check_names()
         self.artifacts.check_user_message()
 
@@ -416,7 +417,7 @@ class _Loader:
             return
         self.skills[name] = None
         try:
-            folder = self.reader.library.find(name)
+            folder = self.reader.files.skills[name] = self.reader.library.find(name)
             cycle_start = next((n for n, (known, _) in enumerate(self.ancestors) if known == folder.resolve()), None)
             if cycle_start is not None or len(self.ancestors) >= _MAX_NESTING:
                 names = [known for _, known in self.ancestors[cycle_start or 0 :]]

@@ -9,7 +9,7 @@ import ast
 import unicodedata
 from typing import TYPE_CHECKING, Any
 
-from reyn.documents import DocumentError, nearest, read_text
+from reyn.documents import DocumentError, nearest
 from reyn.errors import codes
 from reyn.skills.names import find_path
 
@@ -49,7 +49,9 @@ class Modules:
         if sources:
             for path in sorted(self._folder.path.glob("*.py")):
                 try:
-                    sources.setdefault(f"./{path.name}", read_text(path, path.name, inside=self._folder.path))
+                    sources.setdefault(
+                        f"./{path.name}", self._folder.read_files.read(path, path.name, self._folder.path)
+                    )
                 except DocumentError as error:
                     if error.finding.code == codes.LINK_OUTSIDE:
                         self._folder.findings.append(error.finding)
@@ -66,7 +68,7 @@ class Modules:
             self._folder.report(steps, codes.BAD_MODULE, f"`{module}` is outside the skill's folder", *path)
             return None
         try:
-            source = read_text(file, module, inside=self._folder.path)
+            source = self._folder.read_files.read(file, module, self._folder.path)
             ast.parse(source)
         except DocumentError as error:
             self._folder.report(steps, codes.BAD_MODULE, f"`{module}`: {error.finding.message}", *path)

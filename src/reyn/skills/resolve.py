@@ -8,13 +8,18 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reyn.documents import nearest_hint
+from reyn.documents import DocumentError, nearest_hint, read_text
 from reyn.errors import SkillNotFound
 from reyn.skills.names import find_path, nfc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from reyn.skills.values import Skill
+    from reyn.vocabulary import Vocabulary
+
+_MAX_LOADED = 64
+"""Skills that are kept, so that they are parsed once."""
 SHELVES = ("local", "project")
 """Folders below `reyn/` in which names are looked up, in this order; then the standard library."""
 
@@ -23,12 +28,67 @@ STANDARD = "stdlib"
 STDLIB = Path(__file__).parent.parent / "stdlib"
 
 
+class ReadFiles:
+    """The files and folders that a skill and its sub-skills were read from, to find out whether they have changed."""
+
+    def __init__(self) -> None:
+        self._texts: dict[Path, str | None] = {}
+        self._entries: dict[Path, list[str]] = {}
+        self.skills: dict[str, Path] = {}
+        """The folders of the sub-skills, by name."""
+
+    def add(self, folder: Path, *subfolders: str) -> None:
+        """Add what a folder and its subfolders contain now."""
+        for place in (folder, *(folder / name for name in subfolders)):
+            self._entries[place] = _entries(place)
+
+    def read(self, path: Path, label: str, inside: Path) -> str:
+        """Read a file. One that cannot be read may be readable the next time."""
+        self._texts[path] = None
+        text = self._texts[path] = read_text(path, label, inside=inside)
+        return text
+
+    def are_current(self, find: Callable[[str], Path]) -> bool:
+        """Return whether reading the skill again would give the same. `find` returns the folder of a skill."""
+        try:
+            return (
+                all(read_text(path, path.name) == text for path, text in self._texts.items())
+                and all(_entries(place) == entries for place, entries in self._entries.items())
+                and all(find(name) == folder for name, folder in self.skills.items())
+            )
+        except (DocumentError, SkillNotFound):
+            return False
+
+
+def _entries(folder: Path) -> list[str]:
+    """Return the names in a folder; none if it does not exist."""
+    try:
+        return sorted(os.listdir(folder))  # noqa: PTH208 - costs a third of `iterdir`
+    except OSError:
+        return []
+
+
 class Library:
     """The skills that a project can name, and its shared folders."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self.shared = (root / "reyn" / "shared", STDLIB)
+        self._shelves = (*(root / "reyn" / shelf for shelf in SHELVES), STDLIB / "skills")
+        self._loaded: dict[Path, tuple[Skill, Vocabulary, ReadFiles]] = {}
+
+    def unchanged(self, folder: Path, vocabulary: Vocabulary) -> Skill | None:
+        """Return the skill in a folder that was loaded with a vocabulary, if its files have not changed since."""
+        known = self._loaded.get(folder)
+        is_current = known is not None and known[1] is vocabulary and known[2].are_current(self.find)
+        return known[0] if known is not None and is_current else None
+
+    def keep(self, folder: Path, skill: Skill, vocabulary: Vocabulary, files: ReadFiles) -> None:
+        """Keep a skill that was loaded from these files."""
+        self._loaded.pop(folder, None)
+        self._loaded[folder] = (skill, vocabulary, files)
+        while len(self._loaded) > _MAX_LOADED:
+            self._loaded.pop(next(iter(self._loaded)), None)
 
     @classmethod
     def around(cls, folder: Path) -> Library:
@@ -55,9 +115,9 @@ class Library:
             raise SkillNotFound(f"no skill at `{name}`: `skill.md` not found")
         if len(name) > 255:
             raise SkillNotFound(f"skill name of {len(name)} characters is too long")
-        for parent in (*(self._root / "reyn" / shelf for shelf in SHELVES), STDLIB / "skills"):
+        for parent in self._shelves:
             found = find_path(parent, name)
-            if found is not None and (found / "skill.md").is_file():
+            if found is not None and os.path.isfile(f"{found}/skill.md"):  # noqa: PTH113 - a `Path` costs more
                 if not self._is_inside(found, parent):
                     place = f"`reyn/{parent.name}/{name}`"
                     hint = f"Copy the folder, or use its path: `{found.resolve()}`."
@@ -72,20 +132,25 @@ class Library:
 
     def _is_inside(self, skill: Path, parent: Path) -> bool:
         """Return whether a skill that was found by name is in this project, or in the standard library."""
-        root = parent if parent.is_relative_to(STDLIB) else self._root
-        return skill.resolve().is_relative_to(root.resolve())
+        root = parent if parent is self._shelves[-1] else self._root
+        return _is_below(os.path.realpath(skill), os.path.realpath(root))
 
     def __iter__(self) -> Iterator[tuple[str, str, Path]]:
         """Yield every skill that can be found by name: name, shelf, folder."""
         for name, shelf, folder in self.folders():
             yield name, shelf, Path(folder)
 
+    @property
+    def shelves(self) -> list[str]:
+        """The folders of the project that have skills."""
+        return [f"{self._root}/reyn/{shelf}" for shelf in SHELVES]
+
     def folders(self) -> Iterator[tuple[str, str, str]]:
         """Yield the same as texts, which cost less than paths: every turn of a conversation lists the skills."""
         seen: set[str] = set()
         root = os.path.realpath(self._root)
-        for shelf in SHELVES:
-            for name, folder in _skills_in(os.path.join(self._root, "reyn", shelf), root):  # noqa: PTH118 - see above
+        for shelf, place in zip(SHELVES, self.shelves, strict=True):
+            for name, folder in _skills_in(place, root):
                 if name not in seen:
                     seen.add(name)
                     yield name, shelf, folder

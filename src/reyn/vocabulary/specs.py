@@ -16,7 +16,7 @@ EFFECT_ORDER: tuple[Effect, ...] = ("pure", "idempotent", "reconcilable", "unsaf
 """From the least to the most severe."""
 
 
-class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
+class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     """One form of an op: its arguments, its result, and its effect class."""
 
     op: str | None
@@ -37,11 +37,24 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True):
             return "idempotent"
         return self.effect
 
-    @property
-    def defaults(self) -> dict[str, Any]:
-        """Default values of the optional fields."""
+    @cached_property
+    def _defaults(self) -> dict[str, Any]:
         fields = self.arguments["properties"].items()
         return {name: schema["default"] for name, schema in fields if "default" in schema}
+
+    def complete(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Return valid arguments with the defaults of those that are missing.
+
+        JSON Schema accepts `3.0` as an integer; it becomes `3`.
+        """
+        complete = self._defaults | args
+        if float not in map(type, complete.values()):
+            return complete
+        schemas = self.arguments["properties"]
+        return {
+            name: int(value) if type(value) is float and schemas[name].get("type") == "integer" else value
+            for name, value in complete.items()
+        }
 
     @property
     def fields(self) -> str:
@@ -129,6 +142,12 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             if form.op == op:
                 return form
         return None
+
+    def complete(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Return the valid arguments of a call with the defaults of those that are missing."""
+        form = self.form(args.get("op")) or self.form(None)
+        assert form is not None
+        return form.complete(args)
 
     @property
     def schema(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import msgspec
 
 from reyn.journal import Event, decode, digest, kinds
 from reyn.journal.kinds import Change, RestoreVerdict
+from reyn.journal.registry import kinds as registered
 from reyn.workspace.changes import revert
 from reyn.workspace.files import FileError, read
 from reyn.workspace.paths import Location, PathInvalid, Roots, locate
@@ -133,6 +134,20 @@ def _current_hash(path: str, files: Files) -> str | None:
 # -- recorded changes -----------------------------------------------------------------------------------------
 
 
+_CHANGES = (
+    kinds.OpStarted,
+    kinds.OpCompleted,
+    kinds.WorkspaceUpdated,
+    kinds.ChildEnded,
+    kinds.RestoreStarted,
+    kinds.UndoStarted,
+    kinds.WorkspaceRestored,
+    kinds.UndoCompleted,
+)
+_WITHOUT_CHANGES = frozenset(kind for (kind, _), cls in registered().items() if cls not in _CHANGES)
+"""The kinds of events that say nothing about files; most events of a run have one of these."""
+
+
 class RecordedChange(NamedTuple):
     """A change of a file that events record: made, reverted, or intended by an op whose outcome is not recorded."""
 
@@ -146,6 +161,8 @@ def recorded_changes(events: Iterable[Event], *, with_sub_runs: bool = False) ->
     restoring: tuple[Change, ...] = ()
     intents: dict[str, tuple[Timestamp, tuple[Change, ...]]] = {}
     for event in events:
+        if event.kind in _WITHOUT_CHANGES:
+            continue
         at = (event.ts, event.seq)
         match decode(event):
             case kinds.OpStarted(call=call, changes=changes):
@@ -154,7 +171,7 @@ def recorded_changes(events: Iterable[Event], *, with_sub_runs: bool = False) ->
                 intents.pop(call, None)
             case kinds.WorkspaceUpdated(change=change):
                 yield RecordedChange(at, change, "made")
-            case kinds.SubRunCompleted(changes=changes) if with_sub_runs:
+            case kinds.ChildEnded(changes=changes) if with_sub_runs:
                 yield from (RecordedChange(at, change, "made") for change in changes)
             case kinds.RestoreStarted(changes=changes) | kinds.UndoStarted(changes=changes):
                 restoring = changes

@@ -8,6 +8,7 @@ import msgspec
 
 from reyn.chat.reader import read_turns
 from reyn.journal import kinds
+from reyn.kernel.core.conversations import reply_text
 from reyn.kernel.world.loading import first_event
 
 if TYPE_CHECKING:
@@ -65,14 +66,13 @@ def read_links(run: str, events: Iterable[Event], content: Callable[[str], bytes
     """Yield the messages of a recorded run to other agents, each with what became of it."""
     links: dict[str, ChainLink] = {}
     number = 0
-    for said, _, body in read_turns(events, kinds.AgentAsked, kinds.AgentReplied):
+    for said, _, body in read_turns(events, kinds.ChildStarted, kinds.ChildEnded):
         number = said.number if said is not None else number
         match body:
-            case kinds.AgentAsked():
-                text = content(body.text).decode()
-                conversation = "" if body.problem else body.run
-                links[body.call] = ChainLink(run, body.call, number, body.agent, text, conversation, body.depth)
-            case kinds.AgentReplied() if body.call in links:
-                reply = content(body.text).decode() if body.text is not None else body.error
+            case kinds.ChildStarted(type="agent", text=str(text)):
+                message, conversation = content(text).decode(), "" if body.problem else body.run
+                links[body.call] = ChainLink(run, body.call, number, body.agent, message, conversation, body.depth)
+            case kinds.ChildEnded() if body.call in links:
+                reply = reply_text(body, content) or body.error
                 links[body.call] = msgspec.structs.replace(links[body.call], state=body.state, reply=reply)
     yield from links.values()

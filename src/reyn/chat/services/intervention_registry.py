@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from reyn.kernel.runtime_types import LATER
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from reyn.chat.items import QuestionAsked
+    from reyn.kernel.runtime_types import Later
 
 
 class InterventionRegistry:
@@ -16,6 +19,7 @@ class InterventionRegistry:
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], QuestionAsked] = {}
+        self._asleep: dict[str, asyncio.Future[Later]] = {}
         self._has_some = asyncio.Event()
 
     def __iter__(self) -> Iterator[QuestionAsked]:
@@ -39,6 +43,17 @@ class InterventionRegistry:
             self._has_some.clear()
             await self._has_some.wait()
         return question
+
+    async def sleep(self, run: str) -> Later:
+        """Wait until something for a run is in its inbox. Other processes put it there without a call of `wake`."""
+        woken: asyncio.Future[Later] = asyncio.get_running_loop().create_future()
+        self._asleep[run] = woken
+        return await woken
+
+    def wake(self, run: str) -> None:
+        """Let a run look at its inbox."""
+        if (asleep := self._asleep.pop(run, None)) is not None and not asleep.done():
+            asleep.set_result(LATER)
 
     def open(self, question: QuestionAsked) -> None:
         """Add a question."""

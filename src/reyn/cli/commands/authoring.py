@@ -231,8 +231,7 @@ def frame_command(
     prints the prompt that a waiting run would send if the user replied TEXT. Nothing is executed or recorded.
 
     The form of the answer depends on the configured model, or on --model. If the model has native tools, they follow
-    the messages. If the model of RUN chose before it answered, messages with the roles `choice:…` and `topic:…` are the
-    prompts of that step. If a part of the prompt was truncated, a table with the size of each section follows.
+    the messages. If a part of the prompt was truncated, a table with the size of each section follows.
 
     --json prints the context frame, the data that the prompt is rendered from. With --messages or --next, --json prints
     a list of messages with `role` and `text`, for RUN followed by the answer.

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from reyn.cli.timeline import TimelineEntry
     from reyn.journal import RunRow
     from reyn.journal.kinds import Question
-    from reyn.runs.questions import OpenQuestion
+    from reyn.journal.port import OpenReservation
+    from reyn.journal.questions import OpenQuestion
     from reyn.runs.reading import RecordedRuns
-    from reyn.runs.usage import BudgetStatus, Grouping, ReservedRow, UsageReport, UsageRow
+    from reyn.runs.usage import BudgetStatus, Grouping, UsageReport, UsageRow
 
 _HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
 
@@ -271,24 +272,33 @@ def _budget_json(status: BudgetStatus) -> dict[str, Any]:
     return {"limit": status.limit, "skill": status.skill or None, **shown, "currency": status.currency or None}
 
 
-def _reserved_json(row: ReservedRow) -> dict[str, Any]:
+def _reserved_json(one: OpenReservation) -> dict[str, Any]:
     from reyn.config.budgets import amount_text
 
-    cost = None if row.cost is None else amount_text(row.cost)
-    fields: dict[str, Any] = msgspec.structs.asdict(row)
-    return fields | {"cost": cost, "currency": row.currency or None}
+    reserved = one.reserved
+    return {
+        "run": one.run_id,
+        "skill": one.skill,
+        "model": reserved.model,
+        "day": reserved.day,
+        "tokens": reserved.tokens,
+        "cost": None if reserved.cost is None else amount_text(reserved.cost),
+        "currency": reserved.currency or None,
+        "is_executing": one.is_executing,
+    }
 
 
-def _reserved_lines(rows: tuple[ReservedRow, ...]) -> Iterator[str]:
+def _reserved_lines(reservations: tuple[OpenReservation, ...]) -> Iterator[str]:
     from reyn.config.budgets import money_text
 
-    for row in rows[:_MAX_RESERVED]:
-        cost = f", {money_text(row.cost, row.currency)}" if row.cost is not None else ""
-        yield f"reserved: run {row.run}: {row.tokens:,} tokens{cost}{'' if row.is_executing else _LOST}"
-        if not row.is_executing:
-            yield f"    next: {reyn_command('resume', row.run)}, or {reyn_command('cancel', row.run)}"
-    if len(rows) > _MAX_RESERVED:
-        yield f"reserved: {len(rows) - _MAX_RESERVED:,} more runs; --json lists all"
+    for one in reservations[:_MAX_RESERVED]:
+        run, reserved, lost = one.run_id, one.reserved, "" if one.is_executing else _LOST
+        cost = f", {money_text(reserved.cost, reserved.currency)}" if reserved.cost is not None else ""
+        yield f"reserved: run {run}: {reserved.tokens:,} tokens{cost}{lost}"
+        if not one.is_executing:
+            yield f"    next: {reyn_command('resume', run)}, or {reyn_command('cancel', run)}"
+    if len(reservations) > _MAX_RESERVED:
+        yield f"reserved: {len(reservations) - _MAX_RESERVED:,} more runs; --json lists all"
 
 
 @command(epilog="Example: reyn context order-17; reyn context order-17 --format svg")

@@ -174,11 +174,17 @@ class MessageQueued(Body, frozen=True):
 
 @event("message_taken", v=1, origin="derived")
 class MessageTaken(Body, frozen=True):
-    """The conversation took the oldest message that was queued: it is the input of this visit."""
+    """The conversation took the oldest message that was queued: it is the input of this visit.
+
+    The fields other than `phase` and `visit` are those of its `message_queued`.
+    """
 
     phase: str
     visit: Count
     text: ContentName
+    message: Count
+    by: str = ""
+    run: str = ""
 
 
 @event("conversation_renamed", v=1, origin="outside")

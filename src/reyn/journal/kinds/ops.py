@@ -1,4 +1,4 @@
-"""Events of ops, approvals, file changes, sub-runs and other agents: an intent before each effect, an outcome after it.
+"""Events of ops, approvals and file changes: an intent before each effect, an outcome after it.
 
 All op kinds share the data of `<kind>_started` and `<kind>_completed`, so journals stay readable when the package that
 provides a kind is not installed.
@@ -9,24 +9,18 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from reyn.journal.kinds.shapes import (
-    ArtifactRef,
     AskRequest,
     Change,
-    Charge,
     ContentName,
     Count,
     DerivedContent,
     DerivedText,
     Hash,
-    HistoryPart,
     MemoryRequest,
     MessageRequest,
     OpStatus,
-    PhaseArtifact,
-    Question,
     RestoreVerdict,
     RunRequest,
-    Usage,
 )
 from reyn.journal.registry import Body, event, family
 
@@ -198,142 +192,3 @@ class WorkspaceRestored(Body, frozen=True):
     restored: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     verdicts: tuple[RestoreVerdict, ...] = ()
-
-
-@event("sub_run_started", v=1, origin="outcome")
-class SubRunStarted(Body, frozen=True):
-    """A sub-run is about to start.
-
-    `run` is its id, which derives from the parent run and `call`. `skill_hash` is the pinned copy of its skill, `input`
-    its input, and `ops` the specifications of the ops that it may use. `shares_workspace` is true if it uses the
-    parent's workspace. `problem` is set if it cannot start. `background` is true if the parent does not wait for it: a
-    message in the inbox of the parent reports its end.
-    """
-
-    call: str
-    skill: str
-    run: str
-    skill_hash: ContentName | None = None
-    input: ArtifactRef | None = None
-    shares_workspace: bool = False
-    problem: str = ""
-    ops: ContentName | None = None
-    background: bool = False
-
-
-@event("sub_run_completed", v=1, origin="outcome")
-class SubRunCompleted(Body, frozen=True):
-    """A sub-run ended.
-
-    `artifact` is its final artifact; without one, `error` says why. `usage` and `answers` count its tokens and model
-    answers, `active` its execution time in microseconds since it last stopped. `changes` lists the changes it made in
-    files that it shares with this run. `head` is the hash of its last event at that time. `summary` is the reason of
-    its last decision, `handoff` the last handoff that one of its phases recorded. `phases` lists the artifacts of its
-    latest visits. `charge` is what it was charged.
-    """
-
-    call: str
-    run: str
-    error: str = ""
-    artifact: ArtifactRef | None = None
-    usage: Usage = Usage()
-    answers: Count = 0
-    active: Count = 0
-    changes: tuple[Change, ...] = ()
-    head: Hash | None = None
-    summary: str = ""
-    handoff: ContentName | None = None
-    phases: tuple[PhaseArtifact, ...] = ()
-    charge: Charge | None = None
-
-
-@event("nested_run_ended", v=1, origin="outside")
-class NestedRunEnded(Body, frozen=True):
-    """The code of the op `call` ran a function as a sub-run, which ended or stopped.
-
-    `run` is its id, which derives from the parent run, `call`, the function and its arguments. `status` is its status.
-    `usage` and `answers` count its tokens and model answers, `charge` is what it was charged.
-    """
-
-    call: str
-    run: str
-    skill: str
-    status: str
-    usage: Usage = Usage()
-    answers: Count = 0
-    charge: Charge | None = None
-
-
-@event("sub_run_stopped", v=1, origin="outcome")
-class SubRunStopped(Body, frozen=True):
-    """A sub-run stopped and can be resumed; this run stops for the same reason.
-
-    `status` and `reason` are those of the sub-run: `failed` comes with `code` and `hint`, `limited` with `limit` and
-    `value`, `waiting` with `wait`. `active` is its execution time in microseconds since it last stopped.
-    """
-
-    call: str
-    run: str
-    status: Literal["failed", "limited", "waiting", "blocked"]
-    reason: str
-    code: str = ""
-    limit: str = ""
-    value: int = 0
-    wait: Question | None = None
-    active: Count = 0
-    hint: str = ""
-
-
-TaskState = Literal[
-    "submitted", "working", "completed", "failed", "canceled", "rejected", "input-required", "auth-required"
-]
-"""The states of a message to an agent, as the A2A protocol names those of a task."""
-
-
-@event("agent_asked", v=1, origin="outcome")
-class AgentAsked(Body, frozen=True):
-    """A message to another agent is about to be sent.
-
-    `run` is the conversation of that agent: one that an earlier message opened, or a new one, whose id derives from
-    this run and `call`. `text` is the message, `depth` counts the agents that asked one another, this message included.
-    A new conversation has the pinned copy `skill_hash` of the agent's skill, the op specifications `ops`, the first
-    message as its `input`, and the messages of an earlier conversation with the agent as its `history`. `problem` is
-    set if the message cannot be sent.
-    """
-
-    call: str
-    agent: str
-    run: str
-    text: ContentName
-    depth: Count = 1
-    skill_hash: ContentName | None = None
-    ops: ContentName | None = None
-    input: ArtifactRef | None = None
-    history: tuple[HistoryPart, ...] = ()
-    problem: str = ""
-
-
-@event("agent_replied", v=1, origin="outcome")
-class AgentReplied(Body, frozen=True):
-    """Another agent replied to a message, or will not.
-
-    `state` is the state of the message; only `completed` has a reply, `text`. Otherwise `error` is the reason.
-    `timed_out` is true if the reply took too long. `usage`, `answers` and `charge` count what the conversation `run`
-    used since the last message to it, `active` is its execution time in microseconds. `seq` and `head` are the last
-    event of the conversation and its hash. `open` is true if the conversation can take another message.
-    """
-
-    call: str
-    agent: str
-    run: str
-    state: TaskState
-    text: ContentName | None = None
-    error: str = ""
-    timed_out: bool = False
-    usage: Usage = Usage()
-    answers: Count = 0
-    charge: Charge | None = None
-    active: Count = 0
-    seq: Count = 0
-    head: Hash | None = None
-    open: bool = False

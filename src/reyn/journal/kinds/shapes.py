@@ -128,11 +128,7 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
 
     def __sub__(self, other: Usage) -> Usage:
         """What was used since `other`; never negative."""
-        return Usage(
-            max(0, self.input_tokens - other.input_tokens),
-            max(0, self.output_tokens - other.output_tokens),
-            max(0, self.cached_tokens - other.cached_tokens),
-        )
+        return Usage(*(max(0, own - before) for own, before in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def total(self) -> int:

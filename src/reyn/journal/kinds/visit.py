@@ -159,8 +159,7 @@ class LlmResponded(Body, frozen=True):
     `text` is the whole answer; in the form `tools`, the JSON of its `content` and `tool_calls`. `mode` is the output
     mode that the model used, if it reports one. `cut` is true if the answer ended at a length limit.
     `choice_probability` is the probability of the choice among those on offer, if the engine measured it; it is the
-    confidence of an answer in the short form. `asked` is set if the adapter sent prompts of its own before that of the
-    answer, for the choice alone, for example: a JSON list with role and text of their messages. `usage` covers them.
+    confidence of an answer in the short form. `usage` covers all prompts that the adapter sent.
     """
 
     call: str
@@ -169,7 +168,6 @@ class LlmResponded(Body, frozen=True):
     mode: Literal["grammar", "json_schema", "json_object", "free"] | None = None
     cut: bool = False
     choice_probability: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    asked: ContentName | None = None
 
 
 @event("model_retried", v=1, origin="outside")

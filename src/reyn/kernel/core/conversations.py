@@ -126,7 +126,7 @@ class Inbox(msgspec.Struct, frozen=True):
 
     queued: tuple[kinds.MessageQueued, ...] = ()
     background: dict[str, kinds.MessageQueued | None] = {}
-    intents: dict[str, kinds.SubRunStarted] = {}
+    intents: dict[str, kinds.ChildStarted] = {}
 
     def with_message(self, body: kinds.MessageQueued) -> Inbox:
         """Return the inbox with a message that arrived."""
@@ -135,7 +135,7 @@ class Inbox(msgspec.Struct, frozen=True):
             return replace(self, queued=queued)
         return Inbox(queued, {**self.background, body.run: body}, self.intents)
 
-    def with_background(self, intent: kinds.SubRunStarted) -> Inbox:
+    def with_background(self, intent: kinds.ChildStarted) -> Inbox:
         """Return the inbox after the start of a background run."""
         return Inbox(self.queued, {**self.background, intent.run: None}, {**self.intents, intent.run: intent})
 
@@ -270,7 +270,7 @@ class AgentThread(msgspec.Struct, frozen=True):
     charge: kinds.Charge = kinds.Charge()
     active: int = 0
 
-    def after(self, body: kinds.AgentReplied) -> AgentThread:
+    def after(self, body: kinds.ChildEnded) -> AgentThread:
         """Return the thread after a reply."""
         before = self if self.run == body.run else AgentThread(body.run)
         return AgentThread(
@@ -282,6 +282,13 @@ class AgentThread(msgspec.Struct, frozen=True):
             before.charge + (body.charge or kinds.Charge()),
             before.active + body.active,
         )
+
+
+def reply_text(replied: kinds.ChildEnded, content: Callable[[str], bytes]) -> str:
+    """Return the reply of another agent; empty if there is none."""
+    if replied.artifact is None:
+        return ""
+    return str(msgspec.json.decode(content(replied.artifact.hash))["data"].get("text", ""))
 
 
 class ReceivedMessage(msgspec.Struct, frozen=True):

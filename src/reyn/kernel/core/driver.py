@@ -18,7 +18,7 @@ from reyn.kernel.core.effects import (
     Effect,
     Pause,
     Restore,
-    StartSubRuns,
+    StartChildren,
     TurnInterrupted,
     decode_answer,
 )
@@ -74,7 +74,7 @@ class World(Protocol):
         now."""
         ...
 
-    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+    async def start(self, effect: StartChildren, tape: Tape) -> None:
         """Start sub-runs without awaiting them."""
         ...
 
@@ -188,7 +188,7 @@ class Driver:
             self._check_abort(effect)
             if isinstance(effect, Pause):
                 return None
-            if isinstance(effect, StartSubRuns):
+            if isinstance(effect, StartChildren):
                 if self.world is not None and tape.upcoming is None:
                     await self.world.start(effect, tape)
                 return None

@@ -7,7 +7,7 @@ dataclasses, which cost several times as much to create: an effect lives as long
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reyn.context.tokens import TokenCounter
     from reyn.journal import Blob, Body
     from reyn.kernel.core.conversations import Transcript
-    from reyn.models import Candidate, PromptSource, ToolDefinition
+    from reyn.models import Candidate, ChatTurn, ToolDefinition
     from reyn.skills import Skill
 
     Content = Callable[[str], bytes]
@@ -55,7 +55,8 @@ class Effect(Generic[R]):
 
     def result(self, outcome: Body, content: Content) -> R:
         """Return the result for a recorded outcome, the same whether it was just performed or recalled."""
-        return cast("R", outcome)
+        result: R = outcome  # type: ignore[assignment]  # `cast` would be a call
+        return result
 
     def mismatch(self, outcome: Body) -> str:
         """Return why a recorded outcome cannot be one of this effect; empty if it can."""
@@ -67,6 +68,7 @@ class AnswerSpec(Protocol):
 
     Attributes:
         phase: The phase that asks.
+        task: Its role and instructions.
         form: The form of the answer.
         candidates: The exits that the model may choose.
         schema: The JSON Schema of every allowed answer, as it is recorded.
@@ -74,6 +76,7 @@ class AnswerSpec(Protocol):
     """
 
     phase: str
+    task: str
     form: kinds.AnswerForm
     candidates: tuple[Candidate, ...]
     schema: Blob
@@ -112,8 +115,8 @@ class CallModel(Effect[ModelReply]):
     """Hash of the input artifact."""
     transcript: NormalizedMessageList | None = None
     """Messages that come after the system message."""
-    source: Callable[[], PromptSource] | None = None
-    """Returns what the messages were written from, in the short form."""
+    turn: Callable[[], ChatTurn] | None = None
+    """Returns the turn of a conversation, in the short form."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused)
@@ -268,30 +271,31 @@ class ReadOverviews(Effect[kinds.OverviewsRead]):
 
 
 @dataclass
-class PlanSubRun(Effect[kinds.SubRunStarted]):
-    """Resolve the skill of a sub-run and validate its input. `pinned` is the run's own copy of the skill, if any.
+class PlanChild(Effect[kinds.ChildStarted]):
+    """Find what a child runs, and validate its input.
 
-    With `background`, the run does not wait for the sub-run.
+    `skill` is the skill, `agent:NAME` for an agent. `input` is the input of the skill, or the hash of the message.
+    `pinned` is the run's own copy of the skill, if any.
     """
 
     key: str
+    type: kinds.ChildType
     skill: str
     input: Any
     pinned: Skill | None = field(default=None, compare=False)
     shares_workspace: bool = False
-    background: bool = False
 
-    outcomes = (kinds.SubRunStarted,)
+    outcomes = (kinds.ChildStarted,)
     needs_intent = False
 
 
 @dataclass
-class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
-    """Execute a sub-run to its end. Its id derives from run and call, so that starting it twice starts it once."""
+class ExecuteChild(Effect[kinds.ChildEnded]):
+    """Execute a child to its end. Its id derives from run and call, so that starting it twice starts it once."""
 
     key: str
-    started: kinds.SubRunStarted
-    ahead: tuple[kinds.SubRunStarted, ...] = field(default=(), compare=False)
+    started: kinds.ChildStarted
+    ahead: tuple[kinds.ChildStarted, ...] = field(default=(), compare=False)
     """Sub-runs that the visit will await next. They execute meanwhile; their outcomes are recorded when awaited."""
     concurrency: int = 1
     """How many of them, this one included, execute at the same time."""
@@ -301,38 +305,16 @@ class ExecuteSubRun(Effect[kinds.SubRunCompleted]):
         """Whether its intent must become durable first. Together with others, that happens when it is started."""
         return self.concurrency == 1
 
-    outcomes = (kinds.SubRunCompleted,)
-    failures = (kinds.SubRunStopped,)
-
-
-@dataclass
-class PlanMessage(Effect[kinds.AgentAsked]):
-    """Find the agent that a message goes to, and the conversation with it. `text` is the hash of the message."""
-
-    key: str
-    agent: str
-    text: str
-
-    outcomes = (kinds.AgentAsked,)
-    needs_intent = False
-
-
-@dataclass
-class DeliverMessage(Effect[kinds.AgentReplied]):
-    """Deliver a message to another agent and await its reply. A message that was delivered is not delivered again."""
-
-    key: str
-    asked: kinds.AgentAsked
-
-    outcomes = (kinds.AgentReplied,)
+    outcomes = (kinds.ChildEnded,)
+    failures = (kinds.ChildStopped,)
 
 
 @dataclass(frozen=True)
-class StartSubRuns(Effect[None]):
+class StartChildren(Effect[None]):
     """Start sub-runs that the visit will await later, and continue at once. Nothing is recorded."""
 
     key: str
-    started: tuple[kinds.SubRunStarted, ...] = field(compare=False)
+    started: tuple[kinds.ChildStarted, ...] = field(compare=False)
     concurrency: int
 
 

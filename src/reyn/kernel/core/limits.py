@@ -144,6 +144,8 @@ def sub_run_settings(state: RunState, settings: RunSettings, tokens: int | None 
 
     `tokens` is less than that if sub-runs execute together, and share the tokens.
     """
+    if tokens is None and not state.raised and settings.limits.tokens is None and settings.limits.run_seconds is None:
+        return settings
     caps = {name: limit_of(state, settings, name) for name in Limits.__struct_fields__}
     spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
     for name, amount in spent.items():
@@ -151,8 +153,7 @@ def sub_run_settings(state: RunState, settings: RunSettings, tokens: int | None 
         caps[name] = None if cap is None else max(0, cap - amount)
     if tokens is not None:
         caps["tokens"] = tokens
-    limits = replace(settings.limits, **caps)
-    return settings if limits == settings.limits else replace(settings, limits=limits)
+    return replace(settings, limits=replace(settings.limits, **caps))
 
 
 def limits_to_raise(

@@ -195,8 +195,8 @@ def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
-    # The usage of several prompts does not calibrate the count of one.
-    models = state.models.with_answer(body.usage, None if body.asked is not None else state.visit.prompt)
+    # An engine that measures its choice counts prompts exactly, and may have sent several for this answer.
+    models = state.models.with_answer(body.usage, state.visit.prompt if body.choice_probability is None else None)
     return replace(state, models=models, recovery=_SETTLED)
 
 
@@ -370,15 +370,16 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
 
 
 def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
-    if not state.inbox.queued or state.inbox.queued[0].text != body.text:
+    oldest = state.inbox.queued[0] if state.inbox.queued else None
+    if oldest is None or (oldest.message, oldest.text) != (body.message, body.text):
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
-    received = state.received.taken(state.inbox.queued[0].ask) if state.received is not None else None
+    received = state.received.taken(oldest.ask) if state.received is not None else None
     visit = replace(state.visit, is_answered=True)
     return replace(state, inbox=state.inbox.without_oldest(), visit=visit, received=received)
 
 
-def on_sub_run_started(state: RunState, body: kinds.SubRunStarted) -> RunState:
-    if not body.background:
+def on_child_started(state: RunState, body: kinds.ChildStarted) -> RunState:
+    if body.type != "background":
         return on_intent(state, body)
     return state if body.problem else replace(state, inbox=state.inbox.with_background(body))
 
@@ -401,27 +402,21 @@ def on_outcome(state: RunState, _: Any) -> RunState:
     return replace(state, recovery=_SETTLED)
 
 
-def on_sub_run_stopped(state: RunState, body: kinds.SubRunStopped) -> RunState:
+def on_child_stopped(state: RunState, body: kinds.ChildStopped) -> RunState:
     return replace(state, recovery=_SETTLED, stop=replace(state.stop, sub_run=body.run))
 
 
-def on_sub_run_completed(state: RunState, body: kinds.SubRunCompleted) -> RunState:
-    models = state.models.with_sub_run(body.usage, body.answers)
-    return replace(state, recovery=_SETTLED, models=models, visit=state.visit.with_sub_run(body))
-
-
-def on_agent_replied(state: RunState, body: kinds.AgentReplied) -> RunState:
-    """Count what the other agent used, and keep the conversation with it for the next message."""
-    models = state.models.with_sub_run(body.usage, body.answers)
+def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
+    """Count what a child has used."""
+    state = replace(state, models=state.models.with_sub_run(body.usage, body.answers))
+    if body.type == "function":  # the op that called it is still being performed
+        return state
+    if body.type != "agent":
+        return replace(state, recovery=_SETTLED, visit=state.visit.with_sub_run(body))
     threads = state.threads
-    if body.seq:
-        threads = {**threads, body.agent: threads.get(body.agent, AgentThread(body.run)).after(body)}
-    return replace(state, recovery=_SETTLED, models=models, threads=threads)
-
-
-def on_nested_run_ended(state: RunState, body: kinds.NestedRunEnded) -> RunState:
-    """Count what a function that an op called has used. The op itself is still being performed."""
-    return replace(state, models=state.models.with_sub_run(body.usage, body.answers))
+    if body.seq:  # the conversation, for the next message
+        threads = {**threads, body.skill: threads.get(body.skill, AgentThread(body.run)).after(body)}
+    return replace(state, recovery=_SETTLED, threads=threads)
 
 
 def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:

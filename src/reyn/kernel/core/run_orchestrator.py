@@ -128,11 +128,11 @@ def stop_for(outcome: Body, state: RunState) -> Body:
             return kinds.RunFailed(code, message, hint)
         case kinds.BudgetRefused():
             return kinds.LimitReached(outcome.limit, outcome.cap, state.phase, refusal_reason(outcome, state.phase))
-        case kinds.SubRunStopped(status="waiting", wait=wait) if wait is not None:
+        case kinds.ChildStopped(status="waiting", wait=wait) if wait is not None:
             return kinds.WaitOpened(msgspec.structs.replace(wait, run=wait.run or outcome.run))
-        case kinds.SubRunStopped(status="limited"):
+        case kinds.ChildStopped(status="limited"):
             reason = f"sub-run `{outcome.run}`: {outcome.reason}"
             return kinds.LimitReached(outcome.limit, outcome.value, state.phase, reason)
-        case kinds.SubRunStopped():
+        case kinds.ChildStopped():
             return kinds.RunFailed(outcome.code, f"sub-run `{outcome.run}`: {outcome.reason}", outcome.hint)
     raise InternalError(f"`{outcome.kind}` does not stop a run")

@@ -25,8 +25,8 @@ _UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled, kinds.ConversationRenamed
 """Inputs that do not count the time since the last one. Budget events are recorded together with a second input; a
 title can be given while no driver executes the run."""
 
-_WITH_OWN_TIME = (kinds.SubRunCompleted, kinds.SubRunStopped, kinds.AgentReplied)
-"""Outcomes that name the time in which another run was executed."""
+_WITH_OWN_TIME = (kinds.ChildEnded, kinds.ChildStopped)
+"""Outcomes that name the time in which another run was executed. A function is executed within the time of its op."""
 _CONTINUING = (kinds.RunResumed, kinds.RunForked)
 
 EMPTY = RunState(
@@ -83,7 +83,7 @@ def fold(events: Iterable[Event]) -> RunState:
 
 def _count_time(state: RunState, body: Body, ts: int) -> RunState:
     """Count the time since the last input while a driver executes the run: not before a resume, not while it waits."""
-    if isinstance(body, _WITH_OWN_TIME):
+    if isinstance(body, _WITH_OWN_TIME) and not (isinstance(body, kinds.ChildEnded) and body.type == "function"):
         elapsed = body.active
     elif state.status != "running" or isinstance(body, _CONTINUING):
         elapsed = 0
@@ -137,12 +137,9 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.RequestFulfilled: rules.on_intent,
     kinds.OpCompleted: rules.on_op_completed,
     kinds.PermissionDenied: rules.on_outcome,
-    kinds.SubRunStarted: rules.on_sub_run_started,
-    kinds.SubRunStopped: rules.on_sub_run_stopped,
-    kinds.SubRunCompleted: rules.on_sub_run_completed,
-    kinds.AgentAsked: rules.on_intent,
-    kinds.AgentReplied: rules.on_agent_replied,
-    kinds.NestedRunEnded: rules.on_nested_run_ended,
+    kinds.ChildStarted: rules.on_child_started,
+    kinds.ChildStopped: rules.on_child_stopped,
+    kinds.ChildEnded: rules.on_child_ended,
     kinds.OutputChecked: rules.on_output_checked,
     kinds.RestoreStarted: rules.on_intent,
     kinds.WorkspaceRestored: rules.on_workspace_restored,

@@ -61,7 +61,7 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The handoffs when the visit started."""
     prompt: tuple[str, int] | None = None
     """The model and the uncalibrated tokens of the last prompt, if it was counted."""
-    sub_runs: tuple[kinds.SubRunCompleted, ...] = ()
+    sub_runs: tuple[kinds.ChildEnded, ...] = ()
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
     conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
@@ -72,7 +72,7 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
         """Add the arguments or the result of an op to the digest."""
         return replace(self, ops=digest(f"{self.ops}{content}".encode()))
 
-    def with_sub_run(self, completed: kinds.SubRunCompleted) -> VisitState:
+    def with_sub_run(self, completed: kinds.ChildEnded) -> VisitState:
         """Add a sub-run that ended."""
         return replace(self, sub_runs=(*self.sub_runs, completed)[-MAX_SUB_RUNS:])
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 B = TypeVar("B", bound=Body)
-_BROKEN = kinds.RunBroken.kind
+_BROKEN, _CHILD_ENDED = kinds.RunBroken.kind, kinds.ChildEnded.kind
 _EXTERNAL = frozenset(kind for (kind, _), cls in registered().items() if cls.origin == "outside")
 
 
@@ -114,8 +114,11 @@ class Tape:
     def take_external(self) -> bool:
         """Take recorded events that reached the run from outside; return whether there were any."""
         has_taken = False
-        while self.upcoming is not None and self.upcoming.kind in _EXTERNAL:
-            self._take(decode(self.upcoming))
+        while (event := self.upcoming) is not None and (event.kind in _EXTERNAL or event.kind == _CHILD_ENDED):
+            body = decode(event)
+            if isinstance(body, kinds.ChildEnded) and body.type != "function":
+                break  # the outcome of an effect
+            self._take(body)
             has_taken = True
         return has_taken
 

@@ -73,6 +73,7 @@ class SummaryRequest:
 
     def __init__(self, phase: str, max_chars: int) -> None:
         self.phase = phase
+        self.task = _PROMPT
         self.form: kinds.AnswerForm = "full"
         self.candidates: tuple[Candidate, ...] = ()
         self.tool_definitions: tuple[ToolDefinition, ...] = ()

@@ -162,7 +162,7 @@ class TurnSpec:
         settings = context.settings
         self._ops = ops
         self._asks_handoff = asks_handoff
-        self._stays_open = stays_open
+        self.stays_open = stays_open
         self.phase = phase
         self.form = form
         self.candidates = candidates
@@ -183,6 +183,7 @@ class TurnSpec:
             max_phase_visits=max_phase_visits,
             output_language=settings.output_language,
         )
+        self.task = task_text(self.frame).rstrip()
         is_plain = self.contract.is_plain_text
         self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
         text = static_text(
@@ -195,21 +196,19 @@ class TurnSpec:
         self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
 
     @cached_property
-    def source(self) -> models.PromptSource:
-        """What the prompt is written from. In a conversation, `system` is the static text of a reply."""
-        task, closing = task_text(self.frame).rstrip(), self.closing
-        if not self._stays_open:
-            return models.PromptSource(task, closing)
+    def reply_text(self) -> str:
+        """The static text of a reply in a conversation, without the ops on offer."""
         frame, field = msgspec.structs.replace(self.frame, available_control_ops=()), self.contract.reply_field
-        system = static_text(frame, self.form, asks_handoff=self._asks_handoff, is_plain_text=field is not None)
-        targets = tuple(
+        return static_text(frame, self.form, asks_handoff=self._asks_handoff, is_plain_text=field is not None)
+
+    @cached_property
+    def targets(self) -> tuple[models.OfferedTarget, ...]:
+        """What the ops on offer can act on."""
+        return tuple(
             models.OfferedTarget(spec.kind, spec.target_field, target.name, one_line(target.text), _fields(target))
             for spec in self._ops
             if spec.target_field is not None and not spec.targets_of
             for target in spec.targets
-        )
-        return models.PromptSource(
-            task, closing, is_conversation=True, reply_field=field or "", targets=targets, system=system
         )
 
     @property

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.kernel.core.effects import AnswerSpec
     from reyn.kernel.core.tape import Tape
-    from reyn.models import PromptSource
+    from reyn.models import ChatTurn
 
 
 async def ask(
@@ -26,7 +26,7 @@ async def ask(
     results: tuple[str, ...],
     input_hash: str,
     transcript: NormalizedMessageList | None = None,
-    source: Callable[[], PromptSource] | None = None,
+    turn: Callable[[], ChatTurn] | None = None,
 ) -> ModelReply:
     """Record the intent of a call and await its answer, within a visit.
 
@@ -39,7 +39,7 @@ async def ask(
         results: Hashes of the op results that the frame contains.
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
-        source: Returns what the messages were written from.
+        turn: Returns the turn of a conversation, in the short form.
     """
     schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
     refers = (frame.transcript,) if frame.transcript is not None else ()
@@ -48,7 +48,7 @@ async def ask(
         call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
     request = tape.emit(intent, schema, *tools).request
-    reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, source)
+    reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, turn)
     if tape.state.over is not None:
         await within_allowance(tape)
     return reply

@@ -13,11 +13,12 @@ from reyn.context.frame import Repetition
 from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
-from reyn.kernel.core.conversations import memory_error
-from reyn.kernel.core.effects import DeliverMessage, ExecuteSubRun, PerformOp, PlanMessage, PlanSubRun, UnknownOutcome
+from reyn.kernel.core.conversations import memory_error, reply_text
+from reyn.kernel.core.effects import ExecuteChild, PerformOp, PlanChild, UnknownOutcome
 from reyn.kernel.visit.waits import RejectedOp, ask_person, plan_call
 from reyn.ops import RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
+from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
@@ -155,7 +156,7 @@ async def _fulfil(
         case kinds.RunRequest():
             value, pinned = msgspec.json.decode(tape.content(request.input)), context.sub_skill(request.skill)
             if request.background:
-                begun = await PlanSubRun(call, request.skill, value, pinned, background=True)
+                begun = await PlanChild(call, "background", request.skill, value, pinned)
                 return RunOutcome(begun.run, None, begun.problem), ()
             sub_run = await run_sub_skill(request.skill, value, call, pinned, tape)
             return _sub_run_outcome(sub_run, tape), sub_run.changes
@@ -167,9 +168,9 @@ async def _fulfil(
 
 async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:
     """Send a message to another agent. Why there is no reply is part of the outcome."""
-    replied = await DeliverMessage(call, await PlanMessage(call, request.agent, request.text))
-    reply = tape.content(replied.text).decode() if replied.text is not None else ""
-    return MessageOutcome(replied.run, replied.state, reply, replied.error, replied.timed_out)
+    replied = await ExecuteChild(call, await PlanChild(call, "agent", f"{PREFIX}{request.agent}", request.text))
+    run, reply = "" if replied.state == "rejected" else replied.run, reply_text(replied, tape.content)
+    return MessageOutcome(run, replied.state, reply, replied.error, replied.timed_out)
 
 
 def _change_memory(request: kinds.MemoryRequest, call: str, context: RunContext, tape: Tape) -> MemoryOutcome:
@@ -209,12 +210,12 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
 
 async def run_sub_skill(
     name: str, value: Any, call: str, pinned: Skill | None, tape: Tape, *, shares_workspace: bool = False
-) -> kinds.SubRunCompleted:
+) -> kinds.ChildEnded:
     """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    return await ExecuteSubRun(call, await PlanSubRun(call, name, value, pinned, shares_workspace))
+    return await ExecuteChild(call, await PlanChild(call, "skill", name, value, pinned, shares_workspace))
 
 
-def _sub_run_outcome(sub_run: kinds.SubRunCompleted, tape: Tape) -> RunOutcome:
+def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
     phases = tuple((phase.phase, msgspec.json.decode(tape.content(phase.artifact.hash))) for phase in sub_run.phases)
     return RunOutcome(sub_run.run, artifact, sub_run.error, phases)

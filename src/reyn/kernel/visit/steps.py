@@ -14,7 +14,7 @@ from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import InternalError
 from reyn.journal import Blob, canonical, kinds
 from reyn.jsonschema import compile_schema
-from reyn.kernel.core.effects import ExecuteSubRun, PlanSubRun, StartSubRuns
+from reyn.kernel.core.effects import ExecuteChild, PlanChild, StartChildren
 from reyn.kernel.core.limits import within_limits
 from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.kernel.visit.op_dispatch import run_op, run_sub_skill
@@ -192,7 +192,7 @@ def _skill_input(step: RunSkill, artifact: dict[str, Any]) -> Any:
     return _resolve(value, artifact)
 
 
-def _skill_result(step: RunSkill, sub_run: kinds.SubRunCompleted, context: _StepContext) -> Any:
+def _skill_result(step: RunSkill, sub_run: kinds.ChildEnded, context: _StepContext) -> Any:
     context.log.add_changes(sub_run.changes, context.tape)
     if sub_run.artifact is None:
         raise StepFault(f"skill `{step.skill}`: {sub_run.error}")
@@ -253,7 +253,7 @@ class _Window:
         assert isinstance(step.apply, RunSkill)
         self._step, self._apply = step, step.apply
         self._artifact, self._items, self._call, self._context = artifact, items, call, context
-        self._planned: dict[int, kinds.SubRunStarted | StepFault] = {}
+        self._planned: dict[int, kinds.ChildStarted | StepFault] = {}
         self._next = 0
 
     async def result(self, index: int) -> Any:
@@ -263,17 +263,17 @@ class _Window:
             await self._plan(self._next)
             self._next += 1
             if self._next == concurrency == len(self._ahead):  # they execute while the others are planned
-                await StartSubRuns(f"{self._call}.start", self._ahead, concurrency)
+                await StartChildren(f"{self._call}.start", self._ahead, concurrency)
         started = self._planned.pop(index)
         if isinstance(started, StepFault):
             raise started
-        sub_run = await ExecuteSubRun(started.call, started, self._ahead, concurrency)
+        sub_run = await ExecuteChild(started.call, started, self._ahead, concurrency)
         return _skill_result(self._apply, sub_run, self._context)
 
     @property
-    def _ahead(self) -> tuple[kinds.SubRunStarted, ...]:
+    def _ahead(self) -> tuple[kinds.ChildStarted, ...]:
         """The sub-runs that are planned and not awaited yet."""
-        return tuple(one for one in self._planned.values() if isinstance(one, kinds.SubRunStarted))
+        return tuple(one for one in self._planned.values() if isinstance(one, kinds.ChildStarted))
 
     async def _plan(self, index: int) -> None:
         context, name = self._context, f"{self._call}.{index + 1}"
@@ -282,7 +282,7 @@ class _Window:
         pinned = context.run.sub_skill(self._apply.skill)
         try:
             value = _skill_input(self._apply, inner)
-            self._planned[index] = await PlanSubRun(name, self._apply.skill, value, pinned)
+            self._planned[index] = await PlanChild(name, "skill", self._apply.skill, value, pinned)
         except StepFault as fault:
             self._planned[index] = fault
 

@@ -43,6 +43,7 @@ from reyn.kernel.visit.answer_messages import aborted_batch, answer_message
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
+from reyn.models import ChatTurn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,7 +59,6 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
-    from reyn.models import PromptSource
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -187,23 +187,20 @@ class TurnContext:
         compiled = compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
         return TurnDraft(spec, sent=compiled.llm_messages)
 
-    def source(self, spec: TurnSpec, system: kinds.FrameMessage) -> PromptSource:
-        """Return what the messages of a turn are written from; `system` is its system message.
+    def chat_turn(self, spec: TurnSpec, system: kinds.FrameMessage) -> ChatTurn:
+        """Return the turn of a conversation with this system message.
 
-        In a conversation, a reply offers no ops, and has no list of what they can act on.
+        A reply offers no ops, and has no list of what they can act on.
         """
-        if not self.is_conversation:
-            return spec.source
         content, overviews = self._tape.content, self.overviews
         listed, best = (overviews.text, overviews.best) if overviews is not None else (None, ())
         rest = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
         said = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
-        targets = () if self._log.results else spec.source.targets
-        return replace(
-            spec.source,
-            targets=tuple(target for target in targets if not best or target.name in best),
-            input=message_text(said, content),
-            system=spec.source.system + message_text(kinds.FrameMessage("system", rest), content),
+        targets = () if self._log.results else spec.targets
+        return ChatTurn(
+            message_text(said, content),
+            spec.reply_text + message_text(kinds.FrameMessage("system", rest), content),
+            tuple(target for target in targets if not best or target.name in best),
         )
 
     async def call_hooks(self, draft: TurnDraft, call: str) -> bool:
@@ -373,8 +370,9 @@ async def execute_single_llm_phase(
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
     transcript = context.messages if frame.transcript is not None else None
-    source = partial(context.source, spec, frame.messages[0]) if spec.form == "short" else None
-    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, source)
+    is_chat = spec.stays_open and spec.form == "short"
+    turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
+    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))

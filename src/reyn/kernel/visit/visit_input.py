@@ -90,7 +90,7 @@ async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, t
         excerpt = beginning(plain_text(reply))
         await ask_person(f"{entry.step}.{kinds.MESSAGE}", excerpt, _MESSAGE, tape, reason=kinds.MESSAGE)
     queued = tape.state.inbox.queued[0]
-    tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text))
+    tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text, queued.message, queued.by, queued.run))
     message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(queued.text).decode()}}
     return Blob.of(canonical(message)), tuple(kinds.Part(image=image) for image in queued.images)
 

@@ -7,10 +7,10 @@ above it, and stops where it waits for the next message. States are those of a t
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import ChainTooDeep, ReynError, RunBusy
@@ -20,23 +20,26 @@ from reyn.kernel.core.conversations import AgentThread
 from reyn.kernel.core.limits import SECOND
 from reyn.kernel.core.run_state import EMPTY, fold
 from reyn.kernel.runtime_types import LATER
-from reyn.kernel.world.children import MAX_DEPTH, ChildSpec, depth_below
+from reyn.kernel.world.child_spec import ChildSpec, charge_of, depth_below
 from reyn.kernel.world.loading import first_event, load_state, pin_model, pin_ops, pin_run
-from reyn.ops.op import MessageOutcome
 from reyn.skills import USER_MESSAGE
-from reyn.skills.agents import PREFIX, agent_of
+from reyn.skills.agents import agent_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Iterable
 
+    from reyn.config import RunSettings
     from reyn.journal import Journal, RunRow
-    from reyn.kernel.core.effects import DeliverMessage, EventWithBlobs, PlanMessage
+    from reyn.kernel.core.effects import EventWithBlobs, PlanChild
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import People
-    from reyn.kernel.world.children import ChildEnd, Children
+    from reyn.kernel.world.child_spec import ChildEnd
     from reyn.kernel.world.inbox import InboxPolling
-    from reyn.kernel.world.services import History
+    from reyn.kernel.world.services import History, Services
+
+    Execution = Coroutine[object, object, ChildEnd]
+    Drive = Callable[[kinds.ChildStarted, ChildSpec, Tape], Execution]
 
 _POLL_SECONDS = 0.1
 """Interval for comparing the clock with the time that a reply may take."""
@@ -56,34 +59,39 @@ class _NoUser:
 
 
 class AgentMessages:
-    """Carries the messages of one run to other agents."""
+    """Plans the messages of a run to other agents, and awaits their replies."""
 
-    def __init__(self, children: Children) -> None:
-        self._children = children
-        self._services = children.services
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     # -- planning ---------------------------------------------------------------------------------------
 
-    def plan(self, effect: PlanMessage, tape: Tape) -> EventWithBlobs:
-        """Find the agent and the conversation of a message. An error becomes the outcome of the message."""
-        call, agent, state, services = effect.key, effect.agent, tape.state, self._services
-        opened = f"{tape.run_id}.{call}"
-        try:
-            depth = self._next_depth(tape.started)
-            skill = services.agent_skill(agent)
-            thread = state.threads.get(agent)
-            if thread is not None and self._continues(thread, tape):
-                return kinds.AgentAsked(call, agent, thread.run, effect.text, depth), ()
-            history, blobs = self._history(thread) if thread is not None else ((), ())
-        except ReynError as error:
-            problem = f"{error.code}: {error.message}"
-            return kinds.AgentAsked(call, agent, opened, effect.text, problem=problem), ()
-        message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(effect.text).decode()}}
+    def plan(self, effect: PlanChild, tape: Tape) -> EventWithBlobs:
+        """Find the agent and the conversation of a message.
+
+        Raises:
+            ReynError: There is no such agent, or the message cannot be sent to it.
+        """
+        call, name, text, services = effect.key, effect.skill, effect.input, self._services
+        depth, skill = self._next_depth(tape.started), services.agent_skill(agent_of(name))
+        thread = tape.state.threads.get(name)
+        if thread is not None and self._continues(thread, tape):
+            return kinds.ChildStarted(call, "agent", name, thread.run, text=text, depth=depth), ()
+        history, blobs = self._history(thread) if thread is not None else ((), ())
+        message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(text).decode()}}
         copies = pin_run(skill, Blob.of(canonical(message)), pin_ops(skill, services.ops.vocabulary))
-        asked = kinds.AgentAsked(
-            call, agent, opened, effect.text, depth, copies.skill_hash, copies.ops, copies.input, history
-        )
-        return asked, (*copies.blobs, *blobs)
+        return kinds.ChildStarted(
+            call,
+            "agent",
+            name,
+            f"{tape.run_id}.{call}",
+            copies.skill_hash,
+            copies.input,
+            copies.ops,
+            text=text,
+            depth=depth,
+            history=history,
+        ), (*copies.blobs, *blobs)
 
     def _next_depth(self, started: kinds.RunStarted) -> int:
         """Return how many agents have asked one another, with the next message of a run.
@@ -102,8 +110,7 @@ class AgentMessages:
                 f"agents may ask one another up to {highest} deep (`agents.max_depth`), "
                 f"and this message would be number {depth}"
             )
-        if depth_below(started) > MAX_DEPTH:
-            raise ChainTooDeep(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
+        depth_below(started)
         return depth
 
     def _continues(self, thread: AgentThread, tape: Tape) -> bool:
@@ -125,66 +132,65 @@ class AgentMessages:
 
     # -- delivering -------------------------------------------------------------------------------------
 
-    async def deliver(self, effect: DeliverMessage, tape: Tape) -> EventWithBlobs:
-        """Deliver a message once and await the reply; record what the conversation used meanwhile."""
-        asked = effect.asked
-        if asked.problem:
-            return kinds.AgentReplied(asked.call, asked.agent, "", "rejected", error=asked.problem), ()
-        try:
-            with self._services.journal.claim(asked.run):
-                outcome = await self._exchange(asked, tape)
-        except RunBusy:
-            outcome = MessageOutcome(
-                asked.run, "failed", error=f"the conversation `{asked.run}` is open in another process"
-            )
-        except ReynError as failure:
-            outcome = MessageOutcome(asked.run, "failed", error=f"{failure.code}: {failure.message}")
-        return self._replied(outcome, asked, tape)
+    async def deliver(
+        self, intent: kinds.ChildStarted, tape: Tape, settings: RunSettings, drive: Drive
+    ) -> EventWithBlobs:
+        """Deliver a message once and await the reply; record what the conversation used meanwhile.
 
-    def _spec(self, asked: kinds.AgentAsked, tape: Tape) -> ChildSpec:
+        Args:
+            intent: The message.
+            tape: The tape of the run that sends it.
+            settings: The settings of a child of that run.
+            drive: Executes the conversation.
+        """
+        try:
+            with self._services.journal.claim(intent.run):
+                spec = self._spec(intent, tape, settings)
+                reply = await self._exchange(intent.run, spec, partial(drive, intent, spec, tape))
+        except RunBusy:
+            reply = _Reply("failed", f"the conversation `{intent.run}` is open in another process")
+        except ReynError as failure:
+            reply = _Reply("failed", f"{failure.code}: {failure.message}")
+        return self._ended(intent, reply, tape), ()
+
+    def _spec(self, intent: kinds.ChildStarted, tape: Tape, settings: RunSettings) -> ChildSpec:
         """Return how the conversation of a message runs: within what its own agent may use, too."""
-        services = self._services
-        agent, state = services.agents.load(asked.agent), load_state(services.journal, asked.run)
+        services, name = self._services, agent_of(intent.skill)
+        agent, state = services.agents.load(name), load_state(services.journal, intent.run)
         is_new = state is EMPTY
         recorded = tape.state if is_new else state
-        settings = self._children.settings_left(tape)
         # What the conversation has used so far does not count again.
         tokens, seconds = settings.limits.tokens, settings.limits.run_seconds
         tokens = None if tokens is None else tokens + state.models.usage.total
         seconds = None if seconds is None else seconds + state.active // SECOND
         tokens = min((cap for cap in (tokens, agent.budget.tokens) if cap is not None), default=None)
+        asks = agent_of(tape.started.skill)
         return ChildSpec(
             replace(settings, limits=replace(settings.limits, tokens=tokens, run_seconds=seconds)),
             pin_model(services.roster, services.roster.ready(agent.model if is_new else None, recorded.models.name)),
             rights="own",
             people=_NoUser(services.people),
-            history=(asked.history, ()),
-            ask=kinds.AskRef(
-                tape.run_id, asked.call, agent_of(tape.started.skill), asked.depth, tape.state.total_answers
-            ),
-            text=tape.content(asked.text).decode(),
+            history=(intent.history, ()),
+            ask=kinds.AskRef(tape.run_id, intent.call, asks, intent.depth, tape.state.total_answers),
+            text=tape.content(intent.text or "").decode(),
         )
 
-    async def _exchange(self, asked: kinds.AgentAsked, tape: Tape) -> MessageOutcome:
-        run, spec = asked.run, self._spec(asked, tape)
-        intent = kinds.SubRunStarted(
-            asked.call, f"{PREFIX}{asked.agent}", run, asked.skill_hash, asked.input, ops=asked.ops
-        )
-        end, is_late = await self._in_time(self._children.drive(intent, spec, tape), run)
-        state = end.state
+    async def _exchange(self, run: str, spec: ChildSpec, drive: Callable[[], Execution]) -> _Reply:
+        """Execute a conversation until it has replied. A question that only a person can answer ends its turn."""
+        state, is_late = await self._in_time(drive(), run)
         if state.status == "waiting" and state.wait is not None and not state.wait.is_message:
             question = state.wait
             self._abort(run, f"its question was not answered: {question.message.partition(chr(10))[0]}")
-            await self._children.drive(intent, spec, tape)
+            await drive()
             text = f"it asks a question that only a person can answer: {question.message}"
-            return MessageOutcome(run, "auth-required" if question.is_approval else "input-required", error=text)
-        outcome = self._outcome(spec, state)
-        if is_late and outcome.state != "completed":
+            return _Reply("auth-required" if question.is_approval else "input-required", text)
+        reply = _reply(spec, state)
+        if is_late and reply.state != "completed":
             late = f"no reply within {self._services.config.agents.reply_seconds} seconds (`agents.reply_seconds`)"
-            return MessageOutcome(run, "canceled", error=late, timed_out=True)
-        return outcome
+            return _Reply("canceled", late, timed_out=True)
+        return reply
 
-    async def _in_time(self, work: Coroutine[object, object, ChildEnd], run: str) -> tuple[ChildEnd, bool]:
+    async def _in_time(self, work: Execution, run: str) -> tuple[RunState, bool]:
         """Execute a conversation; abort its turn when the time of a reply is over. Returns whether that happened."""
         clock, task = self._services.clock, asyncio.ensure_future(work)
         end = clock.now() + self._services.config.agents.reply_seconds * SECOND
@@ -198,7 +204,7 @@ class AgentMessages:
                     self._abort(run, "the reply took too long")
                     next_abort = 2 * polls + 10
                 polls += 1
-            return task.result(), polls > 0
+            return task.result().state, polls > 0
         finally:
             if not task.done():
                 task.cancel()
@@ -211,50 +217,47 @@ class AgentMessages:
         if row is not None:
             abort_turns(journal, self._services.polling, [row, *descendants(journal, run)], reason)
 
-    def _outcome(self, spec: ChildSpec, state: RunState) -> MessageOutcome:
-        """Return what became of a message, from the state of the conversation."""
-        received, run = state.received, state.run_id
-        if received is not None and spec.ask is not None and received.ask.key == spec.ask.key:
-            if received.state == "completed" and received.reply is not None:
-                artifact = msgspec.json.decode(self._services.journal.blob(received.reply.hash))
-                return MessageOutcome(run, "completed", str(artifact["data"].get("text", "")))
-            if received.state == "canceled":
-                return MessageOutcome(run, "canceled", error=f"the turn was aborted: {received.reason}")
-        reason = f"the conversation is {state.status}: {state.reason or 'no reason was recorded'}"
-        return MessageOutcome(run, "canceled" if state.status == "cancelled" else "failed", error=reason)
-
-    def _replied(self, outcome: MessageOutcome, asked: kinds.AgentAsked, tape: Tape) -> EventWithBlobs:
-        """Return the event of an outcome, with what the conversation has used since the last message to it."""
-        reply = Blob.of(outcome.reply.encode()) if outcome.state == "completed" else None
-        body = kinds.AgentReplied(
-            asked.call,
-            asked.agent,
-            asked.run,
-            outcome.state,
-            reply.hash if reply is not None else None,
-            outcome.error,
-            outcome.timed_out,
-        )
-        blobs = (reply,) if reply is not None else ()
-        row = self._services.journal.find(asked.run)
+    def _ended(self, intent: kinds.ChildStarted, reply: _Reply, tape: Tape) -> kinds.ChildEnded:
+        """Return the event of a reply, with what the conversation has used since the last message to it."""
+        body = kinds.ChildEnded(intent.call, "agent", intent.skill, intent.run, *reply)
+        row = self._services.journal.find(intent.run)
         if row is None:  # it could not be opened
-            return body, blobs
-        state = load_state(self._services.journal, asked.run)
-        counted = tape.state.threads.get(asked.agent)
-        if counted is None or counted.run != asked.run:
-            counted = AgentThread(asked.run)
-        used = state.charge - counted.charge
-        body = replace(
+            return body
+        state = load_state(self._services.journal, intent.run)
+        counted = tape.state.threads.get(intent.skill)
+        if counted is None or counted.run != intent.run:
+            counted = AgentThread(intent.run)
+        return replace(
             body,
             usage=state.models.usage - counted.usage,
             answers=max(0, state.models.answers - counted.answers),
-            charge=used if used.calls else None,
+            charge=charge_of(state.charge - counted.charge),
             active=max(0, state.active - counted.active),
             seq=row.seq,
             head=row.hash,
             open=state.status == "waiting" and state.wait is not None and state.wait.is_message,
         )
-        return body, blobs
+
+
+class _Reply(NamedTuple):
+    """What became of a message: fields of `ChildEnded`."""
+
+    state: kinds.TaskState
+    error: str = ""
+    artifact: kinds.ArtifactRef | None = None
+    timed_out: bool = False
+
+
+def _reply(spec: ChildSpec, state: RunState) -> _Reply:
+    """Return what became of a message, from the state of the conversation."""
+    received = state.received
+    if received is not None and spec.ask is not None and received.ask.key == spec.ask.key:
+        if received.state == "completed" and received.reply is not None:
+            return _Reply("completed", artifact=received.reply)
+        if received.state == "canceled":
+            return _Reply("canceled", f"the turn was aborted: {received.reason}")
+    reason = f"the conversation is {state.status}: {state.reason or 'no reason was recorded'}"
+    return _Reply("canceled" if state.status == "cancelled" else "failed", reason)
 
 
 def abort_turns(journal: Journal, polling: InboxPolling, rows: Iterable[RunRow], reason: str) -> None:

@@ -42,6 +42,8 @@ _FIRST_POLL, _MAX_POLL = 0.02, 0.5
 """Seconds between attempts to reserve what other calls may release."""
 _WAIT_SECONDS = 120
 """The longest wait for calls of other runs, if the model has no timeout of its own."""
+_QUARTER = 900_000_000
+"""Microseconds. In every time zone, a day begins at the start of a quarter of an hour."""
 _MAX_HOLDERS = 8
 """The runs that a refusal names."""
 _CACHED_RUNS = 256
@@ -94,11 +96,18 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
 
 
 class Draws(NamedTuple):
-    """The accounts that a call draws on, whether one of them has a cap, and whether one limits money."""
+    """The accounts that a call draws on, whether one of them has a cap, and whether one limits money.
+
+    They seldom change between the calls of a run: only with what else is here.
+    """
 
     accounts: tuple[kinds.Draw, ...]
     is_capped: bool
     limits_cost: bool
+    day: str
+    quarter: int
+    own: BudgetedRun
+    above: tuple[BudgetedRun, ...]
 
 
 class Budgets(DayBudgets):
@@ -109,19 +118,32 @@ class Budgets(DayBudgets):
         self._roster = roster
         self._prices = Prices(settings.currency, settings.currencies)
         self._override_price: tuple[kinds.Price | None] | None = None
-        self._draws: dict[str, tuple[tuple[str, BudgetedRun, tuple[BudgetedRun, ...]], Draws]] = {}
+        self._draws: dict[str, Draws] = {}
 
-    def draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], day: str) -> Draws:
-        """Return the accounts that a call of a run draws on, with their caps. They seldom change between calls."""
-        key, known = (day, own, above), self._draws.get(own.run_id)
-        if known is None or known[0] != key:
+    def current_draws(self, state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...], ts: int) -> Draws:
+        """Return the accounts that a call of a run draws on now, with their caps."""
+        assert state.started is not None
+        known = self._draws.get(state.started.run_id)
+        if (
+            known is None
+            or known.quarter != ts // _QUARTER
+            or known.own.raised is not state.raised
+            or known.own.settings is not settings
+            or known.above != above
+        ):
             while len(self._draws) >= _CACHED_RUNS:
                 self._draws.pop(next(iter(self._draws)), None)
-            found = self._derive_draws(own, above, day)
-            limits_cost = any(draw.cost is not None for draw in found)
-            is_capped = limits_cost or any(draw.tokens is not None for draw in found)
-            known = self._draws[own.run_id] = (key, Draws(found, is_capped, limits_cost))
-        return known[1]
+            own = budgeted_run(state, settings)
+            known = self._draws[own.run_id] = self.draws(own, above, ts)
+        return known
+
+    def draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], ts: int) -> Draws:
+        """Return the accounts that a call of a run at a time draws on, with their caps."""
+        day = self.day(ts)
+        found = self._derive_draws(own, above, day)
+        limits_cost = any(draw.cost is not None for draw in found)
+        is_capped = limits_cost or any(draw.tokens is not None for draw in found)
+        return Draws(found, is_capped, limits_cost, day, ts // _QUARTER, own, above)
 
     def _derive_draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], day: str) -> tuple[kinds.Draw, ...]:
         found: list[kinds.Draw] = []
@@ -228,10 +250,11 @@ class CallBudget:
         Raises:
             PriceUnknown: A budget limits money, and the price of the model is unknown.
         """
-        body = self._reservation(name, model, settings, request, 0)
+        now = self._now()
+        body = self._reservation(name, model, settings, request, now)
         self._mark, self._is_reserved = self._tape.mark(), True
         if body is not None:
-            self._tape.record(body, self._now())
+            self._tape.record(body, now)
 
     def withdraw(self) -> None:
         """Drop the reservation of the first attempt, which a budget does not cover now: `reserve` waits or refuses."""
@@ -262,7 +285,7 @@ class CallBudget:
         interrupted = 0
         longest = settings.timeout_seconds if settings is not None else _WAIT_SECONDS
         while True:
-            body = self._reservation(name, model, settings, request, int(waited * 1000))
+            body = self._reservation(name, model, settings, request, self._now(), int(waited * 1000))
             error = await self._try(body)
             if error is None or body is None:
                 return None
@@ -295,13 +318,17 @@ class CallBudget:
         return None
 
     def _reservation(
-        self, name: str, model: Model, settings: ModelSettings | None, request: ModelRequest, waited: int
+        self,
+        name: str,
+        model: Model,
+        settings: ModelSettings | None,
+        request: ModelRequest,
+        now: int,
+        waited: int = 0,
     ) -> kinds.BudgetReserved | None:
         """Return what an attempt can use; `None` if the model answers at once and there is no cap."""
-        tape, now = self._tape, self._now()
-        own = budgeted_run(tape.state, self._settings)
-        day = self._budgets.day(max(now, tape.ts))
-        draws = self._budgets.draws(own, self._above(), day)
+        tape = self._tape
+        draws = self._budgets.current_draws(tape.state, self._settings, self._above(), max(now, tape.ts))
         if not draws.is_capped and not self._budgets.takes_time(name):
             return None
         try:
@@ -321,7 +348,7 @@ class CallBudget:
             raise PriceInvalid(f"a call of model `{name}` could cost more than can be counted: {price}")
         attempt = tape.state.models.next_attempt(self._call)
         return kinds.BudgetReserved(
-            self._call, attempt, name, day, bound.input_tokens, most, cost, price, draws.accounts, waited
+            self._call, attempt, name, draws.day, bound.input_tokens, most, cost, price, draws.accounts, waited
         )
 
     def _holders(self, error: BudgetExceeded) -> list[kinds.Holder]:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.journal import ENDED, ReportRun, kinds
-from reyn.kernel.core.effects import ExecuteSubRun
-from reyn.kernel.world.children import STOPPED
+from reyn.kernel.core.effects import ExecuteChild
+from reyn.kernel.world.child_spec import STOPPED
 from reyn.kernel.world.loading import first_event, load_state
 
 if TYPE_CHECKING:
@@ -54,31 +54,31 @@ class ChildTasks:
         """Whether sub-runs were started that the visit has not awaited yet."""
         return bool(self._ahead)
 
-    async def execute(self, effect: ExecuteSubRun, tape: Tape) -> EventWithBlobs:
+    async def execute(self, effect: ExecuteChild, tape: Tape) -> EventWithBlobs:
         """Execute a sub-run, and meanwhile those that are awaited next."""
         await self.start((effect.started, *effect.ahead), effect.concurrency, tape)
         if not self._ahead[effect.key].done():
             await self._flush(tape)  # what is known before a wait
         outcome = await self._ahead.pop(effect.key)
         self._tokens.pop(effect.key, None)
-        if isinstance(outcome[0], kinds.SubRunStopped) and outcome[0].limit == "tokens":
+        if isinstance(outcome[0], kinds.ChildStopped) and outcome[0].limit == "tokens":
             # It has used its share. Once it is known what the others need, it may use all that is left.
             await self._finish_executing()
             outcome = await self._children.execute(effect, tape, self._tokens_left(tape))
         return outcome
 
-    async def start(self, sub_runs: tuple[kinds.SubRunStarted, ...], concurrency: int, tape: Tape) -> None:
+    async def start(self, sub_runs: tuple[kinds.ChildStarted, ...], concurrency: int, tape: Tape) -> None:
         """Start the sub-runs that were not started before, once their intents are durable."""
         new = [started for started in sub_runs if started.call not in self._ahead]
         if not new:
             return
         await self._flush(tape)
         for started in new:
-            work = self._execute_one(ExecuteSubRun(started.call, started), concurrency, tape)
+            work = self._execute_one(ExecuteChild(started.call, started), concurrency, tape)
             self._ahead[started.call] = asyncio.ensure_future(work)
         await asyncio.sleep(0)  # they reach their first commit, or the model
 
-    async def _execute_one(self, effect: ExecuteSubRun, concurrency: int, tape: Tape) -> EventWithBlobs:
+    async def _execute_one(self, effect: ExecuteChild, concurrency: int, tape: Tape) -> EventWithBlobs:
         if self._slots is None or self._slots[0] != concurrency:
             self._slots = (concurrency, asyncio.Semaphore(concurrency))
         async with self._slots[1]:
@@ -102,9 +102,9 @@ class ChildTasks:
     def _tokens_of(self, outcome: Body) -> int:
         """Return the tokens that a sub-run has used."""
         match outcome:
-            case kinds.SubRunCompleted():
+            case kinds.ChildEnded():
                 return outcome.usage.total
-            case kinds.SubRunStopped() if outcome.limit == "tokens":
+            case kinds.ChildStopped() if outcome.limit == "tokens":
                 return load_state(self._children.journal, outcome.run).models.usage.total
         return 0
 

@@ -8,27 +8,18 @@ so starting it twice starts it once. Its intent is durable in the parent before 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import (
-    AnswersRejected,
-    OpMissing,
-    ReynError,
-    RunBlocked,
-    RunBusy,
-    RunIdTaken,
-    RunNotFound,
-    StepFailed,
-    SubRunFailed,
-)
-from reyn.journal import ENDED, Blob, RaiseLimit, Say, canonical, decode, digest, kinds
+from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed
+from reyn.journal import Blob, RaiseLimit, Say, canonical, decode, kinds
 from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
-from reyn.kernel.core.snapshot import Models
 from reyn.kernel.visit.compiled_phase import credentials_of
 from reyn.kernel.visit.handoffs import summarize
+from reyn.kernel.world.agent_messages import AgentMessages
+from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, charge_of, depth_below, is_final
 from reyn.kernel.world.environments import requests_above
 from reyn.kernel.world.loading import (
     Copies,
@@ -42,6 +33,7 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
+from reyn.kernel.world.run_scope import call_name
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
@@ -50,92 +42,160 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Event, RunRow
-    from reyn.kernel.core.effects import EventWithBlobs, ExecuteSubRun, PlanSubRun
+    from reyn.kernel.core.effects import EventWithBlobs, ExecuteChild, PlanChild
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import People
     from reyn.kernel.world.run_scope import RunScope
-    from reyn.kernel.world.services import History, OutputCheck, Services
+    from reyn.kernel.world.services import Services
     from reyn.skills import Skill
 
-    ExecuteChild = Callable[[Tape, Resumption | None, Tape, "ChildSpec"], Awaitable[RunState]]
+    Execute = Callable[[Tape, Resumption | None, Tape, ChildSpec], Awaitable[RunState]]
     """Executes a child of the run of the second tape."""
 
 _MAX_PHASES = 50
 """Visits of a sub-run whose artifacts its parent records."""
-MAX_DEPTH = 8
-"""The maximum nesting of sub-runs."""
-
-STOPPED = (*ENDED, "failed", "limited")
-"""The statuses that no reply to a question changes."""
-_FINAL_FAILURES = (AnswersRejected.code, StepFailed.code, SubRunFailed.code)
-"""Failures that are the result of the sub-run. Any other failure (an unavailable model) stops the parent as well."""
-
-
-class ChildSpec(NamedTuple):
-    """How one child runs; its intent says what runs.
-
-    Attributes:
-        settings: Its settings. Its limits are a share of what the parent has left.
-        model: The model to call.
-        rights: `caller` bounds its permissions and secrets by those of its parent; `own` leaves those of its skill.
-        people: Who replies to its questions; by default the people of the project.
-        check: Validates its final output in addition to the schema.
-        history: The messages before its input, and their content.
-        ask: The message of an agent that it answers: its input, or the next message of the conversation.
-        text: The text of that message.
-        blobs: The content of its copies, if its intent is not an event of the parent.
-        waits: Whether its parent awaits its end. Otherwise a stopped child stays as it is until a user continues it.
-    """
-
-    settings: RunSettings
-    model: Models
-    rights: Literal["caller", "own"] = "caller"
-    people: People | None = None
-    check: OutputCheck | None = None
-    history: History = ((), ())
-    ask: kinds.AskRef | None = None
-    text: str = ""
-    blobs: tuple[Blob, ...] = ()
-    waits: bool = True
-
-    def is_settled(self, state: RunState) -> bool:
-        """Return whether there is nothing left to execute: it ended, or it stopped and that is its result."""
-        if not self.waits:
-            return state.status in STOPPED
-        if self.ask is None:
-            return state.status in ENDED or _is_final(state)
-        if state.received is None or state.received.ask.key != self.ask.key:
-            return state.status in ENDED
-        if state.status == "waiting":
-            is_message = state.wait is None or state.wait.is_message
-            return is_message and state.received.state in ("completed", "canceled")
-        return state.status in STOPPED
-
-
-class ChildEnd(NamedTuple):
-    """A child that ended or stopped: its state, the hash of its last event, and where to read its content.
-
-    `active` is the time in which it was executed now, in microseconds.
-    """
-
-    state: RunState
-    head: str
-    content: Callable[[str], bytes]
-    active: int = 0
+_TASK_STATES: dict[str, kinds.TaskState] = {"finished": "completed", "cancelled": "canceled"}
 
 
 class Children:
     """The children of one run."""
 
-    def __init__(self, services: Services, execute: ExecuteChild) -> None:
+    def __init__(self, services: Services, execute: Execute) -> None:
         self.services = services
         self.journal = services.journal
         self._execute = execute
+        self._messages = AgentMessages(services)
+
+    # -- intents ----------------------------------------------------------------------------------------
+
+    def plan(self, effect: PlanChild, tape: Tape) -> EventWithBlobs:
+        """Find what a child runs and validate its input. An error becomes the result of the child."""
+        try:
+            return self._messages.plan(effect, tape) if effect.type == "agent" else self._plan_skill(effect, tape)
+        except ReynError as error:
+            run, problem = f"{tape.run_id}.{effect.key}", f"{error.code}: {error.message}"
+            text = effect.input if effect.type == "agent" else None
+            return kinds.ChildStarted(effect.key, effect.type, effect.skill, run, problem=problem, text=text), ()
+
+    def _plan_skill(self, effect: PlanChild, tape: Tape) -> EventWithBlobs:
+        state, vocabulary = tape.state, self.services.ops.vocabulary
+        depth_below(tape.started)
+        skill = effect.pinned or self.services.load(effect.skill)
+        if skill.is_conversation and state.phase in state.conversations:
+            raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
+        check_supported(skill, vocabulary)
+        value = effect.input
+        if isinstance(value, kinds.ArtifactRef):
+            value = msgspec.json.decode(tape.content(value.hash))
+        artifact = to_artifact(value, skill, strict=self.services.settings_of(tape.started, tape.content).strict)
+        # A skill that is part of the run's own skill has the run's op specifications.
+        specs = None if effect.pinned else pin_ops(skill, vocabulary)
+        copies = pin_run(skill, Blob.of(canonical(artifact)), specs)
+        return kinds.ChildStarted(
+            effect.key,
+            effect.type,
+            skill.name,
+            f"{tape.run_id}.{effect.key}",
+            copies.skill_hash,
+            copies.input,
+            copies.ops or tape.started.ops,
+            effect.shares_workspace,
+        ), copies.blobs
+
+    # -- the ways in which an end comes back ------------------------------------------------------------
+
+    async def execute(self, effect: ExecuteChild, tape: Tape, tokens: int | None = None) -> EventWithBlobs:
+        """Execute a child that the run awaits until it ends or stops; continue it if it was started before.
+
+        Args:
+            effect: The effect.
+            tape: The tape of the parent.
+            tokens: The most that it may use; `None` allows all that its parent has left.
+        """
+        intent = effect.started
+        if intent.problem:
+            return _ended(intent, "rejected", intent.problem), ()
+        settings = self.settings_left(tape, tokens)
+        if intent.type == "agent":
+            return await self._messages.deliver(intent, tape, settings, self.drive)
+        try:
+            with self.journal.claim(intent.run):
+                end = await self.drive(intent, ChildSpec(settings, tape.state.models), tape)
+        except RunIdTaken as error:
+            return _ended(intent, "failed", f"{error.code}: {error.message}"), ()
+        except (RunBusy, RunBlocked, OpMissing) as error:
+            hint = error.own_hint
+            return kinds.ChildStopped(intent.call, intent.run, "failed", error.message, error.code, hint=hint), ()
+        stopped = _stopped(intent, end)
+        return (stopped, ()) if stopped is not None else self._completed(intent, end)
+
+    def _completed(self, intent: kinds.ChildStarted, end: ChildEnd) -> EventWithBlobs:
+        """Return the result of a sub-run, with the changes that it made in files that it shares with its parent."""
+        state, artifact = end.state, end.state.final_artifact if end.state.status == "finished" else None
+        error = "" if artifact else f"the sub-run `{intent.run}` is {state.status}: {state.reason}"
+        events = list(self.journal.read(intent.run))
+        changes = tuple(unreverted_changes(events, with_sub_runs=True))
+        if state.workspace == intent.run:  # files of a workspace of its own are not shared
+            changes = tuple(change for change in changes if not change.path.startswith("workspace:"))
+        body = replace(
+            _ended(intent, _TASK_STATES.get(str(state.status), "failed"), error, end),
+            artifact=artifact,
+            active=end.active,
+            changes=changes,
+            phases=_phase_artifacts(events),
+        )
+        if artifact is None:
+            return body, ()
+        handoff = next(reversed(state.history.handoffs.values()), None)
+        body = replace(body, summary=summarize(state.output.reason), handoff=handoff)
+        return body, (Blob(artifact.hash, end.content(artifact.hash)),)
+
+    async def run_background(self, run: str, tape: Tape) -> RunState:
+        """Start a background run, or continue it, until it ends or stops. Its claim is held.
+
+        Args:
+            run: The background run.
+            tape: The tape of the conversation that started it, which is only read.
+
+        Raises:
+            RunNotFound: The conversation did not start it.
+            RunIdTaken: A run with its id exists that is not this one.
+        """
+        intent = tape.state.inbox.intents.get(run)
+        if intent is None:
+            raise RunNotFound(f"conversation `{tape.run_id}` did not start a run `{run}` in the background")
+        spec = ChildSpec(self.settings_left(tape), tape.state.models, waits=False)
+        return (await self.drive(intent, spec, tape)).state
+
+    async def call(self, scope: RunScope, skill: Skill, artifact: dict[str, Any], spec: ChildSpec) -> RunState:
+        """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
+
+        The parent records its usage. If the sub-run stops, its state is returned and the caller raises an error.
+
+        Args:
+            scope: The op.
+            skill: The skill of the function.
+            artifact: Its arguments.
+            spec: How it runs.
+        """
+        tape = scope.tape
+        depth_below(tape.started)
+        copies = pin_run(skill, Blob.of(canonical(artifact)), pin_ops(skill, self.services.ops.vocabulary))
+        key = scope.next_key(call_name(copies.skill_hash, copies.input.hash, spec.history[0]))
+        run = f"{tape.run_id}.{key}"
+        intent = kinds.ChildStarted(key, "function", skill.name, run, copies.skill_hash, copies.input, copies.ops)
+        with self.journal.claim(run):
+            end = await self.drive(intent, spec._replace(blobs=copies.blobs), tape)
+        scope.check_open()
+        status = str(end.state.status)
+        error = "" if status == "finished" else f"it is {status}: {end.state.reason}"
+        ended = _ended(intent, _TASK_STATES.get(status, "failed"), error, end)
+        tape.record(replace(ended, call=scope.call), self.services.clock.now())
+        return end.state
 
     # -- any child --------------------------------------------------------------------------------------
 
-    async def drive(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape) -> ChildEnd:
+    async def drive(self, intent: kinds.ChildStarted, spec: ChildSpec, parent: Tape) -> ChildEnd:
         """Start a child, or continue it, until it ends or stops. Its claim is held.
 
         Without an input in its intent, the child exists already.
@@ -154,7 +214,7 @@ class Children:
         if spec.ask is not None:
             self._submit(spec, spec.ask, loaded.state)
         if spec.is_settled(loaded.state):
-            return ChildEnd(loaded.state, row.hash, self.journal.blob)
+            return ChildEnd(loaded.state, row.seq, row.hash, self.journal.blob)
         skill = self.services.compile_skill(loaded.started, self.journal.blob)
         check_ops(run, skill.skill, self.services.ops)
         limits = limits_to_raise(
@@ -169,9 +229,9 @@ class Children:
         self, tape: Tape, resumption: Resumption | None, parent: Tape, spec: ChildSpec, before: int = 0
     ) -> ChildEnd:
         state = await self._execute(tape, resumption, parent, spec)
-        return ChildEnd(state, tape.hash, tape.content, max(0, state.active - before))
+        return ChildEnd(state, tape.seq, tape.hash, tape.content, max(0, state.active - before))
 
-    def _begin(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape) -> Tape:
+    def _begin(self, intent: kinds.ChildStarted, spec: ChildSpec, parent: Tape) -> Tape:
         """Return the tape of a new child."""
         above, state = parent.started, parent.state
         assert intent.skill_hash is not None
@@ -182,15 +242,14 @@ class Children:
             skill = self.services.compile_skill(above, parent.content).skill
             requests = Blob.of(canonical([skill.permissions, *requests_above(above, parent.content)]))
             credentials = credentials_of(skill, above.credentials)
+        is_background = intent.type == "background"
         started = RunSpec(
             intent.run,
             Copies(intent.skill, intent.skill_hash, intent.input, intent.ops, spec.blobs),
             pin_settings(spec.settings),
             spec.model,
             self.services.hook_names,
-            kinds.ParentRef(
-                parent.run_id, intent.call, depth_below(above), state.total_answers, path, intent.background
-            ),
+            kinds.ParentRef(parent.run_id, intent.call, depth_below(above), state.total_answers, path, is_background),
             workspace=state.workspace if intent.shares_workspace else None,
             imported=above.imported,
             requests=requests,
@@ -200,7 +259,7 @@ class Children:
         )
         return new_tape(parent.content, started, now=self.services.clock.now())
 
-    def _check_own(self, intent: kinds.SubRunStarted, spec: ChildSpec, parent: Tape, row: RunRow) -> None:
+    def _check_own(self, intent: kinds.ChildStarted, spec: ChildSpec, parent: Tape, row: RunRow) -> None:
         """Check that an existing run is this child, and not one that was put in its place.
 
         Raises:
@@ -235,158 +294,32 @@ class Children:
         """Return the settings of a child; its limits are what the run has left, or less tokens."""
         return sub_run_settings(tape.state, self.services.settings_of(tape.started, tape.content), tokens)
 
-    # -- sub-skills -------------------------------------------------------------------------------------
 
-    def plan(self, effect: PlanSubRun, tape: Tape) -> EventWithBlobs:
-        """Resolve the skill and validate the input. An error becomes the result of the sub-run."""
-        run = f"{tape.run_id}.{effect.key}"
-        try:
-            skill, artifact = self._resolve(effect, tape)
-        except ReynError as error:
-            problem = f"{error.code}: {error.message}"
-            return kinds.SubRunStarted(effect.key, effect.skill, run, problem=problem, background=effect.background), ()
-        # A skill that is part of the run's own skill has the run's op specifications.
-        specs = None if effect.pinned else pin_ops(skill, self.services.ops.vocabulary)
-        copies = pin_run(skill, Blob.of(canonical(artifact)), specs)
-        return kinds.SubRunStarted(
-            effect.key,
-            skill.name,
-            run,
-            copies.skill_hash,
-            copies.input,
-            effect.shares_workspace,
-            "",
-            copies.ops or tape.started.ops,
-            effect.background,
-        ), copies.blobs
-
-    def _resolve(self, effect: PlanSubRun, tape: Tape) -> tuple[Skill, dict[str, Any]]:
-        state = tape.state
-        check_depth(tape.started)
-        skill = effect.pinned or self.services.load(effect.skill)
-        if skill.is_conversation and state.phase in state.conversations:
-            raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
-        check_supported(skill, self.services.ops.vocabulary)
-        value = effect.input
-        if isinstance(value, kinds.ArtifactRef):
-            value = msgspec.json.decode(tape.content(value.hash))
-        strict = self.services.settings_of(tape.started, tape.content).strict
-        return skill, to_artifact(value, skill, strict=strict)
-
-    async def execute(self, effect: ExecuteSubRun, tape: Tape, tokens: int | None = None) -> EventWithBlobs:
-        """Execute a sub-run until it ends or stops; continue it if it was started before.
-
-        Args:
-            effect: The effect.
-            tape: The tape of the parent.
-            tokens: The most that it may use; `None` allows all that its parent has left.
-        """
-        intent = effect.started
-        if intent.problem:
-            return _failed(intent, intent.problem), ()
-        try:
-            with self.journal.claim(intent.run):
-                spec = ChildSpec(self.settings_left(tape, tokens), tape.state.models)
-                end = await self.drive(intent, spec, tape)
-        except RunIdTaken as error:
-            return _failed(intent, f"{error.code}: {error.message}"), ()
-        except (RunBusy, RunBlocked, OpMissing) as error:
-            hint = error.own_hint
-            return kinds.SubRunStopped(intent.call, intent.run, "failed", error.message, error.code, hint=hint), ()
-        state, blobs = end.state, tuple[Blob, ...]()
-        body = replace(_outcome(intent, state), active=end.active)
-        if isinstance(body, kinds.SubRunCompleted):
-            events = list(self.journal.read(intent.run))
-            changes = tuple(unreverted_changes(events, with_sub_runs=True))
-            if state.workspace == intent.run:  # files of a workspace of its own are not shared
-                changes = tuple(change for change in changes if not change.path.startswith("workspace:"))
-            body = replace(body, changes=changes, head=end.head, phases=_phase_artifacts(events))
-        if isinstance(body, kinds.SubRunCompleted) and body.artifact is not None:
-            blobs = (Blob(body.artifact.hash, end.content(body.artifact.hash)),)
-        return body, blobs
-
-    async def run_background(self, run: str, tape: Tape) -> RunState:
-        """Start a background run, or continue it, until it ends or stops. Its claim is held.
-
-        Args:
-            run: The background run.
-            tape: The tape of the conversation that started it, which is only read.
-
-        Raises:
-            RunNotFound: The conversation did not start it.
-            RunIdTaken: A run with its id exists that is not this one.
-        """
-        intent = tape.state.inbox.intents.get(run)
-        if intent is None:
-            raise RunNotFound(f"conversation `{tape.run_id}` did not start a run `{run}` in the background")
-        spec = ChildSpec(self.settings_left(tape), tape.state.models, waits=False)
-        return (await self.drive(intent, spec, tape)).state
-
-    # -- functions that the code of an op calls ---------------------------------------------------------
-
-    async def call(self, scope: RunScope, skill: Skill, artifact: dict[str, Any], spec: ChildSpec) -> RunState:
-        """Execute a function that the code of an op calls, as a sub-run; continue it if it was started before.
-
-        The parent records its usage. If the sub-run stops, its state is returned and the caller raises an error.
-
-        Args:
-            scope: The op.
-            skill: The skill of the function.
-            artifact: Its arguments.
-            spec: How it runs.
-        """
-        tape = scope.tape
-        check_depth(tape.started)
-        copies = pin_run(skill, Blob.of(canonical(artifact)), pin_ops(skill, self.services.ops.vocabulary))
-        earlier = "".join(part.content for part in spec.history[0])
-        name = digest(f"{copies.input.hash}{earlier}".encode()) if earlier else copies.input.hash
-        key = scope.next_key(copies.skill_hash, name)
-        run = f"{tape.run_id}.{key}"
-        intent = kinds.SubRunStarted(key, skill.name, run, copies.skill_hash, copies.input, ops=copies.ops)
-        with self.journal.claim(run):
-            state = (await self.drive(intent, spec._replace(blobs=copies.blobs), tape)).state
-        scope.check_open()
-        usage, answers = state.models.usage, state.models.answers
-        ended = kinds.NestedRunEnded(scope.call, run, skill.name, str(state.status), usage, answers, charge_of(state))
-        tape.record(ended, self.services.clock.now())
-        return state
+def _ended(
+    intent: kinds.ChildStarted, state: kinds.TaskState, error: str, end: ChildEnd | None = None
+) -> kinds.ChildEnded:
+    """Return the event of an end; without one, the child did not start."""
+    body = kinds.ChildEnded(intent.call, intent.type, intent.skill, intent.run, state, error)
+    if end is None:
+        return body
+    models = end.state.models
+    charge = charge_of(end.state.charge)
+    return replace(body, usage=models.usage, answers=models.answers, charge=charge, seq=end.seq, head=end.head)
 
 
-def depth_below(started: kinds.RunStarted) -> int:
-    """Return the nesting depth of the runs that a run starts."""
-    return (started.parent.depth if started.parent else 0) + 1
-
-
-def check_depth(started: kinds.RunStarted) -> None:
-    """Raise `SubRunFailed` if a run is nested too deep to start another one."""
-    if depth_below(started) > MAX_DEPTH:
-        raise SubRunFailed(f"sub-runs are nested deeper than {MAX_DEPTH} levels")
-
-
-def _outcome(intent: kinds.SubRunStarted, state: RunState) -> kinds.SubRunCompleted | kinds.SubRunStopped:
-    call, run, stop = intent.call, intent.run, state.stop
+def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | None:
+    """Return the event of a sub-run that stopped, with which its parent stops; `None` if it ended."""
+    state, stop = end.state, end.state.stop
+    body = kinds.ChildStopped(intent.call, intent.run, "failed", state.reason, active=end.active)
     match state.status:
-        case "finished":
-            usage, answers = state.models.usage, state.models.answers
-            return kinds.SubRunCompleted(
-                call,
-                run,
-                "",
-                state.final_artifact,
-                usage,
-                answers,
-                summary=summarize(state.output.reason),
-                handoff=next(reversed(state.history.handoffs.values()), None),
-                charge=charge_of(state),
-            )
-        case "failed" if not _is_final(state):
-            return kinds.SubRunStopped(call, run, "failed", state.reason, stop.code, hint=stop.hint)
+        case "failed" if not is_final(state):
+            return replace(body, code=stop.code, hint=stop.hint)
         case "limited":
             limit, value = stop.limit or ("", 0)
-            return kinds.SubRunStopped(call, run, "limited", state.reason, "", limit, value)
+            return replace(body, status="limited", limit=limit, value=value)
         case "waiting":
-            return kinds.SubRunStopped(call, run, "waiting", state.reason, wait=state.wait)
-    return _failed(intent, f"the sub-run `{run}` is {state.status}: {state.reason}", state)
+            return replace(body, status="waiting", wait=state.wait)
+    return None
 
 
 def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]:
@@ -403,19 +336,3 @@ def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]
                 found.append(kinds.PhaseArtifact(body.phase, stored))
             stored = None
     return tuple(found)
-
-
-def _is_final(state: RunState) -> bool:
-    """Return whether a failure is the result of the sub-run, so that its parent continues with it."""
-    return state.status == "failed" and state.stop.code in _FINAL_FAILURES
-
-
-def _failed(intent: kinds.SubRunStarted, error: str, state: RunState | None = None) -> kinds.SubRunCompleted:
-    models = state.models if state else Models()
-    charge = charge_of(state) if state else None
-    return kinds.SubRunCompleted(intent.call, intent.run, error, None, models.usage, models.answers, charge=charge)
-
-
-def charge_of(state: RunState) -> kinds.Charge | None:
-    """Return what a run was charged; `None` if it made no call that was counted."""
-    return state.charge if state.charge.calls else None

@@ -20,7 +20,7 @@ from reyn.journal import (
     decode,
     kinds,
 )
-from reyn.journal.port import reply_to
+from reyn.journal.questions import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
 from reyn.kernel.core.driver import Driver
@@ -28,19 +28,16 @@ from reyn.kernel.core.effects import (
     CallHooks,
     CallModel,
     CheckOutput,
-    DeliverMessage,
-    ExecuteSubRun,
+    ExecuteChild,
     FitTokens,
     PerformOp,
-    PlanMessage,
+    PlanChild,
     PlanOp,
-    PlanSubRun,
     ReadOverviews,
     Restore,
-    StartSubRuns,
+    StartChildren,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople
-from reyn.kernel.world.agent_messages import AgentMessages
 from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.children import Children
@@ -58,7 +55,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.runtime_types import People
     from reyn.kernel.world.budgets import Above, BudgetedRun
-    from reyn.kernel.world.children import ChildSpec
+    from reyn.kernel.world.child_spec import ChildSpec
     from reyn.kernel.world.loading import Resumption
     from reyn.kernel.world.services import Observers, Services
     from reyn.models import ModelRequest
@@ -143,7 +140,7 @@ class LiveWorld:
             self._polling.notify(parent.run_id)  # the message may be for the parent as well
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
-        if self._tasks.is_ahead and not isinstance(effect, ExecuteSubRun | PlanSubRun):
+        if self._tasks.is_ahead and not isinstance(effect, ExecuteChild | PlanChild):
             await self.settle()  # the iteration that started them has ended
         match effect:
             case CallModel():
@@ -173,19 +170,15 @@ class LiveWorld:
                 return self._ops.restore(effect, tape)
             case ReadOverviews():
                 return self._ops.read_overviews(effect, tape)
-            case PlanSubRun():
+            case PlanChild():
                 return self.children.plan(effect, tape)
-            case ExecuteSubRun() if effect.needs_intent:
+            case ExecuteChild() if effect.needs_intent:
                 return await self.children.execute(effect, tape)
-            case ExecuteSubRun() if self._may_overlap(tape):
+            case ExecuteChild() if self._may_overlap(tape):
                 return await self._tasks.execute(effect, tape)
-            case ExecuteSubRun():
+            case ExecuteChild():
                 await self.flush(tape)
                 return await self.children.execute(effect, tape)
-            case PlanMessage():
-                return AgentMessages(self.children).plan(effect, tape)
-            case DeliverMessage():
-                return await AgentMessages(self.children).deliver(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
@@ -194,7 +187,7 @@ class LiveWorld:
         path, error = self._observers.check(effect.data)
         return kinds.OutputChecked(effect.key, self._roster.scrub(error), path)
 
-    async def start(self, effect: StartSubRuns, tape: Tape) -> None:
+    async def start(self, effect: StartChildren, tape: Tape) -> None:
         if self._may_overlap(tape):
             await self._tasks.start(effect.started, effect.concurrency, tape)
 

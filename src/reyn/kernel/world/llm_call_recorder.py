@@ -20,10 +20,10 @@ import msgspec
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import message_text, normalized, rendered_message, result_images
 from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
-from reyn.journal import Blob, canonical, kinds
+from reyn.journal import Blob, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
 from reyn.kernel.world.redacting_stream import RedactingStream
-from reyn.models import Delta, Message, ModelAnswer, ModelRequest, PromptSource
+from reyn.models import ChatTurn, Delta, Message, ModelAnswer, ModelRequest
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools, in_words
 
@@ -87,7 +87,8 @@ class LlmCallRecorder:
             candidates=spec.candidates,
             answer_form=spec.form,
             tools=spec.tool_definitions,
-            source=self._source(call.source()) if call.source is not None else None,
+            task=self._roster.scrub(spec.task),
+            turn=self._turn(call.turn()) if call.turn is not None else None,
         )
 
     def propose(self, call: CallModel, request: ModelRequest, budget: CallBudget, tape: Tape) -> None:
@@ -183,10 +184,10 @@ class LlmCallRecorder:
             found = self._static[key] = Message(message.role, text)
         return found
 
-    def _source(self, source: PromptSource) -> PromptSource:
+    def _turn(self, turn: ChatTurn) -> ChatTurn:
         if not self._roster.known_secrets:
-            return source
-        return msgspec.convert(self._roster.scrub_value(msgspec.to_builtins(source)), PromptSource)
+            return turn
+        return msgspec.convert(self._roster.scrub_value(msgspec.to_builtins(turn)), ChatTurn)
 
     async def _try(
         self,
@@ -339,19 +340,8 @@ class LlmCallRecorder:
         if probability is not None and not 0 <= probability <= 1:
             self.warnings.append(f"model `{name}` reported an invalid probability: {probability!r:.200}")
             probability = None
-        asked = None
-        if reply.asked is not None:
-            asked = Blob.of(canonical([[role, scrub(words)] for role, words in reply.asked]))
-        responded = kinds.LlmResponded(
-            call.key,
-            text.hash,
-            reply.usage,
-            reply.mode,
-            bool(reply.is_truncated),
-            probability,
-            asked.hash if asked is not None else None,
-        )
-        return responded, (text,) if asked is None else (text, asked)
+        is_cut = bool(reply.is_truncated)
+        return kinds.LlmResponded(call.key, text.hash, reply.usage, reply.mode, is_cut, probability), (text,)
 
     def _usage(self, name: str, reply: ModelAnswer) -> kinds.Usage | None:
         """Return the usage that an adapter reports; ignore one that is malformed or implausible with a warning."""

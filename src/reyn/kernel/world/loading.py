@@ -137,8 +137,10 @@ class RunSpec(NamedTuple):
 
     def blobs(self) -> tuple[Blob, ...]:
         """Return the content that the first event refers to."""
-        more = (blob for blob in (self.requests, self.summaries) if blob is not None)
-        return (*self.copies.blobs, self.settings, *more, *self.history[1])
+        found = (*self.copies.blobs, self.settings, *self.history[1])
+        if self.requests is not None:
+            found = (*found, self.requests)
+        return found if self.summaries is None else (*found, self.summaries)
 
 
 def new_tape(content: Callable[[str], bytes], spec: RunSpec, *, now: int) -> Tape:
@@ -163,8 +165,16 @@ _TYPE = msgspec.json.Decoder(_TypedArtifact)
 
 
 def pin_settings(settings: RunSettings) -> Blob:
-    """Return the copy of the settings that a run records."""
-    return Blob.of(canonical(settings))
+    """Return the copy of the settings that a run records. Most runs have those of the one before."""
+    known = _pinned_settings.get(id(settings))
+    if known is None:
+        _pinned_settings.clear()
+        known = _pinned_settings[id(settings)] = (settings, Blob.of(canonical(settings)))
+    return known[1]
+
+
+_pinned_settings: dict[int, tuple[RunSettings, Blob]] = {}
+"""The last copy of settings, by the object, which stays alive here."""
 
 
 def pin_ops(skill: Skill, vocabulary: Vocabulary) -> Blob:
@@ -343,11 +353,12 @@ def check_executable(run_id: str, state: RunState) -> kinds.RunStarted:
     """Check that a run exists and that this version supports its rules; return its first event."""
     if state is EMPTY:
         raise RunNotFound(f"no run `{run_id}`")
-    check_supported_rules(run_id, state.started.rules)
+    if state.started.rules not in versions.SUPPORTED_RULES:
+        raise unsupported_rules(run_id, state.started.rules)
     return state.started
 
 
-def check_supported_rules(run_id: str, rules: int) -> None:
-    if rules not in versions.SUPPORTED_RULES:
-        supported = ", ".join(map(str, sorted(versions.SUPPORTED_RULES)))
-        raise RunBlocked(f"run `{run_id}` follows rules {rules}; this version executes rules {supported}")
+def unsupported_rules(run_id: str, rules: int) -> RunBlocked:
+    """Return the error that this version does not execute the rules of a run."""
+    supported = ", ".join(map(str, sorted(versions.SUPPORTED_RULES)))
+    return RunBlocked(f"run `{run_id}` follows rules {rules}; this version executes rules {supported}")

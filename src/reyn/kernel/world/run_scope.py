@@ -11,13 +11,25 @@ from reyn.errors import CallImpossible
 from reyn.journal import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from reyn.journal.kinds import HistoryPart
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.services import Services
 
 _KEY_LENGTH = 12
+
+
+def call_name(skill_hash: str, input_hash: str, history: Iterable[HistoryPart] = ()) -> str:
+    """Return the name of a call of a function with an input.
+
+    It derives from what is called, not from the order of calls: when the op is performed again after a crash, each call
+    finds the sub-run that it started before.
+    """
+    earlier = "".join(part.content for part in history)
+    name = digest(f"{input_hash}{earlier}".encode()) if earlier else input_hash
+    return digest(f"{skill_hash}{name}".encode())[:_KEY_LENGTH]
 
 
 class RunScope:
@@ -44,14 +56,9 @@ class RunScope:
         """The id of the op's call in its run."""
         return self._call
 
-    def next_key(self, skill_hash: str, input_hash: str) -> str:
-        """Return the id of the next call of a function with an input, unique in the run.
-
-        It derives from what is called, not from the order of calls: when the op is performed again after a crash, each
-        call finds the sub-run that it started before.
-        """
+    def next_key(self, name: str) -> str:
+        """Return the id of the next call of a function, unique in the run; `call_name` names what is called."""
         self.check_open()
-        name = digest(f"{skill_hash}{input_hash}".encode())[:_KEY_LENGTH]
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return f"{self._call}.{name}" if count == 1 else f"{self._call}.{name}-{count}"
 

@@ -179,7 +179,7 @@ READ_FULL_CONTENT = _read_form(
 )
 """Reads content that was truncated in a frame; offered even in phases that do not allow `file`."""
 
-_DEFAULTS = {form.op: form.defaults for form in FILE_FORMS}
+_FORMS = {form.op: form for form in FILE_FORMS}
 _PATHS: dict[str, Callable[[Arguments], str]] = dict.fromkeys(
     ("read", "write", "edit", "delete", "grep"), itemgetter("path")
 )
@@ -215,7 +215,7 @@ class FileOp:
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         op: str = call.args["op"]
-        arguments = _arguments(call.args)
+        arguments = _FORMS[op].complete(call.args)
         location = locate(_PATHS[op](arguments), env.roots)
         verdict = env.gate.read(location) if op in _READERS else env.gate.write(location)
         if isinstance(verdict, Denied):
@@ -238,7 +238,7 @@ class FileOp:
         return Plan(verdict.rule, (change.change,), result, change.blobs, approval=asked, locations=(location,))
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
-        return changes_error(str(call.op), _arguments(call.args), recorded)
+        return changes_error(str(call.op), _FORMS[call.op].complete(call.args), recorded)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         if call.args["op"] in _SLOW:
@@ -254,16 +254,9 @@ def _content_hash(location: Location, env: Env) -> str:
     return ""
 
 
-def _arguments(args: Arguments) -> Arguments:
-    """Return the arguments with defaults. JSON Schema accepts `3.0` as an integer, so convert floats."""
-    complete = _DEFAULTS[args["op"]] | args
-    if float not in map(type, complete.values()):
-        return complete
-    return {name: int(value) if isinstance(value, float) else value for name, value in complete.items()}
-
-
 def _read(call: Call, plan: Plan, env: Env) -> Result:
-    op, arguments = call.args["op"], _arguments(call.args)
+    op: str = call.args["op"]
+    arguments = _FORMS[op].complete(call.args)
     if plan.locations:
         (location,) = plan.locations
     else:

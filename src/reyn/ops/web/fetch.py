@@ -68,9 +68,9 @@ class WebFetchOp:
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Fetch the page, following redirects as long as the rules allow the host without asking."""
-        args = call.args
+        args = self.spec.complete(call.args)
         target = parse_url(args["url"])
-        seconds = float(args.get("timeout", 30))
+        seconds = float(args["timeout"])
         first = target.name
         try:
             async with asyncio.timeout(seconds):
@@ -78,7 +78,7 @@ class WebFetchOp:
                     allow = private_check(target, plan, env)
                     response = await request(target, seconds=seconds, allow_private=allow)
                     if not response.location:
-                        return await _result(call, target, response, args.get("max_length", 50_000))
+                        return await _result(call, target, response, args["max_length"])
                     following = _redirected(target, response.location)
                     if reason := _not_followed(target, following, first, env):
                         message = f"the page redirects to {reason}; fetch that URL if you need it"

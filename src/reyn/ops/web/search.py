@@ -108,7 +108,7 @@ class WebSearchOp(ProjectOp):
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         settings, provider, base = self._service()
-        most = call.args.get("max_results", 10)
+        most = self.spec.complete(call.args)["max_results"]
         query = provider.query(base, self._key(settings, base), call.args["query"], most)
         target = parse_url(query.url)
         try:

@@ -1,0 +1,39 @@
+"""How a conversation begins that is not recorded yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList
+from reyn.skills import USER_MESSAGE
+
+if TYPE_CHECKING:
+    from reyn.kernel.world.run_scope import RunScope
+    from reyn.models import Image
+    from reyn.skills import Skill
+
+
+class Beginning(NamedTuple):
+    """What the first message of a conversation starts.
+
+    Attributes:
+        skill: The skill of the run.
+        history: What was said before; see `OSRuntime.run`.
+        within: The op whose code holds the conversation, if it is a sub-run; see `OSRuntime.run`.
+        is_single_turn: Whether the run ends with its first reply. Saying the same again returns the same reply.
+    """
+
+    skill: Skill
+    history: NormalizedMessageList = EMPTY
+    within: RunScope | None = None
+    is_single_turn: bool = False
+
+    def arguments(self, text: str, images: tuple[Image, ...]) -> dict[str, Any]:
+        """Return the arguments of `OSRuntime.run`. The input of a run is text; images come right before it."""
+        history = self.history.append(NormalizedMessage("user", "", images)) if images else self.history
+        message = {"type": USER_MESSAGE.name, "data": {"text": text}}
+        return {"skill": self.skill, "input": message, "history": history, "within": self.within}
+
+    def said(self, text: str, images: tuple[Image, ...]) -> Beginning:
+        """Return it with the first message, which is part of the history whatever becomes of the run."""
+        return self._replace(history=self.history.append(NormalizedMessage("user", text, images)))

@@ -1,0 +1,77 @@
+"""What is recorded of a conversation when it has stopped: its history, its last reply, and why it stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.chat.items import Reply
+from reyn.chat.reader import artifact_text
+from reyn.context.histories import HISTORIES, RenderedMessages
+from reyn.context.render import rendered_message
+from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList
+from reyn.errors import ChatStopped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reyn.kernel.runtime_types import RunResult
+    from reyn.runs.recorded import Runs
+
+_QUESTION = "Reply to the question first, for example with `OSRuntime.answer`; then resume the conversation."
+_rendered = RenderedMessages()
+
+
+def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = EMPTY) -> NormalizedMessageList:
+    """Return the messages of a conversation as its user sees them. Only messages that are new are read.
+
+    Args:
+        runs: The recorded runs.
+        run_id: The conversation.
+        before: The messages until its first turn. Their system message stays.
+    """
+    state = runs.state(run_id) if runs.is_recorded(run_id) else None
+    found = state.conversations.get(state.phase) if state is not None else None
+    if found is None:  # the run stopped before its first turn
+        return before
+    # The list of the run shares its memory with the one that the next call extends.
+    start = HISTORIES.load(found.history, runs.content)
+    rendered = _rendered.render(
+        run_id, found.messages, lambda message: _as_seen(message, runs.content), lambda: (EMPTY, start)
+    )
+    return rendered.with_system(before.system)
+
+
+def _as_seen(message: NormalizedMessage, content: Callable[[str], bytes]) -> NormalizedMessage:
+    """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
+    rendered = rendered_message(message, content, with_images=True)
+    is_json = message.role == "assistant" and not message.status and not any(part.reply for part in message.parts)
+    try:
+        answer = msgspec.json.decode(rendered.text) if is_json else None
+    except (msgspec.DecodeError, RecursionError):
+        return rendered
+    match answer:
+        case {"data": {"text": str(text)}} | {"artifact": {"data": {"text": str(text)}}}:
+            return msgspec.structs.replace(rendered, text=text)
+    return rendered
+
+
+def last_reply(runs: Runs, result: RunResult) -> Reply | None:
+    """Return the last reply of a conversation that has nothing more to do; `None` if it stopped for another reason."""
+    waits = result.question is not None and result.question.is_message
+    artifact = runs.state(result.run_id).output.artifact if waits or result.status == "finished" else None
+    return None if artifact is None else Reply(artifact_text(runs.content(artifact.hash)), usage=result.usage)
+
+
+def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) -> ChatStopped:
+    """Return the error of a message without a reply."""
+    asks = result.question is not None and not result.question.is_message
+    return ChatStopped(
+        f"conversation `{result.run_id}` is {result.status}: {result.reason}",
+        run_id=result.run_id,
+        status=str(result.status),
+        history=history,
+        hint=result.hint or (_QUESTION if asks else None),
+        action=runs.next_action(runs.find(result.run_id)),
+    )

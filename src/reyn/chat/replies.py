@@ -1,0 +1,52 @@
+"""Everyone who waits for a reply of a conversation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from reyn.chat.items import Reply
+    from reyn.models import Message
+
+
+class PendingReplies:
+    """The replies that were not given yet, by the id of their message in the inbox.
+
+    0 is the first message of the run, or the one that is being answered when the run is resumed.
+
+    Attributes:
+        early: The messages that came before the first one was recorded. They are sent as soon as that is.
+    """
+
+    def __init__(self) -> None:
+        self.early: list[tuple[str | Message, asyncio.Future[Reply] | None]] = []
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting or self.early)
+
+    def __contains__(self, message: int) -> bool:
+        return message in self._waiting
+
+    def add(self, message: int, reply: asyncio.Future[Reply] | None) -> None:
+        """Await the reply to a message."""
+        if reply is not None:
+            self._waiting[message] = reply
+
+    def resolve(self, message: int, reply: Reply) -> None:
+        """Give the reply to a message."""
+        waiting = self._waiting.pop(message, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)
+
+    def fail(self, error: Exception | None) -> None:
+        """Give everyone the reason why there is no reply; `None` if they stopped waiting."""
+        waiting = [*self._waiting.values(), *(reply for _, reply in self.early if reply is not None)]
+        self.early, self._waiting = [], {}
+        for reply in waiting:
+            if error is None:
+                reply.cancel()
+            elif not reply.done():
+                reply.set_exception(error)
