@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from reyn.journal.registry import Body
 
 
+STATE = ".reyn"
+"""The state directory, relative to the project."""
+DATABASE = "journal.db"
+"""The file of the journal in the state directory."""
+
+
 class Batch(msgspec.Struct, frozen=True):
     """Events of one run to append in one transaction, with the blobs they refer to."""
 

@@ -20,6 +20,7 @@ from reyn.journal import (
     decode,
     kinds,
 )
+from reyn.journal.questions import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
 from reyn.kernel.core.driver import Driver
@@ -41,7 +42,7 @@ from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
-from reyn.kernel.world.inbox import answer_error, inbox_events, reply_to
+from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.world.run_scope import run_scope
 

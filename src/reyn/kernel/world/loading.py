@@ -338,11 +338,12 @@ def check_executable(run_id: str, state: RunState) -> kinds.RunStarted:
     """Check that a run exists and that this version supports its rules; return its first event."""
     if state is EMPTY:
         raise RunNotFound(f"no run `{run_id}`")
-    check_supported_rules(run_id, state.started.rules)
+    if state.started.rules not in versions.SUPPORTED_RULES:
+        raise unsupported_rules(run_id, state.started.rules)
     return state.started
 
 
-def check_supported_rules(run_id: str, rules: int) -> None:
-    if rules not in versions.SUPPORTED_RULES:
-        supported = ", ".join(map(str, sorted(versions.SUPPORTED_RULES)))
-        raise RunBlocked(f"run `{run_id}` follows rules {rules}; this version executes rules {supported}")
+def unsupported_rules(run_id: str, rules: int) -> RunBlocked:
+    """Return the error that this version does not execute the rules of a run."""
+    supported = ", ".join(map(str, sorted(versions.SUPPORTED_RULES)))
+    return RunBlocked(f"run `{run_id}` follows rules {rules}; this version executes rules {supported}")
