@@ -78,8 +78,7 @@ class BudgetedRun(NamedTuple):
 
 def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
     """Return what the budgets of a run depend on."""
-    started = state.started
-    return BudgetedRun(started.run_id, started.skill, started.parent is None, settings, state.raised)
+    return BudgetedRun(state.run_id, state.started.skill, state.started.parent is None, settings, state.raised)
 
 
 def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: SettingsOf) -> tuple[BudgetedRun, ...]:
@@ -87,8 +86,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
     found: list[BudgetedRun] = []
     parent = started.parent
     while parent is not None:
-        state = load_state(journal, parent.run)
-        if state is EMPTY:
+        if (state := load_state(journal, parent.run)) is EMPTY:
             break  # deleted
         found.append(budgeted_run(state, settings_of(state.started, journal.blob)))
         parent = state.started.parent

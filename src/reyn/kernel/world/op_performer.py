@@ -30,14 +30,13 @@ if TYPE_CHECKING:
     from reyn.journal import Approval, Body
     from reyn.kernel.core.effects import PerformOp, PlanOp, ReadOverviews, Restore
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.kernel.world.environments import SkillCompiler
     from reyn.ops import Op, OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
     from reyn.workspace.observation import Observed
 
-    SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
 _APPROVED = " (approved)"
