@@ -11,7 +11,7 @@ from reyn.chat.reader import artifact_text
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList
-from reyn.errors import ChatStopped
+from reyn.errors import ChatStopped, RunNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,12 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = EMPTY) -
         run_id: The conversation.
         before: The messages until its first turn. Their system message stays.
     """
-    state = runs.state(run_id) if runs.is_recorded(run_id) else None
-    found = state.conversations.get(state.phase) if state is not None else None
-    if found is None:  # the run stopped before its first turn
+    try:
+        state = runs.state(run_id)
+    except RunNotFound:  # it did not start
+        return before
+    found = state.conversations.get(state.phase)
+    if found is None:  # it stopped before its first turn
         return before
     # The list of the run shares its memory with the one that the next call extends.
     start = HISTORIES.load(found.history, runs.content)
