@@ -14,8 +14,7 @@ from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageL
 from reyn.errors import ChatStopped, RunNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs
 
@@ -46,7 +45,7 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = EMPTY) -
     return rendered.with_system(before.system)
 
 
-def _as_seen(message: NormalizedMessage, content: Callable[[str], bytes]) -> NormalizedMessage:
+def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
     """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
     rendered = rendered_message(message, content, with_images=True)
     is_json = message.role == "assistant" and not message.status and not any(part.reply for part in message.parts)

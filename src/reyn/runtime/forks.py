@@ -17,7 +17,7 @@ from reyn.kernel.world.services import Observers
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.executor import RuntimeBase, check_in_file
 from reyn.skills import check_pinned
-from reyn.skills.inputs import check_supported, is_conversation, to_artifact
+from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
     from reyn.journal import kinds
@@ -156,7 +156,7 @@ class Forks(RuntimeBase):
                 imported=is_imported,
                 requests=self._recorded(started.requests),
                 summaries=self._recorded(started.summaries),
-                history=(started.history if is_conversation(skill) else (), ()),
+                history=(started.history if skill.holds_conversation(skill.entry) else (), ()),
             )
             return await self._executor.start(spec, observers)
 

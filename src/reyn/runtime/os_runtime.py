@@ -25,7 +25,7 @@ from reyn.runtime.messages import RunMessages
 from reyn.runtime.permissions import Permissions
 from reyn.runtime.project import Project
 from reyn.runtime.services import ProjectOptions
-from reyn.skills.inputs import is_conversation, to_artifact
+from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -233,7 +233,7 @@ class OSRuntime(Forks, RunMessages):
         if run_id is not None and self.runs.is_recorded(name):
             return await executor.claim_and_execute(name, again, observers)
         loaded = project.load(skill) if isinstance(skill, str) else project.check_skill(skill)
-        if history.length and not is_conversation(loaded):
+        if history.length and not loaded.holds_conversation(loaded.entry):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
         if within is not None:
             return await executor.run_within(within, loaded, value, observers, history)

@@ -12,9 +12,10 @@ from reyn.kernel.core.conversations import reply_text
 from reyn.kernel.world.loading import first_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from reyn.journal import Event, Journal
+    from reyn.journal.canonical import ReadBlob
 
 
 class ChainLink(msgspec.Struct, frozen=True):
@@ -62,7 +63,7 @@ class ChainManager:
         return list(read_links(run, self._journal.read(run), self._journal.blob))
 
 
-def read_links(run: str, events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[ChainLink]:
+def read_links(run: str, events: Iterable[Event], content: ReadBlob) -> Iterator[ChainLink]:
     """Yield the messages of a recorded run to other agents, each with what became of it."""
     links: dict[str, ChainLink] = {}
     number = 0
