@@ -7,7 +7,7 @@ import reyn
 
 ROOT = Path(__file__).parent.parent
 FOR_USERS = {"reyn", "reyn.chat", "reyn.functions", "reyn.ops", "reyn.testing", "reyn.testing.crash"}
-SEED_NAMES = {("reyn.context", "CompiledContext")}
+SEED_NAMES = {("reyn.context", "CompiledContext"), ("reyn.context", "CompiledTurnContext")}
 
 
 def test_the_public_api_is_sorted_and_frozen():

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reyn import SyncRuntime
-from reyn.context.words import field_order
+from reyn.context.field_order import field_order
 from reyn.contract import Contract, candidates_of
 from reyn.journal import MemoryJournal
 from reyn.models.decoding import decoding_schema

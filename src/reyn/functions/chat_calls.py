@@ -255,7 +255,7 @@ class ChatStream:
         definition, options, history = self._definition, self._options, self._history
         key = options.key
         run_id = options.run_id if key is None else definition.run_id(key)
-        row = runtime.project.journal.find(run_id) if run_id is not None and key is not None else None
+        row = runtime.services.journal.find(run_id) if run_id is not None and key is not None else None
         if self._message is None and run_id is None:
             raise CallImpossible(f"{definition.what}: `resume` needs a key or a run id")
         if self._message is None and key is not None and row is None:
@@ -277,7 +277,7 @@ def _end_turn(runtime: OSRuntime, row: RunRow) -> None:
     """
     run_id = row.run_id
     if row.wait is None:
-        with runtime.project.journal.claim(run_id):
-            runtime.abort_turn(run_id, "a new message came before the reply")
+        with runtime.services.journal.claim(run_id):
+            runtime.conversations.abort_turn(run_id, "a new message came before the reply")
     elif not row.wait.is_message:
         raise stop_error(runtime.runs, runtime.runs.result(run_id), history_of(runtime.runs, run_id))
