@@ -273,7 +273,7 @@ def _tape(content: Callable[[str], bytes], run_id: str, place: _Place, recorded:
 
 
 _MIN_CACHED = 64
-"""Events of a run below which folding it again costs little."""
+"""Events of a run below which folding it again costs little. A conversation is read after each of its turns."""
 _MAX_CACHED = 64
 _folds: WeakKeyDictionary[Journal, OrderedDict[str, _Folded]] = WeakKeyDictionary()
 """The folds of long runs that this process has loaded, by journal; the least recently used is dropped first."""
@@ -298,7 +298,7 @@ def keep_fold(journal: Journal, tape: Tape) -> None:
 
 
 def _keep(journal: Journal, run_id: str, folded: _Folded) -> None:
-    if folded.head.seq < _MIN_CACHED:
+    if folded.head.seq < _MIN_CACHED and not folded.head.state.conversations:
         return
     folds = _folds.setdefault(journal, OrderedDict())
     folds[run_id] = folded
