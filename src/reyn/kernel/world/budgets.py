@@ -94,10 +94,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
 
 
 class Draws(NamedTuple):
-    """The accounts that a call draws on, whether one of them has a cap, and whether one limits money.
-
-    They seldom change between the calls of a run: only with what else is here.
-    """
+    """The accounts that a call draws on, whether one of them has a cap or limits money, and what they depend on."""
 
     accounts: tuple[kinds.Draw, ...]
     is_capped: bool
@@ -120,20 +117,20 @@ class Budgets(DayBudgets):
 
     def current_draws(self, state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...], ts: int) -> Draws:
         """Return the accounts that a call of a run draws on now, with their caps."""
-        assert state.started is not None
         known = self._draws.get(state.started.run_id)
         if (
-            known is None
-            or known.quarter != ts // _QUARTER
-            or known.own.raised is not state.raised
-            or known.own.settings is not settings
-            or known.above != above
+            known is not None
+            and known.quarter == ts // _QUARTER
+            and known.own.settings is settings
+            and known.own.raised is state.raised
+            and known.above == above
         ):
-            while len(self._draws) >= _CACHED_RUNS:
-                self._draws.pop(next(iter(self._draws)), None)
-            own = budgeted_run(state, settings)
-            known = self._draws[own.run_id] = self.draws(own, above, ts)
-        return known
+            return known
+        while len(self._draws) >= _CACHED_RUNS:
+            self._draws.pop(next(iter(self._draws)), None)
+        own = budgeted_run(state, settings)
+        found = self._draws[own.run_id] = self.draws(own, above, ts)
+        return found
 
     def draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], ts: int) -> Draws:
         """Return the accounts that a call of a run at a time draws on, with their caps."""
