@@ -16,8 +16,8 @@ import msgspec
 
 from reyn.errors import JournalError, RunBusy, StoreUnavailable
 from reyn.journal import tables
+from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
-from reyn.journal.contents import Contents
 from reyn.journal.database import Database
 from reyn.journal.packing import head_of, pack, unpack
 from reyn.journal.port import (
@@ -77,7 +77,7 @@ class SqliteJournal:
         self._writer = self._db.writer
         self._db.transaction.on_failure = self._forget
         self._accounts = Accounts(self._writer)
-        self._contents = Contents(self._db)
+        self._blobs = BlobStore(self._db)
 
     # -- writing --------------------------------------------------------------------------------------
 
@@ -109,7 +109,7 @@ class SqliteJournal:
                 results.append(result)
                 if type(result) is int:
                     blobs += (*batch.blobs,)
-            self._contents.store(blobs)
+            self._blobs.store(blobs)
             self._accounts.write()
             self._heads.update(heads)
             while len(self._heads) > _MAX_HEADS:
@@ -173,13 +173,13 @@ class SqliteJournal:
         """Delete runs, then give the space back to the file system if at least a tenth of the file is free."""
         with self._db.transaction if dry_run else self._write():
             keys = self._deletable(set(run_ids))
-            deletion, unused = tables.count(self._writer, keys, self._contents.size)
+            deletion, unused = tables.count(self._writer, keys, self._blobs.size)
             if dry_run or not keys:
                 return deletion
             heads = filter(None, (self._head(run_id, self._db.own_rows) for run_id in keys))
             tables.close_accounts(self._writer, heads)
             tables.delete(self._writer, keys)
-            self._contents.remove(unused)
+            self._blobs.remove(unused)
             # Connections that remember which content is stored compare this number before they rely on it.
             self._writer.execute(f"PRAGMA schema_version = {self._schema_version() + 1}")
             self._forget()
@@ -209,8 +209,8 @@ class SqliteJournal:
         self._heads.clear()
         version = self._schema_version()
         if version != self._known_version:
-            self._contents.forget()
-        self._contents.refresh()
+            self._blobs.forget()
+        self._blobs.refresh()
         self._data_version, self._known_version = data_version, version
 
     def _forget(self) -> None:
@@ -250,7 +250,7 @@ class SqliteJournal:
         return islice(self._read(row.fork_of, after, select), row.fork_seq - after)
 
     def blob(self, hash: str) -> bytes:
-        return self._contents.read(hash)
+        return self._blobs.read(hash)
 
     def drain(self, run_id: str, after: int = 0) -> list[InboxMessage]:
         query = "SELECT id, payload FROM inbox WHERE run_id = ? AND id > ? ORDER BY id"

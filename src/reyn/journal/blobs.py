@@ -44,7 +44,7 @@ _MAX_AHEAD = 32_768
 _READ_AHEAD = f"SELECT id, {_HASH}, content FROM blobs WHERE id > ?1 AND id <= ?1 + ?2 AND length(content) <= ?3"  # noqa: S608 - constants
 
 
-class Contents:
+class BlobStore:
     """Content by its hash. Callers of the methods that write hold the transaction."""
 
     def __init__(self, db: Database) -> None:
