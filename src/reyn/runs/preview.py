@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Body, Journal
-    from reyn.kernel.core.driver import SkillCompiler
+    from reyn.kernel.core.driver import ProgramCompiler
     from reyn.kernel.core.effects import Effect, StartChildren
     from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.core.tape import Tape
@@ -170,7 +170,7 @@ def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
 async def next_prompt(
     journal: Journal,
     run_id: str,
-    compile_skill: SkillCompiler,
+    compile_skill: ProgramCompiler,
     answer: Any = None,
     *,
     read_overviews: OverviewReader | None = None,

@@ -47,10 +47,8 @@ def _example_reply(question: Question) -> str:
 
 def question_text(journal: Journal, question: OpenQuestion) -> str:
     """Return the text of a question, with the whole preview of an approval."""
-    first = question.question.message.partition("\n")[0]
-    preview = ""
-    for event in journal.read(question.run_id):
-        body = decode(event)
-        if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed):
-            preview = body.preview
-    return f"{first}\n{journal.blob(preview).decode()}" if question.question.is_approval else question.question.message
+    if not question.question.is_approval:
+        return question.question.message
+    first, bodies = question.question.message.partition("\n")[0], map(decode, journal.read(question.run_id))
+    previews = [body.preview for body in bodies if isinstance(body, kinds.ApprovalRequired | kinds.DecisionProposed)]
+    return f"{first}\n{journal.blob(previews[-1]).decode()}"

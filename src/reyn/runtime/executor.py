@@ -46,7 +46,7 @@ from reyn.kernel.world.loading import (
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runtime.run_warnings import run_warnings
 from reyn.skills import check_pinned, pin, unpin
-from reyn.skills.inputs import check_supported, is_conversation, to_artifact
+from reyn.skills.inputs import check_supported, to_artifact
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class RunExecutor:
         if run_id is not None and self.runs.is_recorded(name):
             return await self.claim_and_execute(name, again, observers)
         loaded = services.load(skill) if isinstance(skill, str) else self._check_skill(skill)
-        if history.length and not is_conversation(loaded):
+        if history.length and not loaded.holds_conversation(loaded.entry):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
         if within is not None:
             return await self._run_within(within, loaded, value, observers, history)

@@ -16,7 +16,7 @@ from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
 from reyn.runs.fork import append_fork_event, find_fork_point, fork_event, fork_input
 from reyn.runtime.executor import check_in_file
 from reyn.skills import check_pinned
-from reyn.skills.inputs import check_supported, is_conversation, to_artifact
+from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow, kinds
@@ -132,7 +132,7 @@ async def rerun(
             imported=is_imported,
             requests=_recorded(started.requests, services.journal) if started.requests else None,
             summaries=_recorded(started.summaries, services.journal) if started.summaries else None,
-            history=(started.history if is_conversation(skill) else (), ()),
+            history=(started.history if skill.holds_conversation(skill.entry) else (), ()),
         )
         return await executor.start(spec, observers)
 

@@ -155,16 +155,15 @@ _AFTER_END = {
 
 def _resume_all() -> int:
     """Continue the runs that earlier processes left, one after the other. Conversations wait for their next message."""
-    from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+    from reyn.chat.services.auto_resume_handler import interrupted_runs, resume_interrupted
 
     code = 0
     runtime = open_existing_project()
-    handler = AutoResumeHandler(runtime.async_form)
-    interrupted = handler.interrupted()
+    interrupted = interrupted_runs(runtime)
     if not interrupted:
         return out.report(Report([], ["no interrupted runs"], each=True))
     for row in interrupted:
-        outcome = runtime.wait(handler.resume(row))
+        outcome = runtime.wait(resume_interrupted(runtime.async_form, row))
         if isinstance(outcome, ReynError):
             code = 1
             entry = {"run_id": row.run_id, "error": outcome.as_json()}

@@ -78,8 +78,7 @@ class BudgetedRun(NamedTuple):
 
 def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
     """Return what the budgets of a run depend on."""
-    started = state.started
-    return BudgetedRun(started.run_id, started.skill, started.parent is None, settings, state.raised)
+    return BudgetedRun(state.run_id, state.started.skill, state.started.parent is None, settings, state.raised)
 
 
 def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: SettingsOf) -> tuple[BudgetedRun, ...]:
@@ -87,8 +86,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
     found: list[BudgetedRun] = []
     parent = started.parent
     while parent is not None:
-        state = load_state(journal, parent.run)
-        if state is EMPTY:
+        if (state := load_state(journal, parent.run)) is EMPTY:
             break  # deleted
         found.append(budgeted_run(state, settings_of(state.started, journal.blob)))
         parent = state.started.parent
@@ -96,10 +94,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
 
 
 class Draws(NamedTuple):
-    """The accounts that a call draws on, whether one of them has a cap, and whether one limits money.
-
-    They seldom change between the calls of a run: only with what else is here.
-    """
+    """The accounts that a call draws on, whether one of them has a cap or limits money, and what they depend on."""
 
     accounts: tuple[kinds.Draw, ...]
     is_capped: bool
@@ -122,20 +117,20 @@ class Budgets(DayBudgets):
 
     def current_draws(self, state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...], ts: int) -> Draws:
         """Return the accounts that a call of a run draws on now, with their caps."""
-        assert state.started is not None
         known = self._draws.get(state.started.run_id)
         if (
-            known is None
-            or known.quarter != ts // _QUARTER
-            or known.own.raised is not state.raised
-            or known.own.settings is not settings
-            or known.above != above
+            known is not None
+            and known.quarter == ts // _QUARTER
+            and known.own.settings is settings
+            and known.own.raised is state.raised
+            and known.above == above
         ):
-            while len(self._draws) >= _CACHED_RUNS:
-                self._draws.pop(next(iter(self._draws)), None)
-            own = budgeted_run(state, settings)
-            known = self._draws[own.run_id] = self.draws(own, above, ts)
-        return known
+            return known
+        while len(self._draws) >= _CACHED_RUNS:
+            self._draws.pop(next(iter(self._draws)), None)
+        own = budgeted_run(state, settings)
+        found = self._draws[own.run_id] = self.draws(own, above, ts)
+        return found
 
     def draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], ts: int) -> Draws:
         """Return the accounts that a call of a run at a time draws on, with their caps."""
