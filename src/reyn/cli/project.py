@@ -19,6 +19,7 @@ from reyn.errors import InputInvalid, ProjectNotFound, StoreUnavailable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.config import Config
     from reyn.journal import Journal
     from reyn.ops import OpTable
     from reyn.permissions.trust import LoadedProject
@@ -69,22 +70,12 @@ def open_existing_project(**settings: Any) -> SyncRuntime:
     return open_project(journal=existing_journal(project_root()), **settings)
 
 
-def open_without_config() -> SyncRuntime:
-    """Open the project like `open_existing_project`, with the default configuration: the project's may be invalid."""
-    from reyn.config import Config
-    from reyn.kernel.world.services import Services
-    from reyn.permissions.trust import ProjectTrust
-    from reyn.runtime import OSRuntime
+def open_runs(config: Config | None = None) -> RecordedRuns:
+    """Open the runs of the project for commands that only look: without the kernel, and no state folder is created.
 
-    root = project_root().resolve()
-    services = Services(root=root, config=Config(), trust=ProjectTrust(str(root)))
-    if (journal := existing_journal(root)) is not None:
-        services.journal = journal
-    return _opened(OSRuntime(services))
-
-
-def open_runs() -> RecordedRuns:
-    """Open the runs of the project for commands that only look: without the kernel, and no state folder is created."""
+    Args:
+        config: The configuration to use instead of the project's, which may be invalid.
+    """
     from reyn.config import journal_key
     from reyn.config.budgets import DayBudgets
     from reyn.journal.port import STATE
@@ -93,10 +84,10 @@ def open_runs() -> RecordedRuns:
     from reyn.runs.reading import RecordedRuns
 
     root = project_root().resolve()
-    config = load_project(root).config
+    budgets = (config or load_project(root).config).budgets
     journal = existing_journal(root) or SqliteJournal(root / STATE, owner=journal_key())
     click.get_current_context().call_on_close(journal.close)
-    return RecordedRuns(lambda: journal, lambda: DayBudgets(config.budgets), now)
+    return RecordedRuns(lambda: journal, lambda: DayBudgets(budgets), now)
 
 
 def _opened(runtime: OSRuntime) -> SyncRuntime:

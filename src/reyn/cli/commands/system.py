@@ -26,7 +26,7 @@ from reyn.cli.output import (
     short,
     table_lines,
 )
-from reyn.cli.project import model_name, open_project, open_without_config, project_root
+from reyn.cli.project import model_name, open_project, open_runs, project_root
 from reyn.errors import FINDINGS, JournalError, ModelUnknown, ReynError, UsageError, all_errors
 
 if TYPE_CHECKING:
@@ -129,9 +129,10 @@ def doctor_command() -> Report:
 def _open_runs() -> tuple[list[_OpenRun], int]:
     """Return the runs that have not ended and whose root run has not, and the number of old failed root runs."""
     from reyn.cli.commands.status import in_order
+    from reyn.config import Config
     from reyn.journal import ENDED
 
-    runs = open_without_config().runs
+    runs = open_runs(Config())
     rows = [(row, runs.root_run(row)) for row, _ in in_order(runs.all()) if row.status not in ENDED]
     rows = [(row, root) for row, root in rows if root.status not in ENDED]
     old_failures = {root.run_id for _, root in rows if _is_old_failure(root)}
