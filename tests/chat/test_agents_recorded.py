@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime
-from reyn.chat.services.chain_manager import ChainManager
+from reyn.chat.services.chain_manager import read_links
 from reyn.chat.services.snapshot_journal import fork_point, read_messages
 from reyn.errors import ArchiveInvalid
 from reyn.journal.sqlite import SqliteJournal
@@ -33,7 +33,7 @@ ASKS = {
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.services.journal).links(name)
+    return read_links(rt.services.journal, name)
 
 
 def test_a_fork_continues_with_a_copy_of_the_conversation_and_leaves_the_origin_alone(tmp_path: Path):

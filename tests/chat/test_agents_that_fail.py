@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime
-from reyn.chat.services.chain_manager import ChainManager
+from reyn.chat.services.chain_manager import read_links
 from reyn.errors import ModelUnavailable
 from reyn.journal import decode, kinds
 from reyn.models import ModelAnswer
@@ -23,7 +23,7 @@ def failing(request):
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.services.journal).links(name)
+    return read_links(rt.services.journal, name)
 
 
 def test_a_failed_conversation_is_reported_and_the_next_message_opens_another(tmp_path: Path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime, RunResult
-from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+from reyn.chat.services.auto_resume_handler import interrupted_runs, open_conversations, resume_interrupted
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.errors import ChatStopped, ConversationInvalid, RunBusy
 from reyn.models import ModelAnswer
@@ -301,15 +301,14 @@ def test_a_chat_that_was_killed_with_two_running_skills_is_continued_and_reports
 
     async def continued() -> None:
         async with OSRuntime.open(tmp_path, model=Agent(finished=reply("Ready."))) as rt:
-            handler = AutoResumeHandler(rt)
-            interrupted = handler.interrupted()
+            interrupted = interrupted_runs(rt)
             assert sorted(row.skill for row in interrupted) == ["poster", "report"]
-            assert [row.run_id for row in handler.conversations()] == ["c"]
+            assert [row.run_id for row in open_conversations(rt)] == ["c"]
             for row in interrupted:
-                result = await handler.resume(row)
+                result = await resume_interrupted(rt, row)
                 assert isinstance(result, RunResult)
                 assert result.status == "finished"
-            assert handler.interrupted() == []
+            assert interrupted_runs(rt) == []
             async with rt.chat(run_id="c") as chat:
                 await chat.runs.settle()
                 await chat.say("hello")

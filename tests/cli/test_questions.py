@@ -16,9 +16,9 @@ from reyn.cli import people
 from reyn.cli.output import command_line
 from reyn.journal import Event
 from reyn.journal.kinds import Question
+from reyn.journal.questions import parse_reply
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.runtime_types import LATER
-from reyn.kernel.world.inbox import parse_reply
 from reyn.runs.questions import answer_action
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from reyn.chat.beginning import Beginning
     from reyn.context import NormalizedMessageList
     from reyn.journal import Event
-    from reyn.kernel.runtime_types import People, RunResult
+    from reyn.journal.results import RunResult
+    from reyn.kernel.runtime_types import People
     from reyn.kernel.world.services import Listener
     from reyn.models import Delta, Message
     from reyn.runtime import OSRuntime
@@ -103,6 +104,7 @@ class Conversation:
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
         self._replies = PendingReplies()
+        self._is_recorded = False
         self._driving: asyncio.Task[None] | None = None
         self._is_busy = False
         self._is_turn_open = False
@@ -264,7 +266,9 @@ class Conversation:
             raise ConversationInvalid(
                 f"conversation `{self.run_id}` was left", hint=f'Open it again: `rt.chat(run_id="{self.run_id}")`.'
             )
-        is_new = self._beginning.is_single_turn or not self._runtime.runs.is_recorded(self.run_id)
+        if not self._beginning.is_single_turn:
+            self._is_recorded = self._is_recorded or self._runtime.runs.is_recorded(self.run_id)
+        is_new = not self._is_recorded
         if is_new and self._is_driving:  # the first message is about to be recorded
             self._replies.early.append((message, reply))
             return

@@ -42,7 +42,7 @@ from reyn.ops.op import (
 )
 from reyn.permissions import Denied, refusal
 from reyn.ranking import best_matches
-from reyn.skills.agents import PREFIX
+from reyn.skills.agents import agent_of
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
 from reyn.workspace import FileError, Guard, locate
 
@@ -61,15 +61,9 @@ _NAME = {"type": "string", "pattern": SLUG, "maxLength": 64, "description": "low
 _SHARED = {"type": "boolean", "default": False, "description": "true: for all agents"}
 
 
-def agent_of(env: Env) -> str:
-    """Return the agent whose conversation uses an op; empty if it is not one with an agent."""
-    skill = env.gate.skill
-    return skill.removeprefix(PREFIX) if skill.startswith(PREFIX) else ""
-
-
 def scopes_of(env: Env) -> tuple[str, ...]:
     """Return the memories that an agent sees: its own, then the shared ones."""
-    agent = agent_of(env)
+    agent = agent_of(env.gate.skill)
     scopes = (agent, SHARED) if agent else (SHARED,)
     return tuple(scope for scope in scopes if all(request.covers("memory", scope) for request in env.gate.requests))
 
@@ -103,7 +97,7 @@ class RememberOp(_MemoryOp):
         args = call.args
         if "name" not in args:
             return Plan(_CONVERSATION, request=MemoryRequest("remember", args["text"]))
-        scope = SHARED if args.get("shared") else agent_of(env) or SHARED
+        scope = SHARED if args.get("shared") else agent_of(env.gate.skill) or SHARED
         memory = MemoryFile(args["name"], scope, _summary(args), args["text"], call.key)
         return plan_write(call, env, memory.path, format_memory(memory), id=memory.name, path=memory.path)
 

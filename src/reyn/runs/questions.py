@@ -11,14 +11,12 @@ import msgspec
 
 from reyn.errors import NextAction, ReplyInvalid
 from reyn.journal import decode, kinds
-from reyn.jsonschema import compile_schema
-from reyn.jsonschema.examples import example_of
-from reyn.kernel.world.inbox import parse_reply
+from reyn.journal.questions import parse_reply
 
 if TYPE_CHECKING:
     from reyn.journal import Journal
     from reyn.journal.kinds import Question
-    from reyn.kernel.world.inbox import OpenQuestion
+    from reyn.journal.questions import OpenQuestion
 
 _MAX_EXAMPLE = 60
 """The number of characters up to which a suggestion is the example of a reply."""
@@ -31,6 +29,9 @@ def answer_action(run_id: str, question: Question) -> NextAction:
 
 def _example_reply(question: Question) -> str:
     """Return the first short suggestion, or a value that fits the schema; empty if there is neither."""
+    from reyn.jsonschema import compile_schema
+    from reyn.jsonschema.examples import example_of
+
     value = example_of(question.response_schema, "your message" if question.is_message else "your reply")
     made_up = value if isinstance(value, str) else "" if value is None else msgspec.json.encode(value).decode()
     short = [text for text in question.suggestions if len(text) <= _MAX_EXAMPLE]

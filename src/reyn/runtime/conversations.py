@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import RunRow
     from reyn.journal.port import InboxPayload
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.journal.results import RunResult
     from reyn.kernel.world.services import Listener, OnDelta
     from reyn.models import Image
     from reyn.runtime.executor import RunExecutor

@@ -22,7 +22,7 @@ from reyn.errors import (
 from reyn.journal import Blob, RaiseLimit, canonical
 from reyn.journal.family import check_not_imported, descendants
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
-from reyn.kernel.core.limits import is_conversation, sub_run_settings
+from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
     from reyn.context import NormalizedMessageList
     from reyn.journal import RunRow, kinds
+    from reyn.journal.results import RunResult
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.loading import LoadedRun
     from reyn.kernel.world.run_scope import RunScope
@@ -162,7 +162,7 @@ class RunExecutor:
         if run_id is not None and self.runs.is_recorded(name):
             return await self.claim_and_execute(name, again, observers)
         loaded = services.load(skill) if isinstance(skill, str) else self._check_skill(skill)
-        if history.length and not is_conversation(loaded, loaded.entry):
+        if history.length and not loaded.holds_conversation(loaded.entry):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
         if within is not None:
             return await self._run_within(within, loaded, value, observers, history)

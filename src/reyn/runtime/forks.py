@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal import Blob, canonical
-from reyn.kernel.core.limits import is_conversation
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
@@ -21,7 +20,7 @@ from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow, kinds
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.journal.results import RunResult
     from reyn.kernel.world.services import Observers, Services
     from reyn.runs.fork import ForkState
     from reyn.runtime.executor import RunExecutor
@@ -133,7 +132,7 @@ async def rerun(
             imported=is_imported,
             requests=_recorded(started.requests, services.journal) if started.requests else None,
             summaries=_recorded(started.summaries, services.journal) if started.summaries else None,
-            history=(started.history if is_conversation(skill, skill.entry) else (), ()),
+            history=(started.history if skill.holds_conversation(skill.entry) else (), ()),
         )
         return await executor.start(spec, observers)
 

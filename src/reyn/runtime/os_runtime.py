@@ -24,9 +24,10 @@ from reyn.errors import (
     RunNotResumable,
 )
 from reyn.journal.family import check_not_imported, descendants, find_run
+from reyn.journal.questions import open_question
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.world.hooks import check_hooks
-from reyn.kernel.world.inbox import open_question, post_reply
+from reyn.kernel.world.inbox import post_reply
 from reyn.kernel.world.services import Observers, Services
 from reyn.permissions.trust import load_project
 from reyn.runs.next_action import unknown_question
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Journal
-    from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
+    from reyn.journal.results import RunResult
+    from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.inbox import PostedReply
     from reyn.kernel.world.run_scope import RunScope

@@ -35,7 +35,8 @@ from reyn.errors import LimitUnknown, NextAction, ReynError
 if TYPE_CHECKING:
     from reyn.cli.functions import Work
     from reyn.cli.progress import Progress
-    from reyn.kernel.world.inbox import OpenQuestion, PostedReply
+    from reyn.journal.questions import OpenQuestion
+    from reyn.kernel.world.inbox import PostedReply
     from reyn.runtime import OSRuntime, RunResult, SyncRuntime
 
 run_id_option = click.option("--run-id", metavar="ID", help="Id of the new run.")
@@ -154,16 +155,15 @@ _AFTER_END = {
 
 def _resume_all() -> int:
     """Continue the runs that earlier processes left, one after the other. Conversations wait for their next message."""
-    from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+    from reyn.chat.services.auto_resume_handler import interrupted_runs, resume_interrupted
 
     code = 0
     runtime = open_existing_project()
-    handler = AutoResumeHandler(runtime.async_form)
-    interrupted = handler.interrupted()
+    interrupted = interrupted_runs(runtime)
     if not interrupted:
         return out.report(Report([], ["no interrupted runs"], each=True))
     for row in interrupted:
-        outcome = runtime.wait(handler.resume(row))
+        outcome = runtime.wait(resume_interrupted(runtime.async_form, row))
         if isinstance(outcome, ReynError):
             code = 1
             entry = {"run_id": row.run_id, "error": outcome.as_json()}

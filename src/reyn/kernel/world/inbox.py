@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from reyn.documents import JsonError, decode_json
 from reyn.errors import NextAction, QuestionUnknown, ReplyInvalid, RunBlocked, RunBusy, RunNotResumable
 from reyn.journal import (
     ENDED,
@@ -34,8 +33,8 @@ from reyn.journal import (
     check_json,
     kinds,
 )
-from reyn.journal.family import descendants, lineage
-from reyn.journal.kinds import Question
+from reyn.journal.family import lineage
+from reyn.journal.questions import asking_run, parse_reply, reply_to
 from reyn.journal.spending import in_full
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from reyn.journal import AttachedImage, InboxMessage, Journal
+    from reyn.journal.questions import OpenQuestion
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock, RunResult
@@ -87,21 +87,6 @@ class InboxPolling:
         self._read_at.pop(run_id, None)
 
 
-class OpenQuestion(msgspec.Struct, frozen=True):
-    """An open question of a run or of one of its descendants."""
-
-    row: RunRow
-    """The run that asks."""
-    question: Question
-    is_answered: bool
-    """Whether a reply is in the inbox of the run, which has not been executed since."""
-
-    @property
-    def run_id(self) -> str:
-        """The id of the run that asks."""
-        return self.row.run_id
-
-
 class PostedReply(msgspec.Struct, frozen=True):
     """A reply in the inbox of the run that asked."""
 
@@ -116,30 +101,6 @@ class PostedReply(msgspec.Struct, frozen=True):
 
 
 # -- posting ------------------------------------------------------------------------------------------
-
-
-def open_question(journal: Journal, row: RunRow) -> OpenQuestion | None:
-    """Return the open question of a run or of one of its descendants. An imported run takes no reply.
-
-    Reads no events: the row of a run contains its question.
-    """
-    asking = _asking_run(journal, row)
-    if asking is None or asking.wait is None:
-        return None
-    messages = journal.drain(asking.run_id, asking.messages_taken)
-    is_answered = any(is_reply_to(asking.wait, message.payload) for message in messages)
-    return OpenQuestion(asking, asking.wait, is_answered)
-
-
-def _asking_run(journal: Journal, row: RunRow) -> RunRow | None:
-    if row.status in ENDED or row.imported:
-        return None
-    rows = [row] if _is_own(row) else descendants(journal, row.run_id)
-    return next((run for run in rows if run.status == "waiting" and _is_own(run)), None)
-
-
-def _is_own(row: RunRow) -> bool:
-    return row.wait is not None and row.wait.run is None
 
 
 def post_reply(
@@ -191,16 +152,6 @@ def post_reply(
     return PostedReply(asking.run_id, wait.id, root, message_id, is_claimed)
 
 
-def reply_to(wait: kinds.Question, value: Any, by: str) -> Answer | Say:
-    """Return the request that replies to a question. A conversation that waits for its next message is told it."""
-    return Say(value, by) if wait.is_message else Answer(wait.id, value, by)
-
-
-def is_reply_to(wait: kinds.Question, request: object) -> bool:
-    """Return whether a request in the inbox ends a wait, as `reply_to` does."""
-    return isinstance(request, Say) if wait.is_message else isinstance(request, Answer) and request.wait == wait.id
-
-
 def images_error(images: Sequence[AttachedImage]) -> str:
     """Return why the images of a message are invalid; empty if they are valid."""
     for image in images:
@@ -223,44 +174,6 @@ def answer_error(wait: kinds.Question | None, asked: str, value: Any) -> str:
         return f"the reply is not JSON: {invalid}"
     error = compile_schema(wait.response_schema).first_error(value)
     return f"the reply does not match the question's schema: {error.path('reply')} {error.message}" if error else ""
-
-
-def parse_reply(wait: Question, text: str) -> Any:
-    """Return the value of a reply that a user typed.
-
-    It is text if the question accepts text, otherwise JSON. Empty text is `null` if the question is optional. In reply
-    to an approval, text after `reject` is the remark.
-
-    Raises:
-        ReplyInvalid: The text is not JSON.
-    """
-    types = _types(wait.response_schema)
-    word, _, remark = text.partition(" ")
-    if wait.is_approval and word.rstrip(":") == "reject" and remark.strip():
-        return {"decision": "reject", "remark": remark.strip()}
-    if not text and "null" in types:
-        return None
-    if "string" in types and not ("object" in types and text.lstrip().startswith("{")):
-        return text
-    try:
-        return decode_json(text)
-    except JsonError as error:
-        schema = msgspec.json.encode(wait.response_schema).decode()
-        hint = f"The question takes JSON that matches {schema}."
-        raise ReplyInvalid(f"the reply is not valid JSON: {error}", hint=hint) from error
-
-
-def _types(schema: Any) -> set[str]:
-    """Return the JSON types that a schema names."""
-    if not isinstance(schema, dict):
-        return set()
-    named = schema.get("type", [])
-    types = {named} if isinstance(named, str) else set(named)
-    values = [*schema.get("enum", []), *([schema["const"]] if "const" in schema else [])]
-    if not types:
-        types = {"string" for value in values if isinstance(value, str)} | {"null" for value in values if value is None}
-    branches = [*schema.get("anyOf", []), *schema.get("oneOf", [])]
-    return types.union(*(_types(branch) for branch in branches))
 
 
 # -- executing ----------------------------------------------------------------------------------------
@@ -319,7 +232,7 @@ def pending_message(journal: Journal, run_id: str) -> int:
     waits_for_message = row.wait is not None and row.wait.is_message and row.wait.run is None
     handled = (Cancel, Say, ReportRun) if waits_for_message else (Cancel,)
     ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.payload, handled)]
-    asking = _asking_run(journal, row) if row.status == "waiting" else None
+    asking = asking_run(journal, row) if row.status == "waiting" else None
     if asking is not None:
         ids += [message.id for message in journal.drain(asking.run_id, asking.messages_taken)]
     return max(ids, default=0)

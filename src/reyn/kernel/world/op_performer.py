@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -309,6 +309,11 @@ class InstalledOp(NamedTuple):
     may_take_time: bool
     is_unchanged: bool
     permissions: tuple[str, ...]
+
+    def only_reads(self, args: dict[str, Any]) -> bool:
+        """Return whether a call with these arguments changes nothing."""
+        form = self.op.spec.form(args.get("op")) or self.op.spec.form(None)
+        return form is not None and form.effect_of(args) == "pure"
 
 
 def _is_untracked(spec: OpSpec, call: Call, plan: Plan) -> bool:
