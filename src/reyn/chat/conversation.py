@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from reyn.chat.beginning import Beginning
     from reyn.context import NormalizedMessageList
     from reyn.journal import Event
-    from reyn.kernel.runtime_types import People, RunResult
+    from reyn.journal.results import RunResult
+    from reyn.kernel.runtime_types import People
     from reyn.kernel.world.services import Listener
     from reyn.models import Delta, Message
     from reyn.runtime import OSRuntime

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from reyn.chat.beginning import Beginning
 from reyn.chat.conversation import Conversation
 from reyn.errors import AgentNotFound, ConversationInvalid
-from reyn.runs.importing import check_not_imported
+from reyn.journal.family import check_not_imported
 from reyn.skills.agents import AGENTS, DEFAULT, PREFIX
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from reyn.errors import (
     UserConfigUnavailable,
 )
 from reyn.journal.database import FORMAT
-from reyn.journal.port import open_reservations
+from reyn.journal.port import STATE, open_reservations
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.world.services import STATE, Services
+from reyn.kernel.world.services import Services
 from reyn.permissions.trust import load_project
 from reyn.runtime.project import Project
 from reyn.runtime.run_warnings import budget_warnings

@@ -11,7 +11,6 @@ import inspect
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,12 +148,16 @@ class ModelSetup(msgspec.Struct, frozen=True):
 @cache
 def installed_adapters() -> Mapping[str, EntryPoint]:
     """Return the adapters of installed packages by name. Loads none; built-in adapters cannot be replaced."""
+    from importlib.metadata import entry_points
+
     points = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
     return {entry.name: entry for entry in reversed(points) if entry.name not in BUILT_IN_ADAPTERS}
 
 
 def adapter_versions() -> dict[str, str]:
     """Return the adapters that need a package, with its version; empty if it is not installed. Imports none."""
+    from importlib.metadata import PackageNotFoundError, version
+
     versions = {}
     for adapter, package in ADAPTER_PACKAGES.items():
         try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, NextAction, ReynError, RunIdTaken, RunImported
+from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, ReynError, RunIdTaken
 from reyn.journal import Batch, Body, MemoryJournal, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes
@@ -30,7 +30,7 @@ from reyn.workspace.paths import is_recorded_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Event, Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
 
@@ -54,19 +54,6 @@ class CheckedArchive(NamedTuple):
     runs: list[str]
     batches: dict[str, Batch]
     parents: dict[str, str]
-
-
-def check_not_imported(row: RunRow, what: str) -> None:
-    """Refuse an operation that would execute an imported run, append to it, or apply its changes.
-
-    Raises:
-        RunImported: The run was imported.
-    """
-    if row.imported:
-        raise RunImported(
-            f"run `{row.run_id}` was imported from {row.imported} and cannot be {what}",
-            action=NextAction("fork", row.run_id),
-        )
 
 
 def check_archive(archive: Archive, limits: ImportLimits) -> CheckedArchive:

@@ -9,115 +9,60 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
-from reyn.errors import ChainBroken, RunNotFound, hint_of
+from reyn.errors import ChainBroken, RunNotFound
 from reyn.journal import ENDED
-from reyn.journal.family import descendants, find_run, root_run
+from reyn.journal.family import check_not_imported
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.core.run_state import EMPTY
-from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
 from reyn.kernel.world.budgets import budgeted_run, runs_above
 from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.diff import compare, side_of
 from reyn.runs.frames import RecordedPrompt, visit_contexts
-from reyn.runs.importing import check_archive, check_not_imported, import_runs
-from reyn.runs.next_action import next_action
+from reyn.runs.importing import check_archive, import_runs
 from reyn.runs.preview import next_prompt
 from reyn.runs.prune import PruneReport, delete_runs, prune
-from reyn.runs.questions import open_question, question_text
+from reyn.runs.reading import RecordedRuns
 from reyn.runs.replayer import Replayer, verify
 from reyn.runs.run_files import RunFiles
-from reyn.runs.usage import BudgetStatus, run_budgets, usage_report
+from reyn.runs.usage import BudgetStatus, run_budgets
 from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from datetime import timedelta
 
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FrameSection
     from reyn.context.frame import ContextFrame
     from reyn.context.transcript import MemoryEntry
-    from reyn.errors import NextAction
-    from reyn.journal import Event, InboxMessage, Journal, RunRow, Status
+    from reyn.journal import Status
     from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.runtime_types import ReplayReport, VerifyReport
     from reyn.kernel.world.services import Services
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import OpenQuestion
     from reyn.runs.run_files import UndoReport
-    from reyn.runs.usage import Grouping, UsageReport
 
 
 _IMPORT_LIMITS = ImportLimits()
 
 
-class Runs:
+class Runs(RecordedRuns):
     """The recorded runs of a project. A run is named by its id or by a unique prefix of it."""
 
     def __init__(self, services: Services) -> None:
+        def now() -> int:
+            return services.clock.now()
+
+        super().__init__(lambda: services.existing_journal, lambda: services.budgets, now)
         self._services = services
 
-    @property
-    def _journal(self) -> Journal:
-        return self._services.existing_journal
-
-    def is_recorded(self, run_id: str) -> bool:
-        """Return whether a run of exactly this id exists."""
-        return self._journal.find(run_id) is not None
-
-    def find(self, run: str) -> RunRow:
-        """Return a run by its id, or by a unique prefix of it.
-
-        Raises:
-            RunNotFound: There is no such run, or the prefix is ambiguous.
-        """
-        return find_run(self._journal, run)
-
-    def all(self) -> list[RunRow]:
-        """Return all runs, newest first."""
-        return self._journal.runs()
-
-    def root_run(self, row: RunRow) -> RunRow:
-        """Return the root run of a sub-run, or the run itself."""
-        return root_run(self._journal, row)
-
-    def display_status(self, row: RunRow) -> str:
-        """Return the status of a run for users, including `running (interrupted)` and `blocked`."""
-        return display_status(row, is_claimed=self._journal.is_claimed(row.run_id))
-
-    def next_action(self, row: RunRow) -> NextAction | None:
-        """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
-        return next_action(self._journal, row)
-
-    def open_question(self, row: RunRow) -> OpenQuestion | None:
-        """Return the open question of a run or of one of its descendants."""
-        return open_question(self._journal, row)
-
-    def question_text(self, question: OpenQuestion) -> str:
-        """Return the text of a question. Unlike its `message`, the preview of an approval is not truncated."""
-        return question_text(self._journal, question)
-
     # -- reading --------------------------------------------------------------------------------------
-
-    def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        """Yield the events of a run after a sequence number."""
-        return self._journal.read(self.find(run).run_id, after)
-
-    def inbox(self, run: str) -> list[InboxMessage]:
-        """Return the messages to a run that it has not recorded yet."""
-        row = self.find(run)
-        return self._journal.drain(row.run_id, row.messages_taken)
-
-    def content(self, hash: str) -> bytes:
-        """Return content that an event refers to, by its hash."""
-        return self._journal.blob(hash)
 
     def state(self, run: str) -> RunState:
         """Return the state of a run: the fold of all its events."""
@@ -125,10 +70,6 @@ class Runs:
         if state is EMPTY:
             raise ChainBroken(f"event 1 of run `{run}` is missing")
         return state
-
-    def result(self, run: str) -> RunResult:
-        """Return the result of a run as recorded so far."""
-        return self.to_result(self.state(run))
 
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         """Return the memory of a run's conversation, the oldest entry first."""
@@ -235,17 +176,6 @@ class Runs:
         one, other = (side_of(row.run_id, tuple(self.events(row.run_id))) for row in map(self.find, (a, b)))
         return compare(one, other, self._journal.blob)
 
-    def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:
-        """Return what model calls were charged, and the budgets of today.
-
-        Args:
-            by: What to group by: `day`, `skill`, `model` or `run`.
-            since: A time in microseconds since 1970; earlier days are left out.
-        """
-        services = self._services
-        first = services.budgets.day(since) if since is not None else ""
-        return usage_report(self._journal, services.budgets, by, since=first, now=services.clock.now())
-
     def budgets(self, run: str) -> tuple[BudgetStatus, ...]:
         """Return the limit of tokens of a run, and the budgets that its next model call draws on.
 
@@ -274,16 +204,6 @@ class Runs:
             services.policy,
             services.performer.environments.gate_of,
         )
-
-    def _family(self, run: str) -> list[str]:
-        """Return the ids of a run and its descendants."""
-        row = self.find(run)
-        return [row.run_id, *(child.run_id for child in descendants(self._journal, row.run_id))]
-
-    def changed_files(self, run: str) -> dict[str, str]:
-        """Return the files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
-        family = self._family(run)  # before anything is opened
-        return self.files.changed_files(family)
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
@@ -371,36 +291,3 @@ class Runs:
             if row.imported and self.state(row.run_id).workspace == row.run_id:
                 self.files.recreate_workspace(row.run_id, row.run_id, row.seq, row.updated)
         return report
-
-    # -- for the package that executes runs -----------------------------------------------------------
-
-    def to_result(
-        self, state: RunState, warnings: tuple[str, ...] = (), content: Callable[[str], bytes] | None = None
-    ) -> RunResult:
-        """Return the result of a run in this state, with further warnings.
-
-        `content` returns recorded content by its hash; by default, the journal does.
-        """
-        assert state.status is not None
-        artifact = None
-        final = state.final_artifact
-        if state.status == "finished" and final is not None:
-            stored = msgspec.json.decode((content or self._journal.blob)(final.hash))
-            artifact = {"type": stored["type"], "data": stored["data"]}
-        switches = (
-            f"model `{name}` was replaced by its fallback `{other}`" for name, other in state.models.switched.items()
-        )
-        code = state.stop.code if state.status == "failed" else ""
-        return RunResult(
-            state.run_id,
-            state.status,
-            state.reason,
-            artifact,
-            state.models.usage,
-            state.history.path,
-            warnings=(*state.warnings, *switches, *warnings),
-            question=state.wait,
-            code=code,
-            hint=(state.stop.hint or hint_of(code)) if code else "",
-            cost=Cost.of(state.charge),
-        )

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from reyn.context.transcript import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, Say
-from reyn.journal.family import descendants
+from reyn.journal.family import check_not_imported, descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 from reyn.kernel.world.agent_messages import abort_turns
-from reyn.kernel.world.inbox import images_error
+from reyn.kernel.world.inbox import images_error, take_messages
 from reyn.kernel.world.services import Observers
-from reyn.runs.importing import check_not_imported
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import RunRow
     from reyn.journal.port import InboxPayload
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.journal.results import RunResult
     from reyn.kernel.world.services import Listener, OnDelta
     from reyn.models import Image
     from reyn.runtime.executor import RunExecutor
@@ -88,7 +87,7 @@ class Conversations:
         """
         row = self._conversation(run, "renamed")
         self._post(row.run_id, Rename(checked_title(self._services.scrubber.scrub_value(title)), by))
-        self._executor.take_messages(row.run_id)
+        take_messages(self._services.journal, self._services.clock, row.run_id)
 
     def _conversation(self, run: str, what: str) -> RunRow:
         """Return a run that is a conversation and was not imported. A run that is one stays one: it is read once."""
@@ -185,7 +184,7 @@ class Conversations:
         if error := memory_error(state.memory(state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
         self._post(row.run_id, ChangeMemory(action, value))
-        self._executor.take_messages(row.run_id)
+        take_messages(self._services.journal, self._services.clock, row.run_id)
 
 
 def open_run(row: RunRow, what: str, hint: str) -> RunRow:

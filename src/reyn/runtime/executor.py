@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,15 +15,12 @@ import msgspec
 
 from reyn.errors import (
     InputInvalid,
-    RunBlocked,
-    RunBusy,
     RunIdInvalid,
     RunIdTaken,
-    RunNotResumable,
     UpgradeIncompatible,
 )
-from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical
-from reyn.journal.family import descendants
+from reyn.journal import Blob, RaiseLimit, canonical
+from reyn.journal.family import check_not_imported, descendants
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
@@ -31,7 +28,7 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_spec import ChildSpec
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.inbox import inbox_events
+from reyn.kernel.world.inbox import cancel_runs, hold_claim
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     Resumption,
@@ -46,8 +43,6 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
-from reyn.runs.importing import check_not_imported
-from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runtime.run_warnings import run_warnings
 from reyn.skills import check_pinned, pin, unpin
@@ -59,8 +54,8 @@ if TYPE_CHECKING:
 
     from reyn.context import NormalizedMessageList
     from reyn.journal import RunRow, kinds
+    from reyn.journal.results import RunResult
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.loading import LoadedRun
     from reyn.kernel.world.run_scope import RunScope
@@ -134,41 +129,22 @@ class RunExecutor:
     ) -> RunResult:
         """Hold the claim on a run during `attempt`; then continue the run as long as a message is pending for it.
 
-        The claim is released before the inbox is read. `reyn.runs.questions` explains this protocol, by which other
-        processes answer questions.
+        `reyn.kernel.world.inbox` explains this protocol, by which other processes reach a run.
         """
-        self.services.check_owner()
-        journal = self.services.journal
-        result: RunResult | None = None
-        refusal: RunNotResumable | None = None
-        handled = 0
+        services = self.services
+        services.check_owner()
         with self._interruptible():
-            while True:
-                try:
-                    with journal.claim(run_id):
-                        result = await (attempt() if result is None else self.resume(run_id, observers))
-                    refusal = None
-                except RunNotResumable as error:
-                    refusal = error
-                except RunBusy:
-                    if result is None:
-                        raise
-                    return _with_warning(result, "another process continues the run")
-                if result is not None and result.status in ENDED:  # no message continues it
-                    break
-                pending = pending_message(journal, run_id)
-                if pending <= handled:
-                    break
-                handled = pending
+            again = partial(self.resume, run_id, observers)
+            result, is_continued = await hold_claim(services.journal, run_id, attempt, again)
         if result is None:
-            assert refusal is not None
-            raise refusal
-        if refusal is not None:  # another process took the message first
             result = self.runs.result(run_id)
+        if is_continued:
+            warning = "another process continues the run"
+            return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
         if result.status == "cancelled":
             # Descendants that started or stopped before the cancellation was recorded.
-            self.cancel(descendants(journal, run_id), result.reason)
-        report_end(journal, self.services.polling, result)
+            self.cancel(descendants(services.journal, run_id), result.reason)
+        report_end(services.journal, services.polling, result)
         return result
 
     async def run(
@@ -365,29 +341,10 @@ class RunExecutor:
         warnings = tuple(run_warnings(self.services, state.started, tape.content, tuple(world.warnings)))
         return self.runs.to_result(state, warnings, tape.content)
 
-    # -- messages -------------------------------------------------------------------------------------
-
-    def take_messages(self, run_id: str) -> None:
-        """Record the messages to a run, unless another process executes the run and records them itself."""
-        journal = self.services.journal
-        with suppress(RunBusy, RunBlocked), journal.claim(run_id):
-            state, tape = load_head(journal, run_id)
-            now, messages = self.services.clock.now(), journal.drain(run_id, state.messages_taken)
-            for body, blobs in inbox_events(messages, state, now):
-                tape.record(body, now, *blobs)
-            tape.flush_now(journal)
-
     def cancel(self, rows: Iterable[RunRow], reason: str) -> None:
         """Cancel the runs that have not ended. A process that executes one stops before its next effect."""
-        journal = self.services.journal
-        running = [row for row in rows if row.status not in ENDED]
-        for row in running:
-            messages = journal.drain(row.run_id, row.messages_taken)
-            if not any(isinstance(message.payload, Cancel) for message in messages):
-                journal.post(row.run_id, Cancel(reason))
-            self.services.polling.notify(row.run_id)  # a driver in this process reads it before its next effect
-        for row in running:
-            self.take_messages(row.run_id)
+        services = self.services
+        cancel_runs(services.journal, services.clock, services.polling, rows, reason)
 
     # -- interrupting ---------------------------------------------------------------------------------
 
@@ -424,7 +381,3 @@ def check_in_file(skill: Skill) -> None:
             f"`{skill.name}` is the Python function `{skill.function}`; its current version is not in a file of skills",
             hint="Call the function again, or continue the run with its own copy.",
         )
-
-
-def _with_warning(result: RunResult, warning: str) -> RunResult:
-    return msgspec.structs.replace(result, warnings=(*result.warnings, warning))

@@ -20,7 +20,7 @@ from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow, kinds
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.journal.results import RunResult
     from reyn.kernel.world.services import Observers, Services
     from reyn.runs.fork import ForkState
     from reyn.runtime.executor import RunExecutor

@@ -19,16 +19,18 @@ from reyn.errors import (
     NextAction,
     OpMissing,
     ProjectNotFound,
+    ReplyInvalid,
     RunBusy,
     RunNotResumable,
 )
-from reyn.journal.family import descendants
+from reyn.journal.family import check_not_imported, descendants, find_run
+from reyn.journal.questions import open_question
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.world.hooks import check_hooks
+from reyn.kernel.world.inbox import post_reply
 from reyn.kernel.world.services import Observers, Services
 from reyn.permissions.trust import load_project
-from reyn.runs.importing import check_not_imported
-from reyn.runs.questions import find_question, post_reply
+from reyn.runs.next_action import unknown_question
 from reyn.runs.recorded import Runs
 from reyn.runtime.conversations import Conversations, open_run
 from reyn.runtime.executor import RunExecutor
@@ -43,14 +45,15 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Journal
-    from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
+    from reyn.journal.results import RunResult
+    from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.inbox import PostedReply
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta, OutputCheck
     from reyn.models import Message, Model
     from reyn.ops import Op
     from reyn.permissions.trust import LoadedProject
-    from reyn.runs.questions import OpenQuestion, PostedReply
     from reyn.runtime.trials import Trials
     from reyn.skills import Skill
     from reyn.skills.cases import TrialReport
@@ -331,14 +334,16 @@ class OSRuntime:
         """Start a run and return an async iterator over its events. After the last one, `.result` is the result."""
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
 
-    def answer(self, run: str, question_id: str, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
+    def answer(
+        self, run: str, question_id: str | None, value: Any, *, is_text: bool = False, by: str = ""
+    ) -> PostedReply:
         """Post a reply to an open question of a run or of its descendants.
 
         If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
 
         Args:
             run: The run that asks, or an ancestor of it.
-            question_id: The id of the question.
+            question_id: The id of the question. With `None`, the reply is for whatever question is open.
             value: The reply, a JSON value.
             is_text: Whether `value` is text that a user typed. It is parsed as JSON unless the question takes text.
             by: The name of the user who replies; it is recorded.
@@ -347,16 +352,16 @@ class OSRuntime:
             QuestionUnknown: The question is not open, has a reply already, or has expired.
             ReplyInvalid: The reply does not match the schema of the question.
         """
-        row = self.runs.find(run)
+        services, journal = self.services, self.services.existing_journal
+        row = find_run(journal, run)
         check_not_imported(row, "answered")
-        question = find_question(self.services.journal, row, question_id)
-        return self.reply(question, value, is_text=is_text, by=by)
-
-    def reply(self, question: OpenQuestion, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
-        """Post a reply to a question that `runs.open_question` returned; see `answer`."""
-        services = self.services
-        scrubbed, now = services.scrubber.scrub_value(value), services.clock.now()
-        posted = post_reply(services.journal, question, scrubbed, now=now, is_text=is_text, by=by)
+        question = open_question(journal, row)
+        if question is None or question_id not in (None, question.question.id):
+            raise unknown_question(journal, row, question_id)
+        if question_id is None and is_text and value == question.question.id:
+            raise ReplyInvalid(f"`{value}` is the id of the open question; the reply is missing")
+        scrubbed = services.scrubber.scrub_value(value)
+        posted = post_reply(journal, question, scrubbed, clock=services.clock, is_text=is_text, by=by)
         services.polling.notify(posted.run_id)
         return posted
 

@@ -12,8 +12,8 @@ import msgspec
 
 from reyn.config import journal_key
 from reyn.errors import McpServerFailed, McpServerUnknown
+from reyn.journal.port import DATABASE, STATE
 from reyn.kernel.world.loading import pin_model
-from reyn.kernel.world.services import DATABASE, STATE
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import read_definitions, write_definitions
 from reyn.permissions.policy import policy_of

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from reyn.journal import Event
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.journal.results import RunResult
     from reyn.kernel.world.services import Listener
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from reyn.journal.kinds import Question
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.journal.results import RunResult
     from reyn.ops import Call, Env, OpSpec, Plan
 
     RunCase = Callable[[Services, str, Any], Coroutine[Any, Any, RunResult]]

@@ -10,7 +10,7 @@ from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.journal.results import RunResult
     from reyn.runtime import OSRuntime, SyncRuntime
 
 

@@ -23,6 +23,7 @@ from reyn.context.token_counting import check_installed
 from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.journal.commits import SharedCommits
+from reyn.journal.port import DATABASE, STATE
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -70,9 +71,6 @@ if TYPE_CHECKING:
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
     History = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
 
-STATE = ".reyn"
-"""The state directory, relative to the project."""
-DATABASE = "journal.db"
 _CACHED_SKILLS = 64
 """The number of compiled skills to cache; the oldest is dropped first."""
 
