@@ -98,8 +98,7 @@ class Conversation:
         self._runtime = derive(self)
         self._stays_open = self._runtime.services.people is self
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
-        self._beginning = beginning
-        self._by, self._model, self._listener = by, model, listener
+        self._beginning, self._by, self._model, self._listener = beginning, by, model, listener
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
         self._replies = PendingReplies()
@@ -265,10 +264,9 @@ class Conversation:
             raise ConversationInvalid(
                 f"conversation `{self.run_id}` was left", hint=f'Open it again: `rt.chat(run_id="{self.run_id}")`.'
             )
-        if not self._beginning.is_single_turn:
-            self._is_recorded = self._is_recorded or self._runtime.runs.is_recorded(self.run_id)
-        is_new = not self._is_recorded
-        if is_new and self._is_driving:  # the first message is about to be recorded
+        if not self._beginning.is_single_turn and not self._is_recorded:
+            self._is_recorded = self._runtime.runs.is_recorded(self.run_id)
+        if (is_new := not self._is_recorded) and self._is_driving:  # the first message is about to be recorded
             self._replies.early.append((message, reply))
             return
         posted = (
