@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from reyn.journal.kinds import Question
     from reyn.kernel.runtime_types import RunResult
-    from reyn.ops import Call, Env, OpSpec, Plan
+    from reyn.ops import Call, Env, OpSpec, OpTable, Plan
     from reyn.runs.recorded import Runs
     from reyn.runtime.services import ProjectServices
 
@@ -70,6 +71,7 @@ class Trials:
         """
         self._project = project
         self._run_case = run
+        self._library = Library(project.root)
         self._known: dict[str, TrialReport] = {}
 
     def run(self, folder: Path) -> TrialReport:
@@ -118,11 +120,15 @@ class Trials:
         config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
         journal, model = MemoryJournal(), ScriptedModel(case.answers)
         trial = Project(root, config, ProjectOptions(journal=journal, model=model, people=_Replies(case.replies)))
-        trial.library = Library(real.root)
-        trial.secrets = real.secrets
-        specs = (spec for spec in real.ops.vocabulary.ops if spec.is_available and real.ops.is_foreign(spec.kind))
-        trial.ops = real.ops.overlaid(*(_Refused(spec) for spec in specs))
+        trial.library, trial.secrets, trial.ops = self._library, real.secrets, self._ops
         return trial
+
+    @cached_property
+    def _ops(self) -> OpTable:
+        """The ops of the project, without those of other packages."""
+        ops = self._project.ops
+        foreign = (spec for spec in ops.vocabulary.ops if spec.is_available and ops.is_foreign(spec.kind))
+        return ops.overlaid(*map(_Refused, foreign))
 
 
 @contextmanager
