@@ -78,7 +78,7 @@ def test_facts_that_do_not_fit_are_refused_and_those_that_are_pinned_stay(tmp_pa
             assert "at most 200 fit beside its messages; forget something first" in refused
             with pytest.raises(MutationInvalid, match="at most 200 fit"):
                 CompactionController(rt, "c").pin("One more fact that is too long to fit beside all the others.")
-            rt.forget("c", rt.runs.memory("c")[0].id)
+            rt.conversations.forget("c", rt.runs.memory("c")[0].id)
             await reach(lambda: len(rt.runs.memory("c")) < len(kept))
             CompactionController(rt, "c").pin("The code of locker 99 is 1234.")
             await reach(lambda: len(rt.runs.memory("c")) == len(kept))

@@ -69,7 +69,7 @@ class StoredProject:
         results: dict[str, Any] = {}
         try:
             runtime = OSRuntime.open(self.root, model=ScriptedModel(ANSWERS))
-            assert runtime.project.journal
+            assert runtime.services.journal
         except ReynError as error:
             return {"open": error.code}
         async with runtime as rt:

@@ -74,7 +74,7 @@ def verify(root: Path):
     try:
         return runtime.runs.verify("r")
     finally:
-        runtime.project.journal.close()
+        runtime.services.journal.close()
 
 
 def seq_of(events: list[Event], kind: str, nth: int = 0) -> int:

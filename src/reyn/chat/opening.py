@@ -36,8 +36,8 @@ def open_conversation(
         loaded = runtime.project.agents.load(agent or DEFAULT)
     return Conversation(
         lambda people: _derived(runtime, loaded, people, model),
-        Beginning(runtime.project.agent_skill(loaded.name)),
-        runtime.project.ids.new() if run_id is None else run_id,
+        Beginning(runtime.services.agent_skill(loaded.name)),
+        runtime.services.ids.new() if run_id is None else run_id,
         agent=loaded,
         by=by,
         model=model,

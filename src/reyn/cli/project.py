@@ -70,12 +70,15 @@ def open_existing_project(**settings: Any) -> SyncRuntime:
 def open_without_config() -> SyncRuntime:
     """Open the project like `open_existing_project`, with the default configuration: the project's may be invalid."""
     from reyn.config import Config
+    from reyn.kernel.world.services import Services
+    from reyn.permissions.trust import ProjectTrust
     from reyn.runtime import OSRuntime
-    from reyn.runtime.project import Project
-    from reyn.runtime.services import ProjectOptions
 
     root = project_root().resolve()
-    return _opened(OSRuntime(Project(root, Config(), ProjectOptions(journal=existing_journal(root)))))
+    services = Services(root=root, config=Config(), trust=ProjectTrust(str(root)))
+    if (journal := existing_journal(root)) is not None:
+        services.journal = journal
+    return _opened(OSRuntime(services))
 
 
 def _opened(runtime: OSRuntime) -> SyncRuntime:
@@ -96,7 +99,7 @@ def _in_main_thread(runtime: OSRuntime) -> Iterator[SyncRuntime]:
 def existing_journal(root: Path) -> Journal | None:
     """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
     from reyn.journal import MemoryJournal
-    from reyn.runtime.services import STATE
+    from reyn.kernel.world.services import STATE
 
     folder = root / STATE
     database = folder / "journal.db"
@@ -119,7 +122,7 @@ def project_ops() -> OpTable:
     from reyn.ops import standard_ops
 
     runtime = configured_project()
-    return standard_ops() if runtime is None else runtime.project.ops
+    return standard_ops() if runtime is None else runtime.services.ops
 
 
 def configured_project() -> OSRuntime | None:

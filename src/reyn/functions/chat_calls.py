@@ -276,7 +276,7 @@ def _end_turn(runtime: OSRuntime, run_id: str) -> None:
     """
     row = runtime.runs.find(run_id)
     if row.wait is None:
-        with runtime.project.journal.claim(run_id):
-            runtime.abort_turn(run_id, "a new message came before the reply")
+        with runtime.services.journal.claim(run_id):
+            runtime.conversations.abort_turn(run_id, "a new message came before the reply")
     elif not row.wait.is_message:
         raise stop_error(runtime.runs, runtime.runs.result(run_id), history_of(runtime.runs, run_id))

@@ -28,7 +28,18 @@ from reyn.ops.memory_files import (
     read_memory,
     search_memories,
 )
-from reyn.ops.op import Call, Env, MemoryOutcome, Overview, Plan, PlannedOp, RecordedChanges, Result, fitting
+from reyn.ops.op import (
+    MAX_LISTING_AGE,
+    Call,
+    Env,
+    MemoryOutcome,
+    Overview,
+    Plan,
+    PlannedOp,
+    RecordedChanges,
+    Result,
+    fitting,
+)
 from reyn.permissions import Denied, refusal
 from reyn.ranking import best_matches
 from reyn.skills.agents import PREFIX
@@ -229,7 +240,7 @@ class RecallOp(PlannedOp):
 
     def _lines(self, memories: tuple[MemoryFile, ...]) -> tuple[list[str], int]:
         """Return a line for each memory, and their size. They are the same as long as the memories are."""
-        if self._listed is None or self._listed[0] != memories:
+        if self._listed is None or self._listed[0] is not memories:
             lines = [
                 f"{memory.name} ({memory.scope}): {memory.description or memory.error}"[:300] for memory in memories
             ]
@@ -238,11 +249,12 @@ class RecallOp(PlannedOp):
 
     def overview(self, query: str, env: Env) -> Overview:
         """List the memories by name; if they do not all fit, those that match the message, then the latest."""
-        memories = read_memories(env.roots.project, scopes_of(env))
+        memories = read_memories(env.roots.project, scopes_of(env), MAX_LISTING_AGE)
         lines, total = self._lines(memories)
         order: Iterable[int] = range(len(memories))
         if total > MAX_INDEX_CHARS:
-            ranked = dict.fromkeys(number for number, _ in MEMORY_RANKING.best_matches(query, memories, _MAX_RANKED))
+            best = MEMORY_RANKING.best_matches(query, memories, _MAX_RANKED, only_telling=True)
+            ranked = dict.fromkeys(number for number, _ in best)
             order = chain(ranked, (number for number in range(len(memories)) if number not in ranked))
         shown = [lines[number] for number in fitting(lines, order, MAX_INDEX_CHARS)]
         if left := len(memories) - len(shown):

@@ -35,7 +35,7 @@ class AutoResumeHandler:
         return sorted(continuable, key=lambda row: row.updated, reverse=True)
 
     def _is_executed(self, row: RunRow) -> bool:
-        return self._runtime.project.journal.is_claimed(row.run_id)
+        return self._runtime.services.journal.is_claimed(row.run_id)
 
     async def resume(self, row: RunRow) -> RunResult | ReynError | None:
         """Continue a run; return its result, why it cannot continue, or `None` if another process continues it."""

@@ -40,7 +40,7 @@ class BudgetGateway:
         state = self._runtime.runs.state(self._run_id)
         usage, charge = state.models.usage, state.charge
         for run, report in state.inbox.background.items():
-            row = self._runtime.project.journal.find(run)
+            row = self._runtime.services.journal.find(run)
             if row is None:
                 continue
             charge += row.charge

@@ -57,7 +57,7 @@ class CompactionController:
         Raises:
             MutationInvalid: The run has no conversation yet.
         """
-        self._runtime.compact(self._run_id)
+        self._runtime.conversations.compact(self._run_id)
 
     def pin(self, fact: str) -> None:
         """Pin a fact.
@@ -65,7 +65,7 @@ class CompactionController:
         Raises:
             MutationInvalid: The fact is blank, or the pinned facts would not fit beside the messages.
         """
-        self._runtime.remember(self._run_id, fact)
+        self._runtime.conversations.remember(self._run_id, fact)
 
     def pinned(self) -> tuple[MemoryEntry, ...]:
         """Return the pinned facts, the oldest first."""

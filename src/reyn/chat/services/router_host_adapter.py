@@ -63,7 +63,7 @@ class RouterHostAdapter:
             AgentNotFound: There is no such agent.
             SkillInvalid: Its file has errors.
         """
-        skill = self._runtime.project.agent_skill(self._agent)
+        skill = self._runtime.services.agent_skill(self._agent)
         phase = skill.phases[skill.entry]
         role = self._runtime.project.agents.load(self._agent).instructions
         return RouterView(role, phase.instructions, phase.allowed_ops, self._runtime.project.overviews(skill, message))

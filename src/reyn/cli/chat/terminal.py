@@ -108,7 +108,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
 def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
     """Return the line below the prompt: agent, tokens, cost, what runs, and what waits for the user."""
     parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
-    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
+    row = runtime.services.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is not None and row.charge.currency:
         parts.append(charge_text(row.charge))
     parts += [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]

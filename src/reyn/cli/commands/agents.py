@@ -92,7 +92,7 @@ def show_agent(name: str) -> Report:
 
     runtime = open_existing_project()
     agent = runtime.project.agents.load(name)
-    skill = runtime.project.agent_skill(name)
+    skill = runtime.services.agent_skill(name)
     phase = skill.phases[skill.entry]
     fields = {
         "agent": agent.name,

@@ -101,7 +101,7 @@ def show(run: str) -> Report:
     runtime = open_existing_project()
     row = _find(runtime.runs, run)
     messages = read_messages(runtime.runs.events(row.run_id), runtime.runs.content)
-    chains = ChainManager(runtime.project.journal)
+    chains = ChainManager(runtime.services.journal)
     links, origin = chains.links(row.run_id), chains.origin(row.run_id)
     pairs = [(one, [link for link in links if link.number == one.number and one.role != "agent"]) for one in messages]
     value = [msgspec.to_builtins(one) | {"asks": msgspec.to_builtins(asked)} for one, asked in pairs]
@@ -131,7 +131,7 @@ def rename(run: str, title: str) -> Report:
 
     runtime = open_project()
     row = _find(runtime.runs, run)
-    runtime.rename(row.run_id, title, by=user_name())
+    runtime.conversations.rename(row.run_id, title, by=user_name())
     return Report(None, [f"renamed {row.run_id}" if title.strip() else f"removed the title of {row.run_id}"])
 
 

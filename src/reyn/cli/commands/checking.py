@@ -52,7 +52,7 @@ def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
     from reyn.skills.resolve import is_path
 
     project, library = configured_project(), Library(project_root())
-    vocabulary = (standard_ops() if project is None else project.project.ops).vocabulary
+    vocabulary = (standard_ops() if project is None else project.services.ops).vocabulary
     python = (PythonSettings() if project is None else project.project.config.python).sandbox
     agents = Agents(project_root())
     names = [name.removeprefix(PREFIX) for name in skills if name.startswith(PREFIX)]

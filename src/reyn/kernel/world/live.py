@@ -161,7 +161,7 @@ class LiveWorld:
                 op = self._ops.op_of(effect, tape)
                 if op is not None and not op.may_take_time:
                     return await self._ops.perform(effect, op, tape)
-                with run_scope(self._services.owner, tape, effect.key, self._above):
+                with run_scope(self._services, tape, effect.key, self._above):
                     return await self._unless_cancelled(self._ops.perform(effect, op, tape), tape)
             case CheckOutput():
                 return self._check_output(effect), ()

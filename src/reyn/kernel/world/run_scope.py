@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reyn.errors import CallImpossible
 from reyn.journal import digest
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from reyn.journal.kinds import HistoryPart
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
+    from reyn.kernel.world.services import Services
 
 _KEY_LENGTH = 12
 
@@ -35,14 +36,14 @@ class RunScope:
     """One op that is being performed.
 
     Attributes:
-        owner: The runtime that executes the run.
+        services: What the run uses.
         tape: The tape of the run.
         loop: The event loop that executes it.
         above: Returns the runs above it, on whose budgets sub-runs draw as well.
     """
 
-    def __init__(self, owner: Any, tape: Tape, call: str, above: Above) -> None:
-        self.owner = owner
+    def __init__(self, services: Services, tape: Tape, call: str, above: Above) -> None:
+        self.services = services
         self.tape = tape
         self.above = above
         self.loop = asyncio.get_running_loop()
@@ -82,9 +83,9 @@ def current_scope() -> RunScope | None:
 
 
 @contextmanager
-def run_scope(owner: Any, tape: Tape, call: str, above: Above) -> Iterator[None]:
+def run_scope(services: Services, tape: Tape, call: str, above: Above) -> Iterator[None]:
     """Make an op the current scope of the calls in the block."""
-    scope = RunScope(owner, tape, call, above)
+    scope = RunScope(services, tape, call, above)
     token = _scope.set(scope)
     try:
         yield
