@@ -13,6 +13,7 @@ import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from reyn.journal.kinds import Question
     from reyn.journal.results import RunResult
-    from reyn.ops import Call, Env, OpSpec, Plan
+    from reyn.ops import Call, Env, OpSpec, OpTable, Plan
 
     RunCase = Callable[[Services, str, Any], Coroutine[Any, Any, RunResult]]
 
@@ -69,6 +70,7 @@ class Trials:
         """
         self._services = services
         self._run_case = run
+        self._library = Library(services.root)
         self._known: dict[str, TrialReport] = {}
 
     def run(self, folder: Path) -> TrialReport:
@@ -117,12 +119,15 @@ class Trials:
         config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
         model, people = ScriptedModel(case.answers), _Replies(case.replies)
         trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=people)
-        trial.journal = MemoryJournal()
-        trial.library = Library(real.root)
-        trial.secrets = real.secrets
-        specs = (spec for spec in real.ops.vocabulary.ops if spec.is_available and real.ops.is_foreign(spec.kind))
-        trial.ops = real.ops.overlaid(*(_Refused(spec) for spec in specs))
+        trial.journal, trial.library, trial.secrets, trial.ops = MemoryJournal(), self._library, real.secrets, self._ops
         return trial
+
+    @cached_property
+    def _ops(self) -> OpTable:
+        """The ops of the project, without those of other packages."""
+        ops = self._services.ops
+        foreign = (spec for spec in ops.vocabulary.ops if spec.is_available and ops.is_foreign(spec.kind))
+        return ops.overlaid(*map(_Refused, foreign))
 
 
 @contextmanager

@@ -253,7 +253,8 @@ class _Window:
         assert isinstance(step.apply, RunSkill)
         self._step, self._apply = step, step.apply
         self._artifact, self._items, self._call, self._context = artifact, items, call, context
-        self._planned: dict[int, kinds.ChildStarted | StepFault] = {}
+        self._planned: dict[int, kinds.ChildStarted] = {}
+        self._faults: dict[int, StepFault] = {}
         self._next = 0
 
     async def result(self, index: int) -> Any:
@@ -264,16 +265,16 @@ class _Window:
             self._next += 1
             if self._next == concurrency == len(self._ahead):  # they execute while the others are planned
                 await StartChildren(f"{self._call}.start", self._ahead, concurrency)
+        if index in self._faults:
+            raise self._faults.pop(index)
         started = self._planned.pop(index)
-        if isinstance(started, StepFault):
-            raise started
         sub_run = await ExecuteChild(started.call, started, self._ahead, concurrency)
         return _skill_result(self._apply, sub_run, self._context)
 
     @property
     def _ahead(self) -> tuple[kinds.ChildStarted, ...]:
         """The sub-runs that are planned and not awaited yet."""
-        return tuple(one for one in self._planned.values() if isinstance(one, kinds.ChildStarted))
+        return tuple(self._planned.values())
 
     async def _plan(self, index: int) -> None:
         context, name = self._context, f"{self._call}.{index + 1}"
@@ -284,7 +285,7 @@ class _Window:
             value = _skill_input(self._apply, inner)
             self._planned[index] = await PlanChild(name, "skill", self._apply.skill, value, pinned)
         except StepFault as fault:
-            self._planned[index] = fault
+            self._faults[index] = fault
 
 
 def _validate(step: Validate, artifact: dict[str, Any]) -> list[dict[str, str]]:
