@@ -1,6 +1,6 @@
 """What the basic activities cost, in figures that hold on a busy machine: `python -m bench.units` prints them.
 
-Counts are exact: calls of Python functions, JSON, hashes, validations, SQL and pages per activity. CPU time is divided
+Counts are exact: calls of Python functions, JSON, hashes, validations, files, SQL and pages. CPU time is divided
 by that of a fixed loop, the unit, which is measured alternately with it in the same process. The costs that
 `tests/kernel/test_costs.py` allows are stored in `tests/costs.json`; `--write` stores the current ones.
 """
@@ -53,6 +53,8 @@ _KINDS = {
     "Connection.executemany": "SQL statements",
     "Cursor.execute": "SQL statements",
     "Cursor.executemany": "SQL statements",
+    "lstat": "resolved names",
+    "open": "opened files",
 }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -29,26 +28,6 @@ def count_calls(work: Callable[[], Any]) -> int:
     finally:
         sys.setprofile(before)
     return count
-
-
-def count_work(work: Callable[[], Any]) -> Counter[str]:
-    """Return how often some work calls each built-in function, by its name, and functions of each package of Reyn."""
-    counts: Counter[str] = Counter()
-
-    def profile(frame: Any, event: str, argument: Any) -> None:
-        if event == "call":
-            package = frame.f_code.co_filename.rpartition("/src/reyn/")[2].partition("/")[0]
-            counts[f"reyn.{package}"] += 1
-        elif event == "c_call":
-            counts[argument.__qualname__] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(profile)
-    try:
-        work()
-    finally:
-        sys.setprofile(before)
-    return counts
 
 
 def growth(work: Callable[[int], Any], size: int, rounds: int = 3) -> float:

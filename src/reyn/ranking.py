@@ -15,7 +15,11 @@ T = TypeVar("T")
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 64
 """The words of a query that count."""
+_MANY = 100
+"""From so many texts on, a word that most of them have does not count: BM25 gives it no weight."""
+_MAX_COUNTED = 10_000
 _OPEN = "CREATE VIRTUAL TABLE texts USING fts5(text, content='', tokenize='porter unicode61 remove_diacritics 2')"
+_COUNT = "SELECT count(*) FROM texts WHERE texts MATCH ?"
 _FIND = "SELECT rowid, -bm25(texts) AS score FROM texts WHERE texts MATCH ? ORDER BY score DESC, rowid LIMIT ?"
 
 
@@ -41,24 +45,46 @@ class Ranking(Generic[T]):
         self._text = text
         self._items: tuple[T, ...] = ()
         self._database: sqlite3.Connection | None = None
+        self._counts: dict[str, int] = {}
+        """How many texts have a word, for the words of queries."""
         self._lock = Lock()
 
-    def best_matches(self, query: str, items: Sequence[T], limit: int) -> list[tuple[int, float]]:
-        """Return the positions of the items that match a query best; see the function `best_matches`."""
+    def best_matches(
+        self, query: str, items: Sequence[T], limit: int, *, only_telling: bool = False
+    ) -> list[tuple[int, float]]:
+        """Return the positions of the items that match a query best; see the function `best_matches`.
+
+        With `only_telling`, an item does not match by words alone that most of many items have.
+        """
         words = list(dict.fromkeys(word.lower() for word in _WORD.findall(query)))[:_MAX_WORDS]
         if not words or not items or limit < 1:
             return []
-        match = " OR ".join(f'"{word}"' for word in words)
         with self._lock:
-            rows = self._index(tuple(items)).execute(_FIND, (_encodable(match), limit)).fetchall()
+            database = self._index(items if isinstance(items, tuple) else tuple(items))
+            telling = self._telling(database, words, only_telling=only_telling)
+            match = " OR ".join(f'"{word}"' for word in telling)
+            rows = database.execute(_FIND, (_encodable(match), limit)).fetchall() if match else ()
         return [(int(number), float(score)) for number, score in rows]
 
+    def _telling(self, database: sqlite3.Connection, words: list[str], *, only_telling: bool) -> list[str]:
+        """Return the words that some texts have and most do not; if there is none, those that some have."""
+        if len(self._items) < _MANY:
+            return words
+        if len(self._counts) > _MAX_COUNTED:
+            self._counts.clear()
+        for word in words:
+            if word not in self._counts:
+                [self._counts[word]] = database.execute(_COUNT, (_encodable(f'"{word}"'),)).fetchone()
+        found = [word for word in words if self._counts[word]]
+        telling = [word for word in found if self._counts[word] <= len(self._items) / 2]
+        return telling if telling or only_telling else found
+
     def _index(self, items: tuple[T, ...]) -> sqlite3.Connection:
-        if self._database is not None and items == self._items:
+        if self._database is not None and (items is self._items or items == self._items):
             return self._database
         if self._database is not None:
             self._database.close()
-        self._items = items
+        self._items, self._counts = items, {}
         self._database = database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         database.execute(_OPEN)
         texts = ((number, _encodable(self._text(item))) for number, item in enumerate(items))

@@ -77,7 +77,7 @@ class KilledConversation(Scenario):
     async def execute(self, points: Failpoints) -> None:
         """Open the conversation or continue it, say what was not said, and stay until all is answered."""
         with self.world(points) as runtime:
-            runtime._executor.polling = InboxPolling(seconds=0)
+            runtime.services.polling = InboxPolling(seconds=0)
             async with runtime, runtime.chat(run_id=RUN) as chat:
                 listening = asyncio.ensure_future(self._listen(chat))
                 self._talk(chat, runtime)
@@ -103,7 +103,7 @@ class KilledConversation(Scenario):
         """Return the messages of the user that are recorded or in the inbox."""
         state = runtime.runs.state(RUN)
         queued = [runtime.runs.content(one.text).decode() for one in state.inbox.queued if not one.run]
-        drained = runtime.project.journal.drain(RUN, state.messages_taken)
+        drained = runtime.services.journal.drain(RUN, state.messages_taken)
         posted = [one.payload.text for one in drained if isinstance(one.payload, Say)]
         return [*(one.text for one in self._messages(runtime) if one.role == "user"), *queued, *posted]
 
@@ -154,7 +154,7 @@ class KilledConversation(Scenario):
         except ReynError as error:
             return [f"the record is damaged: {error.code}: {error.message}"]
         finally:
-            runtime.project.journal.close()
+            runtime.services.journal.close()
 
     async def _record_violations(self, runtime: OSRuntime) -> list[str]:
         rows = runtime.runs.all()

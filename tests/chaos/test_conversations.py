@@ -55,7 +55,7 @@ def test_a_reply_that_is_missing_is_a_violation(talk: KilledConversation):
 
     runtime = OSRuntime.open(talk.root)
     messages = talk._messages(runtime)
-    runtime.project.journal.close()
+    runtime.services.journal.close()
     last = messages[-1]
     assert talk._message_violations(messages, []) == []
     assert talk._message_violations(messages[:-1], []) == [f"the reply to message {last.number} was lost"]

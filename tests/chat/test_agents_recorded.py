@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime
-from reyn.chat.services.chain_manager import ChainManager
+from reyn.chat.services.chain_manager import read_links
 from reyn.chat.services.snapshot_journal import fork_point, read_messages
 from reyn.errors import ArchiveInvalid
 from reyn.journal.sqlite import SqliteJournal
@@ -33,7 +33,7 @@ ASKS = {
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.project.journal).links(name)
+    return read_links(rt.services.journal, name)
 
 
 def test_a_fork_continues_with_a_copy_of_the_conversation_and_leaves_the_origin_alone(tmp_path: Path):
@@ -232,7 +232,7 @@ class Talk:
         """Say what has not been said yet, and wait until everything is answered."""
         journal = points.wrap(SqliteJournal(self.root / ".reyn"), "journal")
         runtime = OSRuntime.open(self.root, journal=journal, model=points.wrap(Counted(self.calls), "model"))
-        runtime._executor.polling = InboxPolling(seconds=0)
+        runtime.services.polling = InboxPolling(seconds=0)
         async with runtime as rt, rt.chat("editor", run_id="c") as chat:
             await reach(lambda: not chat.is_busy)
             await chat.ready()
@@ -241,7 +241,7 @@ class Talk:
                 if rt.runs.is_recorded("c")
                 else set()
             )
-            said |= {one.payload.text for one in rt.project.journal.drain("c", 0) if hasattr(one.payload, "text")}
+            said |= {one.payload.text for one in rt.services.journal.drain("c", 0) if hasattr(one.payload, "text")}
             for text in MESSAGES:
                 if text not in said:
                     chat.post(text)

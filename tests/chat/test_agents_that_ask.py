@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime, SyncRuntime
-from reyn.chat.services.chain_manager import ChainManager
+from reyn.chat.services.chain_manager import read_links, read_origin
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.journal import decode, kinds
 from reyn.lint import lint_agent
@@ -38,7 +38,7 @@ def test_the_reply_of_another_agent_is_the_result_of_the_op(tmp_path: Path):
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             answer = await chat.say("make a poster")
             assert '"reply":"Blue."' in answer.text
-            [link] = ChainManager(rt.project.journal).links(chat.run_id)
+            [link] = read_links(rt.services.journal, chat.run_id)
             assert (link.agent, link.number, link.state, link.depth) == ("designer", 1, "completed", 1)
             row = rt.runs.find(link.conversation)
             assert (row.skill, row.status, row.parent) == ("agent:designer", "waiting", chat.run_id)
@@ -62,7 +62,7 @@ def test_the_next_message_continues_the_conversation_with_the_agent(tmp_path: Pa
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("make a poster")
             await chat.say("make a flyer")
-            first, second = ChainManager(rt.project.journal).links(chat.run_id)
+            first, second = read_links(rt.services.journal, chat.run_id)
             assert first.conversation == second.conversation
             assert (first.number, second.number) == (1, 2)
             messages = read_messages(rt.runs.events(first.conversation), rt.runs.content)
@@ -83,7 +83,7 @@ def test_another_process_continues_the_conversation_with_the_agent(tmp_path: Pat
     async def say(text: str) -> list[str]:
         async with OSRuntime.open(tmp_path, model=Agent(**rules)) as rt, rt.chat("editor", run_id="c") as chat:
             await chat.say(text)
-            return [link.conversation for link in ChainManager(rt.project.journal).links("c")]
+            return [link.conversation for link in read_links(rt.services.journal, "c")]
 
     run(say("make a poster"))
     assert len(set(run(say("make a flyer")))) == 1
@@ -96,13 +96,11 @@ def test_a_cycle_of_agents_ends_at_the_depth_with_a_result(tmp_path: Path):
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             answer = await chat.say("ping")
-            depths = [
-                link.depth for row in rt.runs.all() for link in ChainManager(rt.project.journal).links(row.run_id)
-            ]
+            depths = [link.depth for row in rt.runs.all() for link in read_links(rt.services.journal, row.run_id)]
             assert sorted(depths) == [1, 1, 2, 3]  # the last one was not sent, so that it has no depth of its own
             assert "RYN437" in answer.text
             assert "`agents.max_depth`" in answer.text
-            assert [ask.agent for ask in ChainManager(rt.project.journal).origin(deepest(rt))] == [
+            assert [ask.agent for ask in read_origin(rt.services.journal, deepest(rt))] == [
                 "editor",
                 "designer",
                 "editor",
@@ -181,7 +179,7 @@ def test_two_messages_of_one_turn_reach_the_agents_one_after_the_other(tmp_path:
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("both")
-            first, second, third = ChainManager(rt.project.journal).links(chat.run_id)
+            first, second, third = read_links(rt.services.journal, chat.run_id)
             assert [one.state for one in (first, second, third)] == ["completed"] * 3
             assert (first.conversation, second.agent) == (third.conversation, "builder")
             await rt.runs.replay(chat.run_id)
@@ -192,7 +190,7 @@ def test_two_messages_of_one_turn_reach_the_agents_one_after_the_other(tmp_path:
 def test_a_name_that_no_agent_has_is_a_finding(tmp_path: Path):
     agents(tmp_path, editor='agents: [desinger, "*"]', designer="")
     with SyncRuntime.open(tmp_path) as rt:
-        [finding] = lint_agent(rt.project.agents, "editor", [], rt.project.ops.vocabulary)
+        [finding] = lint_agent(rt.project.agents, "editor", [], rt.services.ops.vocabulary)
     assert (finding.code, finding.severity) == ("RYN105", "warning")
     assert "no other agent matches `desinger`" in finding.message
     assert "designer" in finding.fix

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime
-from reyn.chat.services.chain_manager import ChainManager
+from reyn.chat.services.chain_manager import read_links
 from reyn.errors import ModelUnavailable
 from reyn.journal import decode, kinds
 from reyn.models import ModelAnswer
@@ -23,7 +23,7 @@ def failing(request):
 
 
 def links(rt: OSRuntime, name: str):
-    return ChainManager(rt.project.journal).links(name)
+    return read_links(rt.services.journal, name)
 
 
 def test_a_failed_conversation_is_reported_and_the_next_message_opens_another(tmp_path: Path):
@@ -238,7 +238,7 @@ def test_a_conversation_that_is_open_in_another_process_is_reported(tmp_path: Pa
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("make a poster")
             [link] = links(rt, chat.run_id)
-            with rt.project.journal.claim(link.conversation):
+            with rt.services.journal.claim(link.conversation):
                 assert "is open in another process" in (await chat.say("again")).text
             assert '"state":"completed"' in (await chat.say("again")).text
 

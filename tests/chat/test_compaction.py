@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime
-from reyn.chat.services.compaction_controller import CompactionController
-from reyn.chat.services.router_host_adapter import RouterHostAdapter
+from reyn.chat.services.compaction_controller import compactions
+from reyn.chat.services.router_host_adapter import router_view
 from reyn.errors import MutationInvalid
 from reyn.models import ModelAnswer
 from tests.chat.support import Agent, reply, skills
@@ -43,16 +43,15 @@ def test_every_pinned_fact_of_fifty_survives_several_compactions(tmp_path: Path)
             for number, fact in enumerate(FACTS):
                 await chat.say(f"Note: {fact}")
                 await chat.say(f"By the way, locker {number} is green. {'And so on. ' * 40}")
-            controller = CompactionController(rt, "c")
-            assert len(controller.compactions()) >= 3
-            assert all(one.summary == "There was some talk." for one in controller.compactions())
-            assert [one.text for one in controller.pinned()] == FACTS
+            assert len(compactions(rt.runs, "c")) >= 3
+            assert all(one.summary == "There was some talk." for one in compactions(rt.runs, "c"))
+            assert [one.text for one in rt.runs.memory("c")] == FACTS
             await chat.say("What do you know?")
             prompt = model.systems[-1]
             assert [fact for fact in FACTS if fact not in prompt] == []
             said = [one.text for one in rt.runs.transcript("c")]
             assert not any(FACTS[0] in text for text in said)  # only the memory has it
-            size = controller.size()
+            size = rt.runs.conversation_size("c")
             assert size.tokens <= size.max_tokens == 3000
             assert 0 < size.pinned <= size.max_pinned == 1500
             await rt.runs.replay("c")
@@ -77,10 +76,10 @@ def test_facts_that_do_not_fit_are_refused_and_those_that_are_pinned_stay(tmp_pa
             assert '"status":"error"' in refused
             assert "at most 200 fit beside its messages; forget something first" in refused
             with pytest.raises(MutationInvalid, match="at most 200 fit"):
-                CompactionController(rt, "c").pin("One more fact that is too long to fit beside all the others.")
-            rt.forget("c", rt.runs.memory("c")[0].id)
+                rt.conversations.remember("c", "One more fact that is too long to fit beside all the others.")
+            rt.conversations.forget("c", rt.runs.memory("c")[0].id)
             await reach(lambda: len(rt.runs.memory("c")) < len(kept))
-            CompactionController(rt, "c").pin("The code of locker 99 is 1234.")
+            rt.conversations.remember("c", "The code of locker 99 is 1234.")
             await reach(lambda: len(rt.runs.memory("c")) == len(kept))
             assert [one.text for one in rt.runs.memory("c")] == [*kept[1:], "The code of locker 99 is 1234."]
             await rt.runs.replay("c")
@@ -95,10 +94,9 @@ def test_a_user_asks_for_a_compaction(tmp_path: Path):
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat(run_id="c") as chat:
             await chat.say("first")
             await chat.say("second")
-            controller = CompactionController(rt, "c")
-            controller.request()
+            rt.conversations.compact("c")
             await chat.say("third")
-            [compacted] = controller.compactions()
+            [compacted] = compactions(rt.runs, "c")
             assert compacted.dropped > 0
             assert "third" in [one.text.strip() for one in rt.runs.transcript("c")]
 
@@ -114,7 +112,7 @@ def test_the_view_of_an_agent_is_what_its_prompt_shows(tmp_path: Path):
 
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
-            view = RouterHostAdapter(rt, "editor").view("hello")
+            view = router_view(rt, "editor", "hello")
             await chat.say("hello")
             prompt = model.systems[-1]
             assert view.role == "You are the editor."

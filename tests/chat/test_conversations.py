@@ -147,7 +147,7 @@ def test_a_background_run_that_was_interrupted_continues_and_is_reported_once(tm
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat() as chat:
             model.work.clear()
             await chat.say("write a report")
-            await reach(lambda: rt.project.journal.find(f"{chat.run_id}.1.1.1") is not None)
+            await reach(lambda: rt.services.journal.find(f"{chat.run_id}.1.1.1") is not None)
             return chat.run_id
 
     async def second(name: str):
@@ -384,7 +384,7 @@ def test_a_run_of_another_skill_is_no_conversation(tmp_path: Path):
         with pytest.raises(ConversationInvalid, match="not a conversation"):
             rt.chat(run_id="p")
         with pytest.raises(ReynError):
-            rt.say("p", "hello")
+            rt.conversations.say("p", "hello")
 
 
 def test_a_user_who_quotes_the_report_of_a_run_is_a_user(tmp_path: Path):

@@ -11,6 +11,7 @@ import pytest
 from reyn import OSRuntime
 from reyn.journal import Event, MemoryJournal
 from reyn.ops.memory_files import read_memories
+from reyn.ranking import Ranking
 from reyn.skills.catalogue import Catalogue
 from reyn.skills.resolve import Library
 from tests.chat.support import Agent, skills, start_skill
@@ -107,3 +108,29 @@ def test_a_listing_of_memories_that_have_not_changed_costs_little(tmp_path: Path
     changed = read_memories(tmp_path, ["shared", "clerk"])
     assert changed[0].description == "changed"
     assert len(changed) == 200
+
+
+def test_a_turn_looks_at_folders_and_not_at_each_file(tmp_path: Path):
+    """A file that is replaced is noticed at once, one that is written in place after `max_age` seconds at most."""
+    folder = tmp_path / "reyn/memory"
+    folder.mkdir(parents=True)
+    for number in range(200):
+        (folder / f"fact-{number}.md").write_text(f"---\ndescription: fact {number}\n---\nText {number}.\n")
+    first = read_memories(tmp_path, ["shared"], 1e9)
+    assert count_calls(lambda: read_memories(tmp_path, ["shared"], 1e9)) < 20
+    (folder / "fact-7.md").write_text("---\ndescription: in place\n---\nText.\n")
+    assert read_memories(tmp_path, ["shared"], 1e9) is first
+    assert read_memories(tmp_path, ["shared"])[0].description == "in place"
+    other = tmp_path / "other.md"
+    other.write_text("---\ndescription: replaced\n---\nText.\n")
+    other.replace(folder / "fact-8.md")
+    assert "replaced" in [one.description for one in read_memories(tmp_path, ["shared"], 1e9)]
+
+
+def test_words_that_most_texts_have_rank_nothing():
+    texts = [f"the price of item {number}" for number in range(200)] + ["the price of noodles"]
+    ranking = Ranking[str](str)
+    assert [number for number, _ in ranking.best_matches("the price of noodles", texts, 5)] == [200]
+    assert len(ranking.best_matches("the price of ramen", texts, 5)) == 5
+    assert ranking.best_matches("the price of ramen", texts, 5, only_telling=True) == []
+    assert ranking.best_matches("ramen", texts, 5) == []

@@ -59,7 +59,7 @@ class Talk:
         """Say what has not been said yet, and wait until everything is answered and reported."""
         journal = points.wrap(SqliteJournal(self.root / ".reyn"), "journal")
         runtime = OSRuntime.open(self.root, journal=journal, model=points.wrap(Counted(self.calls), "model"))
-        runtime._executor.polling = InboxPolling(seconds=0, busy_seconds=3600)
+        runtime.services.polling = InboxPolling(seconds=0, busy_seconds=3600)
         async with runtime as rt, rt.chat(run_id="c") as chat:
             said = self._said(rt)
             for text in MESSAGES:
@@ -75,7 +75,7 @@ class Talk:
             message.text for message in read_messages(rt.runs.events("c"), rt.runs.content) if message.role == "user"
         }
         return texts | {
-            one.payload.text for one in rt.project.journal.drain("c", self._taken(rt)) if isinstance(one.payload, Say)
+            one.payload.text for one in rt.services.journal.drain("c", self._taken(rt)) if isinstance(one.payload, Say)
         }
 
     def _taken(self, rt: OSRuntime) -> int:

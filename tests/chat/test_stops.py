@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reyn import OSRuntime, RunResult
-from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+from reyn.chat.services.auto_resume_handler import interrupted_runs, open_conversations, resume_interrupted
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.errors import ChatStopped, ConversationInvalid, RunBusy
 from reyn.models import ModelAnswer
@@ -98,7 +98,7 @@ def test_a_conversation_that_another_process_executes_is_not_opened(tmp_path: Pa
             async with OSRuntime.open(tmp_path, model=Agent()) as other:
                 with pytest.raises(RunBusy, match="open in another process"):
                     await other.chat(run_id=chat.run_id).__aenter__()
-                other.say(chat.run_id, "from elsewhere")
+                other.conversations.say(chat.run_id, "from elsewhere")
             await reach(lambda: "from elsewhere" in [message.text for message in rt.runs.transcript(chat.run_id)])
             assert (await chat.say("two")).text == "You said: two"
 
@@ -114,7 +114,7 @@ def test_messages_that_another_process_took_meanwhile_do_not_confuse_this_one(tm
             await chat.say("one")
             with pytest.raises(ChatStopped):
                 await chat.say("flaky")
-            rt.say(chat.run_id, "queued")
+            rt.conversations.say(chat.run_id, "queued")
             async with OSRuntime.open(tmp_path, model=Agent()) as other, other.chat(run_id=chat.run_id) as elsewhere:
                 await elsewhere.say("there")
             assert (await chat.say("two")).text == "You said: two"
@@ -193,7 +193,7 @@ def test_a_background_run_stays_until_its_conversation_has_taken_the_report(tmp_
             async with rt.chat(run_id="c") as chat:
                 model.work.clear()
                 await chat.say("write a report")
-                await reach(lambda: rt.project.journal.find("c.1.1.1") is not None)
+                await reach(lambda: rt.services.journal.find("c.1.1.1") is not None)
             model.work.set()
             await rt.resume("c.1.1.1")
             assert rt.runs.prune(older_than=timedelta(0)).needed == ("c.1.1.1",)
@@ -270,10 +270,10 @@ def test_a_cancellation_that_comes_with_a_message_is_not_lost(tmp_path: Path):
     async def talk():
         people = Slow()
         async with OSRuntime.open(tmp_path, model=Agent(), people=people) as rt:
-            skill = rt.project.agent_skill("default")
+            skill = rt.services.agent_skill("default")
             task = asyncio.ensure_future(rt.run(skill, {"text": "one"}, run_id="c"))
             await reach(lambda: people.asked)
-            rt.say("c", "two")
+            rt.conversations.say("c", "two")
             await closing.wait()
             task.cancel()
             waits = [task, asyncio.ensure_future(again.wait())]
@@ -301,15 +301,14 @@ def test_a_chat_that_was_killed_with_two_running_skills_is_continued_and_reports
 
     async def continued() -> None:
         async with OSRuntime.open(tmp_path, model=Agent(finished=reply("Ready."))) as rt:
-            handler = AutoResumeHandler(rt)
-            interrupted = handler.interrupted()
+            interrupted = interrupted_runs(rt)
             assert sorted(row.skill for row in interrupted) == ["poster", "report"]
-            assert [row.run_id for row in handler.conversations()] == ["c"]
+            assert [row.run_id for row in open_conversations(rt)] == ["c"]
             for row in interrupted:
-                result = await handler.resume(row)
+                result = await resume_interrupted(rt, row)
                 assert isinstance(result, RunResult)
                 assert result.status == "finished"
-            assert handler.interrupted() == []
+            assert interrupted_runs(rt) == []
             async with rt.chat(run_id="c") as chat:
                 await chat.runs.settle()
                 await chat.say("hello")

@@ -14,6 +14,7 @@ import pytest
 
 from reyn.cli.app import COMMANDS
 from tests.cli.support import IN
+from tests.journal.stored import change_event
 from tests.support import abort, finish, go, write_skill
 
 
@@ -132,14 +133,11 @@ def test_an_error_has_a_code_a_fix_an_explanation_and_exit_code_2(here: Path, re
 
 
 def test_a_modified_journal_gives_exit_code_1(here: Path, reyn):
-    import sqlite3
-
     reyn("run", "pair", IN, "--run-id", "r1")
-    with sqlite3.connect(here / ".reyn" / "journal.db") as db:
-        db.execute("UPDATE events SET ts = ts + 1 WHERE seq = 7")
-    for verb, code in (("verify", "RYN404"), ("replay", "RYN405")):
+    change_event(here / ".reyn" / "journal.db", 7, ts=b"1")
+    for verb in ("verify", "replay"):
         output = reyn(verb, "r1")
-        assert (output.code, f"error {code}: event 7 `artifact_stored`" in output.err) == (1, True)
+        assert (output.code, "error RYN404: event 7 `artifact_stored`" in output.err) == (1, True)
 
 
 def test_usage_errors_give_exit_code_2(here: Path, reyn):

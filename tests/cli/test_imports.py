@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import get_args
 
 import click
@@ -18,6 +19,7 @@ from reyn.config import Limits
 from reyn.journal import ENDED, Status
 from reyn.runs.archive import ImportLimits
 from reyn.runs.usage import GROUPINGS
+from tests.cli.support import IN
 
 _HELP = """
 import contextlib, io, json, sys
@@ -69,6 +71,63 @@ def _imports_of_help() -> dict[tuple[str, ...], list[str]]:
 def test_the_help_of_a_command_imports_nothing_but_the_command(command: tuple[str, ...]):
     modules = _imports_of_help()[command]
     assert {name for name in modules if not name.startswith("reyn.cli.")} <= _SMALL
+
+
+_READING = {
+    "runs": ("runs",),
+    "runs --json": ("runs", "--json"),
+    "events": ("events", "r"),
+    "usage": ("usage",),
+    "show of an unknown run": ("show", "unknown"),
+}
+_NOT_FOR_READING = (
+    "reyn.kernel",
+    "reyn.ops",
+    "reyn.contract",
+    "reyn.context",
+    "reyn.runtime",
+    "reyn.lint",
+    "reyn.sandbox",
+)
+_STACKS = {
+    "openai",
+    "anthropic",
+    "litellm",
+    "google",
+    "httpx",
+    "aiohttp",
+    "mcp",
+    "starlette",
+    "rich",
+    "asyncio",
+    "pydantic",
+}
+
+
+def _loaded(*arguments: str) -> list[str]:
+    """Return the modules that a command line has imported when it ends."""
+    code = (
+        "import json, sys; from reyn.cli.app import run_app; run_app(sys.argv[1:]); print(json.dumps([*sys.modules]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True)
+    modules: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return modules
+
+
+def _of(packages: tuple[str, ...], modules: list[str]) -> list[str]:
+    return [name for name in modules if f"{name}.".startswith(tuple(f"{package}." for package in packages))]
+
+
+@pytest.mark.parametrize("arguments", _READING.values(), ids=_READING)
+def test_a_command_that_only_looks_imports_no_kernel_and_no_provider(here: Path, reyn, arguments: tuple[str, ...]):
+    assert reyn("run", "pair", IN, "--run-id", "r").code == 0
+    assert _of((*_NOT_FOR_READING, *_STACKS), _loaded(*arguments)) == []
+
+
+def test_show_imports_the_fold_and_nothing_that_executes(here: Path, reyn):
+    assert reyn("run", "pair", IN, "--run-id", "r").code == 0
+    executing = ("reyn.kernel.visit", "reyn.kernel.world", "reyn.ops", "reyn.runtime", "reyn.lint", "reyn.sandbox")
+    assert _of((*executing, *_STACKS), _loaded("show", "r")) == []
 
 
 def test_help_texts_have_the_values_of_the_packages_that_help_does_not_import():

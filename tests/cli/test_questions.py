@@ -16,9 +16,10 @@ from reyn.cli import people
 from reyn.cli.output import command_line
 from reyn.journal import Event
 from reyn.journal.kinds import Question
+from reyn.journal.questions import parse_reply
 from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.runtime_types import LATER
-from reyn.runs.questions import answer_action, parse_reply
+from reyn.runs.questions import answer_action
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question
 
@@ -463,7 +464,7 @@ def test_answer_without_an_open_question_is_an_error(asks: Path, reyn):
 def test_answer_with_only_the_question_id_is_an_error(asks: Path, reyn):
     reyn("run", "asking", IN, "--run-id", "r")
     output = reyn("answer", "r", "1.1.1")
-    assert (output.code, "VALUE is missing" in output.err) == (2, True)
+    assert (output.code, "the reply is missing" in output.err) == (2, True)
     assert reyn("runs", "--json").json[0]["question"]["is_answered"] is False
 
 

@@ -32,7 +32,8 @@ class Trace(NamedTuple):
 
 
 def documented() -> list[str]:
-    return re.findall(r"^\| \d+ \| `([\w.]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    section = PAGE.read_text(encoding="utf-8").partition("## A reply to a question")[0]
+    return re.findall(r"^\| \d+ \| `([\w.]+)` \|", section, re.MULTILINE)
 
 
 def name_of(frame: Any) -> str:

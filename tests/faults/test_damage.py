@@ -7,6 +7,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from reyn import OSRuntime
 from reyn.errors import BlobMissing, ChainBroken, EventInvalid, InternalError, ReynError, StoreDamaged
 from reyn.testing import ScriptedModel
 from tests.faults.support import ask_and_write, reyn
+from tests.journal.stored import change_event, change_events, remove_event
 from tests.support import act, file, finish, go, question
 
 PAGE = 8192
@@ -69,7 +71,7 @@ class StoredProject:
         results: dict[str, Any] = {}
         try:
             runtime = OSRuntime.open(self.root, model=ScriptedModel(ANSWERS))
-            assert runtime.project.journal
+            assert runtime.services.journal
         except ReynError as error:
             return {"open": error.code}
         async with runtime as rt:
@@ -187,10 +189,11 @@ def test_a_file_that_is_not_a_journal_is_not_changed(stored: StoredProject):
 def test_verify_names_the_first_bad_event(stored: StoredProject):
     last = stored.truth["verify one"].events
     for seq in range(1, last + 1):
-        stored.change(
-            "UPDATE events SET data = replace(CAST(data AS TEXT), '\"', '\"\"') "
-            "WHERE seq >= ? AND run = (SELECT id FROM runs WHERE run_id = 'one')",
-            seq,
+        stored.restore()
+        change_events(
+            stored.database,
+            lambda one, seq=seq: one | {"data": one["data"].replace(b'"', b'""')} if int(one["seq"]) >= seq else one,
+            "one",
         )
         with pytest.raises(ChainBroken, match=rf"\bevent {seq}\b"):
             OSRuntime.open(stored.root).runs.verify("one")
@@ -200,18 +203,50 @@ def test_verify_names_the_first_bad_event(stored: StoredProject):
     assert reyn(stored.root, "verify", "two").code == 0
 
 
-@pytest.mark.parametrize("column", ["ts", "v", "kind", "hash", "data"])
-def test_a_modified_event_is_detected_in_every_column(stored: StoredProject, column: str):
-    stored.change(f"UPDATE events SET {column} = 7 WHERE seq = 5 AND run = 1")
-    with pytest.raises(ReynError, match=r"\bevent 5\b"):
+@pytest.mark.parametrize("part", ["seq", "ts", "v", "kind", "hash", "data"])
+def test_a_modified_event_is_detected_in_every_part(stored: StoredProject, part: str):
+    stored.restore()
+    change_event(stored.database, 5, "one", **{part: b"7"})
+    with pytest.raises(ChainBroken, match=r"\bevent 5\b"):
+        OSRuntime.open(stored.root).runs.verify("one")
+
+
+@pytest.mark.parametrize("column", ["hashes", "events"])
+@pytest.mark.parametrize("value", ["7", "1.5", "NULL", "''", "x'00'"])
+def test_a_commit_with_a_damaged_column_is_detected(stored: StoredProject, column: str, value: str):
+    stored.restore()
+    with sqlite3.connect(stored.database) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = replace(sql, ' BLOB NOT NULL', ' BLOB') WHERE name = 'commits'")
+    db.close()
+    with sqlite3.connect(stored.database) as db:
+        (key,) = db.execute("SELECT min(id) FROM commits WHERE id >> 32 = 1 AND id & 0xffff > 4").fetchone()
+        (before,) = db.execute("SELECT max(id) & 0xffff FROM commits WHERE id < ?", (key,)).fetchone()
+        db.execute(f"UPDATE commits SET {column} = {value} WHERE id = {key}")
+    db.close()
+    results = asyncio.run(stored.collect())
+    assert results["verify one"] == ChainBroken.code
+    assert wrong_results(stored, results) == {}
+    with pytest.raises(ChainBroken, match=rf"\bevent {before + 1}\b"):
         OSRuntime.open(stored.root).runs.verify("one")
 
 
 def test_a_missing_event_is_detected(stored: StoredProject):
     last = stored.truth["verify one"].events
     for seq in (1, 2, last - 1, last):
-        stored.change("DELETE FROM events WHERE seq = ? AND run = 1", seq)
+        stored.restore()
+        remove_event(stored.database, seq, "one")
         with pytest.raises(ChainBroken, match=rf"\bevent {seq}\b"):
+            OSRuntime.open(stored.root).runs.verify("one")
+
+
+def test_a_missing_commit_is_detected(stored: StoredProject):
+    with sqlite3.connect(stored.database) as db:
+        keys = [key for (key,) in db.execute("SELECT id FROM commits WHERE id >> 32 = 1 ORDER BY id")]
+    db.close()
+    for before, key in pairwise([1 << 32, *keys]):
+        stored.change("DELETE FROM commits WHERE id = ?", key)
+        with pytest.raises(ChainBroken, match=rf"\bevent {(before & 0xFFFF) + 1}\b"):
             OSRuntime.open(stored.root).runs.verify("one")
 
 
@@ -227,10 +262,10 @@ def test_modified_or_missing_content_is_detected(stored: StoredProject):
 @pytest.mark.parametrize(
     "change",
     [
-        "status = 'aborted'",
-        "phase = 'second'",
+        "state = json_set(state, '$.status', 'aborted')",
+        "state = json_set(state, '$.phase', 'second')",
+        "state = json_set(state, '$.wait.id', '9')",
         "updated = 1",
-        "wait = json_set(wait, '$.id', '9')",
         "skill = 'other'",
         "parent = 'x'",
     ],

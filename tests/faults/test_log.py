@@ -66,7 +66,7 @@ class Killed:
     def _events(self) -> list[bytes]:
         runtime = OSRuntime.open(self.root)
         found = [event.raw for event in runtime.runs.events("r")]
-        runtime.project.journal.close()
+        runtime.services.journal.close()
         return found
 
     def left(self) -> list[bytes]:

@@ -861,7 +861,7 @@ def test_images_of_a_later_message_of_a_conversation_with_a_key_are_sent(tmp_pat
         assert [message.images for message in world.model.requests[1].messages if message.images] == [(image,)]
         assert [message.images for message in reply.history if message.images] == [(image,)]
         with pytest.raises(InputInvalid, match="base64"):
-            world.rt.say(reply.run_id, "And this?", images=[Image("image/png", "?")])
+            world.rt.conversations.say(reply.run_id, "And this?", images=[Image("image/png", "?")])
         await world.check()
 
     asyncio.run(scenario())

@@ -49,7 +49,7 @@ def is_imported(shop: tuple[Path, str]) -> bool:
 
 def test_a_project_that_is_not_trusted_loads_no_code(shop):
     with SyncRuntime.open(shop[0]) as rt:
-        assert rt.project.ops.get("shout") is None
+        assert rt.services.ops.get("shout") is None
         assert [grant.text for grant in rt.project.trust.ignored] == [f"tools: load {shop[1]}:shout"]
     assert not is_imported(shop)
     assert "shout" not in reyn("ops").stdout
@@ -59,7 +59,7 @@ def test_a_project_that_is_not_trusted_loads_no_code(shop):
 def test_a_trusted_project_registers_its_tools(shop):
     trust(shop[0])
     with SyncRuntime.open(shop[0]) as rt:
-        assert rt.project.ops.get("shout") is not None
+        assert rt.services.ops.get("shout") is not None
     assert "Shout a text." in reyn("ops", "shout").stdout
 
 
@@ -67,7 +67,7 @@ def test_trust_is_asked_for_again_when_the_list_changes(shop):
     trust(shop[0])
     (shop[0] / "reyn.yaml").write_text(f"tools: [{shop[1]}:shout, {shop[1]}:plain]\n")
     with SyncRuntime.open(shop[0]) as rt:
-        assert rt.project.ops.get("shout") is None
+        assert rt.services.ops.get("shout") is None
 
 
 def test_a_skill_allows_a_tool_of_the_project_by_name(shop):
@@ -81,7 +81,7 @@ def test_a_skill_allows_a_tool_of_the_project_by_name(shop):
 def test_a_program_needs_no_trust_for_the_tools_that_it_configures(shop):
     (shop[0] / "reyn.yaml").write_text("")
     with SyncRuntime.open(shop[0], tools=[f"{shop[1]}:shout"]) as rt:
-        assert rt.project.ops.get("shout") is not None
+        assert rt.services.ops.get("shout") is not None
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_a_tool_that_cannot_be_loaded_is_reported_and_the_others_work(shop, entr
     (root / f"broken_{name}.py").write_text("1 / 0\n")
     (root / "reyn.yaml").write_text(f"tools: [{entry.format(name=name)}, {name}:shout]\n")
     with SyncRuntime.open(root, trust=True) as rt:
-        assert rt.project.ops.get("shout") is not None
-        [found] = rt.project.ops.problems
+        assert rt.services.ops.get("shout") is not None
+        [found] = rt.services.ops.problems
         assert problem in found
 
 
@@ -126,5 +126,5 @@ def test_files_of_the_project_replace_no_installed_module(shop, monkeypatch):
     (root / f"{name}.py").write_text("import tarfile\n" + MODULE.format(name="shout"))
     monkeypatch.delitem(sys.modules, "tarfile", raising=False)
     with SyncRuntime.open(root, trust=True) as rt:
-        assert rt.project.ops.problems == ()
-        assert rt.project.ops.get("shout") is not None
+        assert rt.services.ops.problems == ()
+        assert rt.services.ops.get("shout") is not None

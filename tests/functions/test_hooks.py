@@ -262,7 +262,7 @@ def test_a_conversation_with_a_key_can_be_copied_and_both_go_on(tmp_path: Path):
     async def scenario() -> None:
         talk = Talk(tmp_path, "Hello.", "One.", "Two.", toolkit=[add])
         first = await talk.agent("hi")
-        talk.rt.remember(first.run_id, "The user is polite.")
+        talk.rt.conversations.remember(first.run_id, "The user is polite.")
         copy = await talk.agent.fork("copy")
         assert (await copy("again")).text == "One."
         reply = await talk.agent("bye")

@@ -245,3 +245,12 @@ def test_a_function_in_a_tool_of_a_skill_uses_the_model_of_the_run(tmp_path: Pat
     with sync_runtime(tmp_path, *answers, ops=[free]) as rt:
         assert rt.run("outer", {"text": "in"}, run_id="k").ok
         assert results(rt, "k", "free")[0]["result"] == "from the same script"
+
+
+def test_a_run_whose_tool_called_functions_can_be_exported_and_imported(tmp_path: Path):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    with sync_runtime(tmp_path / "here") as rt, SyncRuntime.open(tmp_path / "there", trust=True) as other:
+        outer(rt, digest)
+        assert len(other.runs.import_(list(rt.runs.export("k"))).imported) == 4
+        assert other.runs.verify("k").sub_runs == 3

@@ -267,7 +267,7 @@ def _start_victim(root: Path) -> str:
 
 
 def _use_victim(case: Case, rt: SyncRuntime, wait: str) -> None:
-    rt.async_form.project.model = Ordering("honest")  # the roster may be made already
+    rt.async_form.services.model = Ordering("honest")  # the roster may be made already
     vars(rt.async_form.project).pop("roster", None)
     with case.guarded("resume the victim"):
         rt.answer("order", wait, "yes")

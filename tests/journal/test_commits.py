@@ -59,7 +59,7 @@ def check_all(root: Path, count: int = 6) -> None:
     async def main():
         async with endless(root) as rt:
             for number in range(count):
-                if rt.project.journal.find(f"r{number}") is not None:
+                if rt.services.journal.find(f"r{number}") is not None:
                     rt.runs.verify(f"r{number}")
                     await rt.runs.replay(f"r{number}")
 

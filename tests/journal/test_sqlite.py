@@ -256,7 +256,7 @@ def test_a_reservation_whose_commit_fails_is_not_counted(tmp_path: Path, monkeyp
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(journal, "_store_blobs", fail)
+        patch.setattr(journal._contents, "store", fail)
         with pytest.raises(StoreUnavailable):
             journal.append("b", 0, chain_events("b", [run_started("b"), budget_reserved("1.1", 900, cap=1000)]))
     assert journal.balance("day:2026-11-16").reserved_tokens == 100

@@ -152,7 +152,7 @@ def compaction(root: Path, journal: Journal) -> list[tuple[str, str, int]]:
             rt.answer("k", result.question.id, text)
             result = rt.resume("k")
             if text == "And now?":
-                rt.compact("k")
+                rt.conversations.compact("k")
         assert result.ok, result
         assert [event.kind for event in rt.runs.events("k")].count("context_compacted") >= 2
     return model.calls

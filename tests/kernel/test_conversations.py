@@ -445,18 +445,18 @@ def test_a_program_can_change_what_a_stopped_conversation_remembers(project: Pro
     answers = [go("chat", "Hello!"), finish("Bye.")]
     waiting = converse(project, answers, "Hi")
     with project.open(answers) as rt:
-        rt.remember("k", "The user is called Ada.")
-        rt.remember("k", "Ada likes tea.")
-        rt.forget("k", "exp_1")
+        rt.conversations.remember("k", "The user is called Ada.")
+        rt.conversations.remember("k", "Ada likes tea.")
+        rt.conversations.forget("k", "exp_1")
         assert [(one.id, one.text) for one in rt.runs.memory("k")] == [("exp_2", "Ada likes tea.")]
         with pytest.raises(MutationInvalid, match="exp_1"):
-            rt.forget("k", "exp_1")
+            rt.conversations.forget("k", "exp_1")
         with pytest.raises(MutationInvalid, match="blank"):
-            rt.remember("k", " ")
+            rt.conversations.remember("k", " ")
         assert rt.runs.find("k").status == "waiting"
         assert say(rt, waiting, "Goodbye").status == "finished"
         with pytest.raises(RunNotResumable):
-            rt.remember("k", "too late")
+            rt.conversations.remember("k", "too late")
     assert sent(project, 0)[0][1].endswith("# Memory\n- [exp_2] Ada likes tea.\n")
     assert project.is_sound()
 
@@ -466,7 +466,7 @@ def test_a_program_asks_for_a_compaction_which_happens_before_the_next_call(proj
     with project.open([go("chat", "r1"), go("chat", "r2"), summary, go("chat", "r3")]) as rt:
         result = rt.run("talk", "one " * 50, run_id="k")
         result = say(rt, result, "two " * 50)
-        rt.compact("k")
+        rt.conversations.compact("k")
         assert "context_compacted" not in [event.kind for event in rt.runs.events("k")]
         result = say(rt, result, "three")
         assert [event.kind for event in rt.runs.events("k")].count("context_compacted") == 1
@@ -484,4 +484,4 @@ def test_only_a_conversation_can_be_compacted(tmp_path: Path):
     with project.open([act({"kind": "ask_user", "question": "Which?"}), finish()]) as rt:
         rt.run("s", {"text": "in"}, run_id="k")
         with pytest.raises(MutationInvalid, match="has no conversation"):
-            rt.compact("k")
+            rt.conversations.compact("k")

@@ -156,7 +156,7 @@ def answering_in_short_form(project: Project) -> Project:
 
     def open_short(answers: list, **options: Any):
         runtime = original(answers, **options)
-        runtime.async_form.project.roster.answer_form = lambda name: "short"
+        runtime.async_form.services.roster.answer_form = lambda name: "short"
         return runtime
 
     project.open = open_short  # type: ignore[method-assign]

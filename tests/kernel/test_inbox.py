@@ -41,7 +41,7 @@ class Calling(ScriptedModel):
 
 def opened(root: Path, model: Any, journal: MemoryJournal) -> SyncRuntime:
     rt = SyncRuntime.open(root, model=model, journal=journal)
-    rt.async_form._executor.polling = InboxPolling(seconds=1e9)
+    rt.async_form.services.polling = InboxPolling(seconds=1e9)
     return rt
 
 
@@ -92,5 +92,5 @@ def test_a_resumed_run_reads_its_inbox_first(loop: Path):
     with opened(loop, Down([]), journal) as rt:
         assert rt.run("loop", IN, run_id="k").status == "failed"
         journal.post("k", Cancel("enough"))
-        rt.async_form._executor.polling.is_due("k")  # starts the interval
+        rt.async_form.services.polling.is_due("k")  # starts the interval
         assert rt.resume("k", retry=True).status == "cancelled"

@@ -73,7 +73,7 @@ def run(root: Path, model: Any, items: list[str], **settings: Any) -> tuple[Any,
             frame = [
                 event for event in runtime.runs.events("k") if event.kind == "step_completed" and event.data.get("into")
             ]
-            bound = json.loads(runtime.project.journal.blob(frame[0].data["result"])) if frame else None
+            bound = json.loads(runtime.services.journal.blob(frame[0].data["result"])) if frame else None
             return result, bound
 
     return asyncio.run(execute())
@@ -195,10 +195,10 @@ def test_a_question_that_was_answered_meanwhile_does_not_stop_the_run(tmp_path: 
         runtime: OSRuntime
 
         def has_stopped(self, run_id: str) -> bool:
-            row = self.runtime.project.journal.find(run_id)
+            row = self.runtime.services.journal.find(run_id)
             if row is None or row.status != "waiting":
                 return False
-            with suppress(RunBusy), self.runtime.project.journal.claim(run_id):
+            with suppress(RunBusy), self.runtime.services.journal.claim(run_id):
                 return True
             return False
 

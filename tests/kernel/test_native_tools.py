@@ -215,7 +215,7 @@ def test_a_scripted_file_can_declare_native_tools(root: Path):
 )
 def test_the_default_form_of_openai_models_depends_on_the_server(root: Path, settings: dict, form: str):
     with SyncRuntime.open(root, model="m", models={"m": settings}, journal=MemoryJournal(), trust=True) as rt:
-        assert rt.async_form.project.roster.answer_form("m") == form
+        assert rt.async_form.services.roster.answer_form("m") == form
 
 
 def test_a_fork_from_the_middle_of_a_visit_repeats_nothing(root: Path):

@@ -473,7 +473,7 @@ def test_the_limit_of_a_model_is_its_window_less_its_answer(
 ):
     (tmp_path / "reyn.yaml").write_text(json.dumps({"models": models, "model": "m", "context": {"counter": counter}}))
     with SyncRuntime.open(tmp_path, trust=True) as rt:
-        assert rt.async_form.project.roster.prompt_limit("m") == limit
+        assert rt.async_form.services.roster.prompt_limit("m") == limit
 
 
 def test_a_small_window_of_a_class_limits_the_phases_of_that_class(tmp_path: Path):

@@ -46,7 +46,7 @@ def test_a_file_that_was_changed_since_is_not_restored_and_is_a_warning(tmp_path
             return await project.model.complete(request)
 
     with project.open([go("b"), WRITE, "no", "no"], max_phase_retries=1) as rt:
-        rt.async_form.project.model = Meddling()
+        rt.async_form.services.model = Meddling()
         result = rt.run("s", {"text": "in"}, run_id="k")
     assert result.status == "failed"
     assert (tmp_path / "output/notes/deep/b.txt").read_text() == "mine"

@@ -137,7 +137,7 @@ def test_sub_runs_use_the_token_limit_of_their_parent(tmp_path: Path):
     project = make(tmp_path)
     answers = [act(RUN), go("x"), go("x"), finish(), go("b"), finish()]
     with project.open(answers, limits={"tokens": 250}) as rt:
-        rt.async_form.project.model = Counting(project.model)
+        rt.async_form.services.model = Counting(project.model)
         result = rt.run("outer", IN, run_id="k")
         assert result.status == "limited"
         assert "200 tokens used; `tokens` is 150" in result.reason

@@ -58,14 +58,14 @@ class Talk:
         self.rt = OSRuntime.open(root, model=model, journal=MemoryJournal(), ops=self.tools, trust=True)
 
     async def say(self, text: str) -> Any:
-        found = self.rt.project.journal.find("k")
+        found = self.rt.services.journal.find("k")
         if found is None:
             return await self.rt.run("talk", text, run_id="k")
         self.rt.answer("k", found.wait.id, text)
         return await self.rt.resume("k")
 
     def abort(self, reason: str = "enough", partial: str = "") -> None:
-        self.rt.abort_turn("k", reason, partial=partial)
+        self.rt.conversations.abort_turn("k", reason, partial=partial)
 
     def seen(self) -> list[tuple[str, str]]:
         """Role and text of what the last request contained, without the system message."""

@@ -139,7 +139,7 @@ def test_an_approval_does_not_cover_a_definition_that_changed_meanwhile(desk: De
     with desk.open() as runtime:
         assert runtime.resume("k").ok
         found = [
-            json.loads(runtime.project.journal.blob(e.data["result"]))
+            json.loads(runtime.services.journal.blob(e.data["result"]))
             for e in runtime.runs.events("k")
             if "result" in e.data
         ]
@@ -158,7 +158,7 @@ def test_two_processes_have_a_server_each(desk: Desk):
     with desk.open() as runtime:
         for number in range(2):
             results = [
-                json.loads(runtime.project.journal.blob(event.data["result"]))["content"]
+                json.loads(runtime.services.journal.blob(event.data["result"]))["content"]
                 for event in runtime.runs.events(f"run-{number}")
                 if event.kind == "mcp:desk/do_completed"
             ]

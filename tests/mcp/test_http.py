@@ -66,7 +66,7 @@ def test_a_tool_is_called_by_url_with_a_secret_header(tmp_path: Path, monkeypatc
         with SyncRuntime.open(tmp_path, model=ScriptedModel([act(call), finish()]), **settings) as runtime:
             run = runtime.run("adding", {"text": "x"})
             [done] = [event for event in runtime.runs.events(run.run_id) if event.kind == "mcp:sums/add_completed"]
-            assert json.loads(runtime.project.journal.blob(done.data["result"]))["content"] == "5"
+            assert json.loads(runtime.services.journal.blob(done.data["result"]))["content"] == "5"
     assert set(seen) == {"token-0123456789abcdef"}
 
 

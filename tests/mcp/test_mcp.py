@@ -49,7 +49,7 @@ class Tools:
             run = runtime.run("caller", {"text": "x"})
             self.events = list(runtime.runs.events(run.run_id))
             results = [
-                json.loads(runtime.project.journal.blob(event.data["result"]))
+                json.loads(runtime.services.journal.blob(event.data["result"]))
                 for event in self.events
                 if event.data.get("result") and event.kind != "step_completed"
             ]
@@ -148,8 +148,8 @@ def test_hints_of_a_server_count_only_if_the_operator_trusts_it(tools: Tools, tr
     tools.server = {"trusted": trusted}
     tools.accept()
     with SyncRuntime.open(tools.root, **tools.configured("")) as runtime:
-        assert runtime.project.ops.get("mcp:desk/echo").spec.effect == effect
-        assert runtime.project.ops.get("mcp:desk/do").spec.effect == "unsafe"
+        assert runtime.services.ops.get("mcp:desk/echo").spec.effect == effect
+        assert runtime.services.ops.get("mcp:desk/do").spec.effect == "unsafe"
 
 
 def test_a_project_that_is_not_trusted_starts_no_server(tools: Tools):
@@ -159,11 +159,11 @@ def test_a_project_that_is_not_trusted_starts_no_server(tools: Tools):
         [grant] = runtime.project.trust.ignored
         assert (grant.kind, grant.key) == ("code", "mcp.servers.desk")
         assert str(SERVER) in grant.text
-        assert runtime.project.ops.get("mcp:desk/do") is None
+        assert runtime.services.ops.get("mcp:desk/do") is None
         with pytest.raises(McpServerUnknown, match="may need trust"):
             runtime.project.mcp_tools("desk")
     with SyncRuntime.open(tools.root, trust=True) as runtime:
-        assert runtime.project.ops.get("mcp:desk/do") is not None
+        assert runtime.services.ops.get("mcp:desk/do") is not None
 
 
 def test_a_server_gets_no_environment_and_only_required_secrets(tools: Tools, monkeypatch):
@@ -260,7 +260,7 @@ def test_a_malformed_definitions_file_is_reported(tools: Tools, content: str):
     (tools.root / "reyn/mcp").mkdir(parents=True)
     (tools.root / "reyn/mcp/desk.json").write_text(content)
     with SyncRuntime.open(tools.root, **tools.configured("")) as runtime:
-        assert any("MCP server `desk`" in problem for problem in runtime.project.ops.problems)
+        assert any("MCP server `desk`" in problem for problem in runtime.services.ops.problems)
 
 
 def test_a_tool_with_an_invalid_schema_is_reported_and_left_out(tools: Tools):
@@ -268,5 +268,5 @@ def test_a_tool_with_an_invalid_schema_is_reported_and_left_out(tools: Tools):
     (tools.root / "reyn/mcp").mkdir(parents=True)
     (tools.root / "reyn/mcp/desk.json").write_text(json.dumps({"server": "desk", "tools": [tool]}))
     with SyncRuntime.open(tools.root, **tools.configured("")) as runtime:
-        assert runtime.project.ops.get("mcp:desk/bad") is None
-        assert any("desk/bad" in problem for problem in runtime.project.ops.problems)
+        assert runtime.services.ops.get("mcp:desk/bad") is None
+        assert any("desk/bad" in problem for problem in runtime.services.ops.problems)

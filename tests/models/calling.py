@@ -53,7 +53,7 @@ class Caller:
 
     def runtime(self, model: str | None = None) -> OSRuntime:
         rt = OSRuntime.open(self.root, model=model, trust=True)
-        rt.project.secrets = Secrets([self.secrets], self.environment)
+        rt.services.secrets = Secrets([self.secrets], self.environment)
         return rt
 
     def run(self, skill: str = ONE, run_id: str = "k", model: str | None = None) -> RunResult:

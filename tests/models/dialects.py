@@ -216,7 +216,7 @@ class AnthropicDialect(Dialect):
 
 class GeminiDialect(Dialect):
     adapter = "gemini"
-    package = "google.genai"
+    package = "httpx2"
     key_header = ("x-goog-api-key", "")
     prompt_too_long = "The input token count (9000) exceeds the maximum number of tokens allowed (8192)."
     schema_rejected = "Invalid JSON payload: response_json_schema is too complex"

@@ -18,7 +18,7 @@ from tests.models.dialects import GeminiDialect, ProviderCaller
 from tests.models.fake_server import FakeServer, event, stream, whole
 from tests.support import finish
 
-pytest.importorskip("google.genai")
+pytest.importorskip("httpx2")
 DIALECT = GeminiDialect()
 
 
@@ -120,12 +120,12 @@ def test_messages_become_contents():
     go, called, results, empty = to_contents(messages)
     assert go == {"role": "user", "parts": [{"text": "go"}]}
     first, second = called["parts"]
-    assert first["function_call"] == {"id": "call_1", "name": "read", "args": {"path": "a"}}
-    assert first["thought_signature"] == b"skip_thought_signature_validator"
-    assert second["function_call"]["args"] == {"invalid_arguments": "no json"}
+    assert first["functionCall"] == {"id": "call_1", "name": "read", "args": {"path": "a"}}
+    assert base64.b64decode(first["thoughtSignature"]) == b"skip_thought_signature_validator"
+    assert second["functionCall"]["args"] == {"invalid_arguments": "no json"}
     answered, image, other, linked = results["parts"]
-    assert answered["function_response"] == {"id": "call_1", "name": "read", "response": {"result": "text of a"}}
-    assert image["inline_data"] == {"mime_type": "image/png", "data": b"png"}
-    assert other["function_response"]["name"] == "read"
-    assert linked["file_data"] == {"file_uri": "https://example.com/a.webp", "mime_type": "image/webp"}
+    assert answered["functionResponse"] == {"id": "call_1", "name": "read", "response": {"result": "text of a"}}
+    assert image["inlineData"] == {"mime_type": "image/png", "data": data}
+    assert other["functionResponse"]["name"] == "read"
+    assert linked["fileData"] == {"file_uri": "https://example.com/a.webp", "mime_type": "image/webp"}
     assert empty == {"role": "model", "parts": [{"text": "(no text)"}]}

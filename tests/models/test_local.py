@@ -96,7 +96,7 @@ def test_a_prompt_that_is_too_long_names_the_setting(model: LocalModel, monkeypa
 def test_the_hint_for_damaged_weights_names_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "weights.gguf"
     path.write_bytes(b"garbage")
-    monkeypatch.setattr(local, "weights_path", lambda weights: path)
+    monkeypatch.setattr("reyn.models.weights.weights_path", lambda weights: path)
     with pytest.raises(ModelNotInstalled) as caught:
         LocalModel.locate("local", "", ModelSettings("local"), tmp_path)
     assert caught.value.hint == "Pull the weights `smollm2`."

@@ -131,7 +131,7 @@ def test_a_model_works_in_several_event_loops(server: FakeServer):
         left_open = model._client
         assert another.run(model.complete(request)).text == "hello"
         another.run(model.aclose())
-        one.run(left_open.close())
+        one.run(left_open.aclose())
 
 
 async def connected(model: OpenAIModel):
@@ -153,8 +153,9 @@ def test_environment_variables_of_the_sdk_are_ignored(far: Caller, server: FakeS
     model = OpenAIModel("far", "m", settings, lambda: Secrets([MemoryStore({"FAR_KEY": KEY})]))
     with asyncio.Runner() as runner:
         client = runner.run(connected(model))
-        assert str(client.base_url) == f"{model.describe()['base_url']}/" == "https://api.openai.com/v1/"
-        assert client.api_key == KEY
+        assert str(model._url) == f"{model.describe()['base_url']}/chat/completions"
+        assert str(model._url).startswith("https://api.openai.com/v1/")
+        assert client.headers["authorization"] == f"Bearer {KEY}"
         runner.run(model.aclose())
 
 

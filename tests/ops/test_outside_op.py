@@ -163,7 +163,7 @@ def test_it_is_recovered_after_a_kill_at_every_point(tmp_path: Path, effect: Any
                 ids=CountingIds(),
                 ops=[points.wrap(op, "op", ("perform",))],
             )
-            runtime._executor.polling = InboxPolling(seconds=0, busy_seconds=3600)  # the same points every time
+            runtime.services.polling = InboxPolling(seconds=0, busy_seconds=3600)  # the same points every time
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")
                 if result.status == "waiting":
@@ -220,14 +220,14 @@ def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, requ
                 ids=CountingIds(),
                 ops=[points.wrap(op, "op", ("perform",))],
             )
-            runtime._executor.polling = InboxPolling(seconds=0, busy_seconds=3600)
+            runtime.services.polling = InboxPolling(seconds=0, busy_seconds=3600)
             asked = ""
             async with runtime:
                 result = await runtime.run("wire", {"text": "in"}, run_id="k")
                 while result.status == "waiting":
                     if result.question.reason == "unsafe":
                         asked = "unsafe"
-                    is_pending = bool(runtime.project.journal.drain("k", runtime.runs.find("k").messages_taken))
+                    is_pending = bool(runtime.services.journal.drain("k", runtime.runs.find("k").messages_taken))
                     if not is_pending:
                         runtime.answer("k", result.question.id, "done" if result.question.reason == "unsafe" else "yes")
                     result = await runtime.resume("k")

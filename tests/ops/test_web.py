@@ -54,7 +54,7 @@ class Web:
             self.events = list(runtime.runs.events(run.run_id))
             self.replay = runtime.runs.replay(run.run_id)
             results = [
-                json.loads(runtime.project.journal.blob(event.data["result"]))
+                json.loads(runtime.services.journal.blob(event.data["result"]))
                 for event in self.events
                 if event.kind in ("web_fetch_completed", "web_search_completed", "permission_denied")
             ]

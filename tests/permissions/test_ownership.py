@@ -105,7 +105,7 @@ def test_a_mark_of_another_key_does_not_count(shipped: Path):
 def test_a_database_that_was_prepared_is_not_a_new_one(shipped: Path):
     """Its tables are created by Reyn, except for those that hold planted approvals."""
     with sqlite3.connect(shipped / ".reyn" / "journal.db") as db:
-        for table in ("runs", "events", "blobs", "inbox"):
+        for table in ("runs", "commits", "blobs", "inbox"):
             db.execute(f"DROP TABLE {table}")
         db.execute("DELETE FROM owners")
         db.execute("PRAGMA user_version = 0")

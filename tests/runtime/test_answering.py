@@ -21,7 +21,7 @@ from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel.core import run_state
 from reyn.kernel.core.run_state import apply
 from reyn.kernel.world import loading
-from reyn.runs.questions import pending_message
+from reyn.kernel.world.inbox import pending_message
 from reyn.testing import ScriptedModel
 from tests.support import act, file, finish, question, write_skill
 

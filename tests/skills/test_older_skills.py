@@ -236,7 +236,7 @@ def run(root: Path, skill: str, value: dict[str, Any], *answers: dict[str, Any],
     with SyncRuntime.open(root, model=ScriptedModel(answers), trust=True, **settings) as runtime:
         result = runtime.run(skill, value, run_id="k")
         bound = {
-            event.data["into"]: json.loads(runtime.project.journal.blob(event.data["result"]))
+            event.data["into"]: json.loads(runtime.services.journal.blob(event.data["result"]))
             for event in runtime.runs.events("k")
             if event.kind == "step_completed" and event.data.get("result")
         }

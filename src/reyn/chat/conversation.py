@@ -30,7 +30,7 @@ from reyn.chat.services.skill_runner import SkillRunner
 from reyn.errors import ConversationInvalid, RunBusy, RunNotResumable
 from reyn.journal import ENDED, kinds
 from reyn.kernel.runtime_types import LATER
-from reyn.runtime.messages import checked_message
+from reyn.runtime.conversations import checked_message
 from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from reyn.chat.beginning import Beginning
     from reyn.context import NormalizedMessageList
     from reyn.journal import Event
-    from reyn.kernel.runtime_types import People, RunResult
+    from reyn.journal.results import RunResult
+    from reyn.kernel.runtime_types import People
     from reyn.kernel.world.services import Listener
     from reyn.models import Delta, Message
     from reyn.runtime import OSRuntime
@@ -96,13 +97,14 @@ class Conversation:
         self._agent = agent
         self.questions = InterventionRegistry()
         self._runtime = derive(self)
-        self._stays_open = self._runtime.project.people is self
+        self._stays_open = self._runtime.services.people is self
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
         self._beginning = beginning
         self._by, self._model, self._listener = by, model, listener
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
         self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
         self._replies = PendingReplies()
+        self._is_recorded = False
         self._driving: asyncio.Task[None] | None = None
         self._is_busy = False
         self._is_turn_open = False
@@ -169,7 +171,7 @@ class Conversation:
         self._is_closed = False
         if self._runtime.runs.find(self.run_id).status in ENDED:
             return
-        if self._runtime.project.journal.is_claimed(self.run_id):
+        if self._runtime.services.journal.is_claimed(self.run_id):
             raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=_CONTINUE_THERE)
         self.runs.continue_all(self._runtime.runs.state(self.run_id))
         self.resume()
@@ -264,11 +266,15 @@ class Conversation:
             raise ConversationInvalid(
                 f"conversation `{self.run_id}` was left", hint=f'Open it again: `rt.chat(run_id="{self.run_id}")`.'
             )
-        is_new = self._beginning.is_single_turn or not self._runtime.runs.is_recorded(self.run_id)
+        if not self._beginning.is_single_turn:
+            self._is_recorded = self._is_recorded or self._runtime.runs.is_recorded(self.run_id)
+        is_new = not self._is_recorded
         if is_new and self._is_driving:  # the first message is about to be recorded
             self._replies.early.append((message, reply))
             return
-        posted = 0 if is_new else self._runtime.say(self.run_id, text, by=self._by, images=images).message_id
+        posted = (
+            0 if is_new else self._runtime.conversations.say(self.run_id, text, by=self._by, images=images).message_id
+        )
         self._replies.add(posted, reply)
         self._posted += 1
         if is_new:
@@ -315,11 +321,11 @@ class Conversation:
             self._abort_reason = reason if self.is_busy else None
             return
         with suppress(RunNotResumable):
-            self._runtime.abort_turn(self.run_id, reason, partial=self._reader.partial)
+            self._runtime.conversations.abort_turn(self.run_id, reason, partial=self._reader.partial)
 
     def rename(self, title: str) -> None:
         """Give the conversation a title; an empty one removes it."""
-        self._runtime.rename(self.run_id, title, by=self._by)
+        self._runtime.conversations.rename(self.run_id, title, by=self._by)
 
     def answer(self, question: QuestionAsked, value: Any) -> None:
         """Reply to a question of the conversation or of one of its runs.
@@ -336,7 +342,7 @@ class Conversation:
 
     def is_of_agent(self, run: str) -> bool:
         """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
-        row = None if run == self.run_id else self._runtime.project.journal.find(run)
+        row = None if run == self.run_id else self._runtime.services.journal.find(run)
         return run == self.run_id or (row is not None and row.skill.startswith(PREFIX))
 
     # -- the run --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from reyn.chat.beginning import Beginning
 from reyn.chat.conversation import Conversation
 from reyn.errors import AgentNotFound, ConversationInvalid
-from reyn.runs.importing import check_not_imported
+from reyn.journal.family import check_not_imported
 from reyn.skills.agents import AGENTS, DEFAULT, PREFIX
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def open_conversation(
         loaded = runtime.project.agents.load(agent or DEFAULT)
     return Conversation(
         lambda people: _derived(runtime, loaded, people, model),
-        Beginning(runtime.project.agent_skill(loaded.name)),
-        runtime.project.ids.new() if run_id is None else run_id,
+        Beginning(runtime.services.agent_skill(loaded.name)),
+        runtime.services.ids.new() if run_id is None else run_id,
         agent=loaded,
         by=by,
         model=model,

@@ -25,13 +25,12 @@ from reyn.chat.items import (
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from reyn.journal import Event
+    from reyn.journal.canonical import ReadBlob
     from reyn.journal.registry import Body
     from reyn.models import Delta
-
-    Content = Callable[[str], bytes]
 
 Role = Literal["user", "run", "agent"]
 
@@ -113,7 +112,7 @@ def read_turns(events: Iterable[Event], *also: type[Body]) -> Iterator[tuple[Sai
                 yield said, event, body
 
 
-def text_of(body: Any, content: Content) -> str:
+def text_of(body: Any, content: ReadBlob) -> str:
     """Return the text of a message or reply; empty for a reply that the user aborted."""
     match body:
         case kinds.RunStarted(input=artifact) | kinds.ArtifactStored(artifact=artifact):
@@ -142,7 +141,7 @@ class ItemReader:
 
     def __init__(
         self,
-        content: Content,
+        content: ReadBlob,
         run_id: str,
         by: str = "",
         usage: kinds.Usage | None = None,

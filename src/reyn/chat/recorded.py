@@ -11,11 +11,10 @@ from reyn.chat.reader import artifact_text
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList
-from reyn.errors import ChatStopped
+from reyn.errors import ChatStopped, RunNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs
 
@@ -31,9 +30,12 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = EMPTY) -
         run_id: The conversation.
         before: The messages until its first turn. Their system message stays.
     """
-    state = runs.state(run_id) if runs.is_recorded(run_id) else None
-    found = state.conversations.get(state.phase) if state is not None else None
-    if found is None:  # the run stopped before its first turn
+    try:
+        state = runs.state(run_id)
+    except RunNotFound:  # it did not start
+        return before
+    found = state.conversations.get(state.phase)
+    if found is None:  # it stopped before its first turn
         return before
     # The list of the run shares its memory with the one that the next call extends.
     start = HISTORIES.load(found.history, runs.content)
@@ -43,7 +45,7 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = EMPTY) -
     return rendered.with_system(before.system)
 
 
-def _as_seen(message: NormalizedMessage, content: Callable[[str], bytes]) -> NormalizedMessage:
+def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
     """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
     rendered = rendered_message(message, content, with_images=True)
     is_json = message.role == "assistant" and not message.status and not any(part.reply for part in message.parts)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import escape
 
 from reyn.cli.output import clean
 from reyn.config.budgets import money_text
@@ -32,6 +31,12 @@ _GROUPS = {
 }
 """The letter and the colour of each group of sections, in the order of the bar."""
 _GROUP_OF = {"system": "static"}
+
+
+def _escaped(text: str) -> str:
+    from xml.sax.saxutils import escape
+
+    return escape(text)
 
 
 def section_json(section: FrameSection) -> dict[str, Any]:
@@ -130,14 +135,14 @@ def prompts_svg(run: str, visits: Sequence[VisitContext]) -> str:
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        f"<title>{escape(run)}</title>",
+        f"<title>{_escaped(run)}</title>",
         f"<style>\n{_STYLE}\n</style>",
     ]
     used: dict[str, int] = {}
     for number, visit in enumerate(visits):
         top, left = _PADDING + number * _ROW, float(_LEFT)
         name = clean(f"{visit.phase} (visit {visit.visit})")
-        parts.append(f'<text x="{_PADDING}" y="{top + 16}">{escape(name)}</text>')
+        parts.append(f'<text x="{_PADDING}" y="{top + 16}">{_escaped(name)}</text>')
         for group, tokens in _grouped(visit).items():
             length = tokens * _BAR / most
             used[group] = used.get(group, 0) + tokens
@@ -230,9 +235,9 @@ def usage_svg(report: UsageReport) -> str:
     size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
-        f"<title>{escape(title)}</title>",
+        f"<title>{_escaped(title)}</title>",
         f"<style>\n{_USAGE_STYLE}\n</style>",
-        f'<text class="title" x="12" y="24">{escape(title)}</text>',
+        f'<text class="title" x="12" y="24">{_escaped(title)}</text>',
         f'<line class="axis" x1="{_LEFT}" y1="{_TOP - 6}" x2="{_LEFT}" y2="{height - 34}"/>',
     ]
     for number, row in enumerate(report.rows):
@@ -241,9 +246,9 @@ def usage_svg(report: UsageReport) -> str:
         name = clean(row.name)
         short = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
         tip = f"{name}: {cost_text(row)}, {row.tokens:,} tokens, {row.calls:,} calls"
-        label, value = escape(short), escape(bars.text(bars.value(row)))
+        label, value = _escaped(short), _escaped(bars.text(bars.value(row)))
         parts += [
-            f"<g><title>{escape(tip)}</title>",
+            f"<g><title>{_escaped(tip)}</title>",
             f'<text x="{_LEFT - 8}" y="{y + 13}" text-anchor="end">{label}</text>',
             f'<rect x="{_LEFT}" y="{y + 2}" width="{max(length, 1):.1f}" height="{_ROW - 10}" rx="2" fill="#0969da"/>',
             f'<text class="value" x="{_LEFT + length + 8:.1f}" y="{y + 13}">{value}</text></g>',
@@ -253,7 +258,7 @@ def usage_svg(report: UsageReport) -> str:
     if bars.draws_cap and bars.cap is not None:
         x = _LEFT + bars.cap * _BAR / bars.most
         parts.append(f'<line class="cap" x1="{x:.1f}" y1="{_TOP - 8}" x2="{x:.1f}" y2="{height - 34}"/>')
-        label = escape(f"budget of a day: {bars.text(bars.cap)}")
+        label = _escaped(f"budget of a day: {bars.text(bars.cap)}")
         parts.append(f'<text class="captext" x="{x:.1f}" y="{height - 16}" text-anchor="middle">{label}</text>')
     parts.append("</svg>")
     return "\n".join(parts) + "\n"

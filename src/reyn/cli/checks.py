@@ -24,12 +24,12 @@ from reyn.errors import (
     UserConfigUnavailable,
 )
 from reyn.journal.database import FORMAT
-from reyn.journal.port import open_reservations
+from reyn.journal.port import STATE, open_reservations
 from reyn.journal.sqlite import SqliteJournal
+from reyn.kernel.world.services import Services
 from reyn.permissions.trust import load_project
-from reyn.runtime.os_runtime import OSRuntime
 from reyn.runtime.project import Project
-from reyn.runtime.services import STATE
+from reyn.runtime.run_warnings import budget_warnings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,13 +144,13 @@ def check_models() -> Check:
 def check_config(root: Path) -> Check:
     try:
         loaded = load_project(root)
-        project = Project(root, loaded.config, trust=loaded.trust)
-        OSRuntime(project).project.check_config()
+        services = Services(root=root, config=loaded.config, trust=loaded.trust)
+        Project(services).check_config()
     except ConfigInvalid as error:
         return Check("config", "broken", "; ".join(map(_one_line, error.findings)), full_hint(error.code, error.hint))
     except (ConfigError, ModelError) as error:
         return Check("config", "broken", error.message, full_hint(error.code, error.hint))
-    if warnings := list(project.budget_warnings()):
+    if warnings := list(budget_warnings(services)):
         return Check("config", "warning", "; ".join(warnings), "Fix the name; the budget applies to no run.")
     model = loaded.config.model
     if not model:

@@ -16,9 +16,9 @@ import click
 
 from reyn.cli.output import Safe, clean, out, short
 from reyn.errors import ReplyInvalid
+from reyn.journal.questions import parse_reply
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.inbox import answer_error
-from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

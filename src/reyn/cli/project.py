@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import out
+from reyn.cli.output import now, out
 from reyn.errors import InputInvalid, ProjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from reyn.journal import Journal
     from reyn.ops import OpTable
+    from reyn.permissions.trust import LoadedProject
+    from reyn.runs.reading import RecordedRuns
     from reyn.runtime import OSRuntime, SyncRuntime
 
 _CONFIG = "reyn.yaml"
@@ -70,12 +72,31 @@ def open_existing_project(**settings: Any) -> SyncRuntime:
 def open_without_config() -> SyncRuntime:
     """Open the project like `open_existing_project`, with the default configuration: the project's may be invalid."""
     from reyn.config import Config
+    from reyn.kernel.world.services import Services
+    from reyn.permissions.trust import ProjectTrust
     from reyn.runtime import OSRuntime
-    from reyn.runtime.project import Project
-    from reyn.runtime.services import ProjectOptions
 
     root = project_root().resolve()
-    return _opened(OSRuntime(Project(root, Config(), ProjectOptions(journal=existing_journal(root)))))
+    services = Services(root=root, config=Config(), trust=ProjectTrust(str(root)))
+    if (journal := existing_journal(root)) is not None:
+        services.journal = journal
+    return _opened(OSRuntime(services))
+
+
+def open_runs() -> RecordedRuns:
+    """Open the runs of the project for commands that only look: without the kernel, and no state folder is created."""
+    from reyn.config import journal_key
+    from reyn.config.budgets import DayBudgets
+    from reyn.journal.port import STATE
+    from reyn.journal.sqlite import SqliteJournal
+    from reyn.permissions.trust import load_project
+    from reyn.runs.reading import RecordedRuns
+
+    root = project_root().resolve()
+    config = load_project(root).config
+    journal = existing_journal(root) or SqliteJournal(root / STATE, owner=journal_key())
+    click.get_current_context().call_on_close(journal.close)
+    return RecordedRuns(lambda: journal, lambda: DayBudgets(config.budgets), now)
 
 
 def _opened(runtime: OSRuntime) -> SyncRuntime:
@@ -96,10 +117,10 @@ def _in_main_thread(runtime: OSRuntime) -> Iterator[SyncRuntime]:
 def existing_journal(root: Path) -> Journal | None:
     """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
     from reyn.journal import MemoryJournal
-    from reyn.runtime.services import STATE
+    from reyn.journal.port import DATABASE, STATE
 
     folder = root / STATE
-    database = folder / "journal.db"
+    database = folder / DATABASE
     if folder.exists() and not folder.is_dir():
         raise StoreUnavailable(f"`{STATE}` is not a folder")
     if not database.exists() or database.stat().st_size == 0:
@@ -111,6 +132,17 @@ def existing_journal(root: Path) -> Journal | None:
     return None
 
 
+def configured_project() -> LoadedProject | None:
+    """Return the configuration of the project; `None` if it is invalid."""
+    from reyn.errors import ConfigError
+    from reyn.permissions.trust import load_project
+
+    try:
+        return load_project(project_root().resolve())
+    except ConfigError:
+        return None
+
+
 def project_ops() -> OpTable:
     """Return the ops of the project: built in, of installed packages and MCP servers, and its tools, if it is trusted.
 
@@ -118,19 +150,12 @@ def project_ops() -> OpTable:
     """
     from reyn.ops import standard_ops
 
-    runtime = configured_project()
-    return standard_ops() if runtime is None else runtime.project.ops
-
-
-def configured_project() -> OSRuntime | None:
-    """Return the project without opening its journal; `None` if its configuration is invalid."""
-    from reyn.errors import ConfigError
+    loaded = configured_project()
+    if loaded is None or not (loaded.config.tools or loaded.config.mcp.servers):
+        return standard_ops()
     from reyn.runtime import OSRuntime
 
-    try:
-        return OSRuntime.open(project_root())
-    except ConfigError:
-        return None
+    return OSRuntime.open(project_root()).services.ops
 
 
 def skill_name(argument: str) -> str:

@@ -6,6 +6,7 @@ A number in YAML is converted by its decimal text, so `0.1` is a tenth. Money is
 from __future__ import annotations
 
 import unicodedata
+from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import Annotated, Literal
 
@@ -81,6 +82,9 @@ class Caps(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
         return self.tokens is not None or self.cost is not None
 
 
+NO_CAPS = Caps()
+
+
 def skill_caps(settings: BudgetsSettings, scope: Literal["run", "day"]) -> dict[str, Caps]:
     """Return the caps of skills that have any, by their names in Unicode normalization form C, like those of skills."""
     caps_of: dict[str, Caps] = {}
@@ -88,6 +92,47 @@ def skill_caps(settings: BudgetsSettings, scope: Literal["run", "day"]) -> dict[
         if caps := Caps.of(one.run if scope == "run" else one.day):
             caps_of[unicodedata.normalize("NFC", name)] = caps
     return caps_of
+
+
+class DayBudgets:
+    """The budgets of a day, of all runs and of the runs of a skill, and the accounts that they are counted in.
+
+    Attributes:
+        currency: The currency of all costs.
+    """
+
+    def __init__(self, settings: BudgetsSettings) -> None:
+        self.currency: str = settings.currency
+        self._zone = _zone(settings.timezone)
+        self._day = Caps.of(settings.day)
+        self._skill_days = skill_caps(settings, "day")
+        # Amounts of two currencies do not add up: each currency has its own accounts.
+        self._suffix = "" if settings.currency == "USD" else f":{settings.currency}"
+
+    def day(self, ts: int) -> str:
+        """Return the day of a time, as `2026-11-16`."""
+        return datetime.fromtimestamp(ts / 1_000_000, self._zone).date().isoformat()
+
+    def account_of(self, day: str, skill: str = "") -> str:
+        """Return the account of a day, or of a skill on that day."""
+        return f"day:{day}:{skill}{self._suffix}" if skill else f"day:{day}{self._suffix}"
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        """The skills that have a budget of a day."""
+        return tuple(self._skill_days)
+
+    def day_caps(self, skill: str = "") -> Caps:
+        """Return the caps of a day, or of a skill on a day."""
+        return self._skill_days.get(skill, NO_CAPS) if skill else self._day
+
+
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo
+
+    return ZoneInfo(name)
 
 
 def to_nano(amount: float, *, rounds_up: bool = False) -> int:

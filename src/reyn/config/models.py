@@ -36,42 +36,41 @@ class Adapter(msgspec.Struct, frozen=True):
     Attributes:
         url: The server of models without a `base_url`; empty if there is no such server.
         variable: The environment variable that usually has the key.
-        packages: The packages that it uses, as text.
+        package: The package that it needs; its extra has the name of the adapter.
+        class_name: Its class, in the module of `reyn.models` that has the name of the adapter.
+        modes: Its output modes, the preferred one first.
         url_hint: What the URL usually looks like, as the continuation of a sentence.
     """
 
     url: str
     variable: str
-    packages: str
+    package: str
+    class_name: str
+    modes: tuple[str, ...] = ("json_schema", "json_object", "free")
     url_hint: str = ""
 
 
 ADAPTERS = {
     "openai": Adapter(
-        "https://api.openai.com/v1", "OPENAI_API_KEY", "`openai` and `httpx`", ", which usually ends in `/v1`"
+        "https://api.openai.com/v1",
+        "OPENAI_API_KEY",
+        "openai",
+        "OpenAIModel",
+        url_hint=", which usually ends in `/v1`",
     ),
-    "anthropic": Adapter("https://api.anthropic.com", "ANTHROPIC_API_KEY", "`anthropic` and `httpx2`"),
-    "gemini": Adapter("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "`google-genai` and `httpx2`"),
-    "litellm": Adapter("", "", "`litellm`"),
+    "anthropic": Adapter(
+        "https://api.anthropic.com", "ANTHROPIC_API_KEY", "anthropic", "AnthropicModel", ("json_schema", "free")
+    ),
+    "gemini": Adapter("https://generativelanguage.googleapis.com", "GEMINI_API_KEY", "httpx2", "GeminiModel"),
+    "litellm": Adapter("", "", "litellm", "LiteLLMModel"),
 }
 """The adapters for model servers."""
-ADAPTER_PACKAGES = {
-    "local": "xllamacpp",
-    "openai": "openai",
-    "anthropic": "anthropic",
-    "gemini": "google-genai",
-    "litellm": "litellm",
-}
-"""The package that an adapter needs; its extra has the name of the adapter."""
+ADAPTER_PACKAGES = {"local": "xllamacpp"} | {name: adapter.package for name, adapter in ADAPTERS.items()}
+"""The package that an adapter needs."""
 BUILT_IN_ADAPTERS = frozenset(("local", "scripted", "recorded", *ADAPTERS))
 """The adapters that are part of the package."""
-MODES = {
-    "local": ("auto", "grammar", "free"),
-    "openai": ("auto", "json_schema", "json_object", "free"),
-    "anthropic": ("auto", "json_schema", "free"),
-    "gemini": ("auto", "json_schema", "json_object", "free"),
-    "litellm": ("auto", "json_schema", "json_object", "free"),
-}
+MODES: dict[str, tuple[str, ...]] = {"local": ("auto", "grammar", "free")}
+MODES |= {name: ("auto", *adapter.modes) for name, adapter in ADAPTERS.items()}
 """The output modes of each adapter."""
 ADAPTERS_OF_SETTING = {
     "threads": ("local",),

@@ -6,7 +6,6 @@ and the configuration are checked by the same rules, under their own codes.
 
 from __future__ import annotations
 
-import difflib
 import types
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
@@ -40,6 +39,8 @@ class Codes(NamedTuple):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean `…`?`` with the closest known word, or an empty string."""
+    import difflib
+
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else ""
 

@@ -104,20 +104,21 @@ class LLMChat(Decorated, Generic[P]):
         """
         definition, run = self._definition, self.conversation
         copy = self.options(key=key)
-        if run is None or copy.conversation == run:
+        new = copy.conversation
+        if run is None or new is None or new == run:
             raise CallImpossible(
                 f"{definition.what}: pass the key of the new conversation; the chat needs a key, too",
                 hint='Call `chat.options(key="a").fork("b")`.',
             )
         runtime = definition.view(await definition.async_runtime(current_scope()))
-        await runtime.fork(run, run_id=copy.conversation)
+        await runtime.fork(run, run_id=new)
         # A fork begins after the last reply; what the program changed in the memory since then comes after it.
-        now, then = ({one.text: one.id for one in runtime.runs.memory(name)} for name in (run, copy.conversation))
+        now, then = ({one.text: one.id for one in runtime.runs.memory(name)} for name in (run, new))
         for text in then.keys() - now.keys():
-            runtime.forget(copy.conversation, then[text])
+            runtime.conversations.forget(new, then[text])
         for text in now:
             if text not in then:
-                runtime.remember(copy.conversation, text)
+                runtime.conversations.remember(new, text)
         return copy
 
     @property

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.run_scope import RunScope
-    from reyn.kernel.world.services import Listener, OnDelta
+    from reyn.kernel.world.services import Listener, OnDelta, Services
 
 DEFAULT_ACT_TURNS = 10
 MAX_SKILLS = 64
@@ -136,8 +136,7 @@ class Definition:
             raise FunctionInvalid(f"{self.what}: {error.message}", hint=error.own_hint) from error
         self._defaults = self._template_defaults(decoration.template_params)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
-        self.view = lru_cache(_MAX_VIEWS)(self._derive_own)
-        """Returns the runtime with the function's tools, model and settings; `OSRuntime` or `SyncRuntime` alike."""
+        self._views = lru_cache(_MAX_VIEWS)(self._derive_own)
 
     def _template_defaults(self, params: Any) -> dict[str, Any]:
         """Return the default values of the template parameters, `...` for those without one."""
@@ -232,8 +231,13 @@ class Definition:
 
     # -- runtimes -------------------------------------------------------------------------------------
 
-    def _derive_own(self, runtime: Any) -> Any:
-        return self.derive(runtime, self.decoration.llm_interface)
+    def view(self, runtime: OSRuntime) -> OSRuntime:
+        """Return a runtime with the function's tools, settings and model."""
+        return self._views(runtime.services)
+
+    def _derive_own(self, services: Services) -> OSRuntime:
+        derived: OSRuntime = self.derive(OSRuntime(services), self.decoration.llm_interface)
+        return derived
 
     def derive(self, runtime: Any, model: Model | str | None) -> Any:
         """Return a runtime with the function's tools and settings that calls a model."""
@@ -258,7 +262,7 @@ class Definition:
         """
         runtime = self.decoration.runtime
         if runtime is None:
-            runtime = scope.owner if scope is not None else ambient.runtime_in_use()
+            runtime = OSRuntime(scope.services) if scope is not None else ambient.runtime_in_use()
         if isinstance(runtime, SyncRuntime):
             raise CallImpossible(f"{self.what} is `async`; its runtime must be an `OSRuntime`")
         return runtime if runtime is not None else await ambient.project_runtime()
@@ -283,9 +287,7 @@ class Decorated:
 def enclosing(scope: RunScope | None, runtime: OSRuntime, run_id: str | None) -> RunScope | None:
     """Return the op whose code makes a call, if the call is a sub-run: same journal, no id of its own."""
     return (
-        scope
-        if scope is not None and run_id is None and scope.owner.project.journal is runtime.project.journal
-        else None
+        scope if scope is not None and run_id is None and scope.services.journal is runtime.services.journal else None
     )
 
 

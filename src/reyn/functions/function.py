@@ -272,7 +272,7 @@ class LLMFunction(_Function, Generic[P, R]):
         if runtime is None and scope is not None:
             if ambient.is_loop_running():
                 raise CallImpossible(f"{self._definition.what} is a plain function and is called by an async tool")
-            return run_on(scope.loop, work(scope.owner))
+            return run_on(scope.loop, work(OSRuntime(scope.services)))
         runtime = runtime or ambient.runtime_in_use()
         if isinstance(runtime, OSRuntime):
             raise CallImpossible(f"{self._definition.what} is a plain function; its runtime must be a `SyncRuntime`")

@@ -15,6 +15,9 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    ReadBlob = Callable[[str], bytes]
+    """Returns content by its hash."""
+
 
 class Blob(msgspec.Struct, frozen=True, gc=False):
     """Content and its SHA-256 hash. Create one with `Blob.of`."""

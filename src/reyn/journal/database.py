@@ -17,7 +17,7 @@ from reyn.errors import StoreDamaged, StoreUnavailable
 from reyn.journal.claims import open_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 FORMAT = 1
@@ -26,15 +26,12 @@ MIGRATIONS: dict[int, str] = {}
 """The statements that convert a database of an earlier format to the next one, by the earlier format."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
-    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, seq INTEGER NOT NULL, hash BLOB NOT NULL, skill TEXT NOT NULL,
-    rules INTEGER NOT NULL, status TEXT NOT NULL, phase TEXT NOT NULL, reason TEXT NOT NULL, started INTEGER NOT NULL,
-    updated INTEGER NOT NULL, parent TEXT NOT NULL, fork_of TEXT NOT NULL, fork_seq INTEGER NOT NULL,
-    wait TEXT NOT NULL, messages_taken INTEGER NOT NULL, imported TEXT NOT NULL, charge TEXT NOT NULL,
-    reserved TEXT NOT NULL, spent TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS events (
-    run INTEGER NOT NULL, seq INTEGER NOT NULL, ts INTEGER NOT NULL, kind TEXT NOT NULL, v INTEGER NOT NULL,
-    data BLOB NOT NULL, hash BLOB NOT NULL, PRIMARY KEY (run, seq)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, content BLOB NOT NULL);
+    id INTEGER PRIMARY KEY, run_id TEXT NOT NULL UNIQUE, skill TEXT NOT NULL, rules INTEGER NOT NULL,
+    started INTEGER NOT NULL, parent TEXT NOT NULL, fork_of TEXT NOT NULL, fork_seq INTEGER NOT NULL,
+    imported TEXT NOT NULL, seq INTEGER NOT NULL, updated INTEGER NOT NULL, hash BLOB NOT NULL, state TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS commits (id INTEGER PRIMARY KEY, hashes BLOB NOT NULL, events BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS blobs (id INTEGER PRIMARY KEY, hash BLOB NOT NULL, content BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS names (name BLOB NOT NULL PRIMARY KEY, blob INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS inbox (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, payload BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS inbox_by_run ON inbox (run_id, id);
@@ -79,7 +76,6 @@ class Database:
     def __init__(self, folder: Path, *, is_read_only: bool, owner: Owner | None) -> None:
         self.path = folder / "journal.db"
         self.errors = TranslatedErrors(self.path)
-        self.write_lock = threading.Lock()
         self._read_lock = threading.Lock()
         self._checkpoint_lock = folder / "checkpoint.lock"
         self._is_open = True
@@ -87,7 +83,7 @@ class Database:
             if not is_read_only:
                 _restrict(folder, self.path)
             self.writer = _connect(self.path, is_read_only=is_read_only)
-            self.transaction = Transaction(self.writer)
+            self.transaction = Transaction(self.writer, self.errors)
             if not is_read_only:
                 self._prepare(owner)
             if self._format() != FORMAT:
@@ -141,6 +137,11 @@ class Database:
                     self.reader.execute("COMMIT")
 
     def checkpoint(self) -> None:
+        """Checkpoint the WAL."""
+        with self.transaction.lock:
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
         """Checkpoint the WAL. Errors are ignored: another process may be faster."""
         with suppress(OSError, sqlite3.Error):
             if self._checkpoint_lock.is_symlink():  # planted: without a lock there would be no checkpoint
@@ -153,18 +154,20 @@ class Database:
                 os.close(handle)
 
     def compact(self) -> None:
-        """Return free pages to the file system. If that fails, later runs use them."""
-        (free,) = self.writer.execute("PRAGMA freelist_count").fetchone()
-        (pages,) = self.writer.execute("PRAGMA page_count").fetchone()
-        if free * _FREE_SHARE >= pages:
-            with suppress(sqlite3.Error):
-                self.writer.execute("VACUUM")
+        """Return free pages to the file system if there are many. If that fails, later runs use them."""
+        with self.transaction.lock, self.errors:
+            (free,) = self.writer.execute("PRAGMA freelist_count").fetchone()
+            (pages,) = self.writer.execute("PRAGMA page_count").fetchone()
+            if free * _FREE_SHARE >= pages:
+                with suppress(sqlite3.Error):
+                    self.writer.execute("VACUUM")
+            self._checkpoint()
 
     def close(self, *, is_changed: bool) -> None:
         """Wait for a commit in progress, then close. Checkpoint first, or short-lived processes would grow the WAL."""
-        with self.write_lock, self._read_lock:
+        with self.transaction.lock, self._read_lock:
             if self._is_open and is_changed:
-                self.checkpoint()
+                self._checkpoint()
             self._is_open = False
             self.reader.close()
             self.writer.close()
@@ -221,6 +224,11 @@ class TranslatedErrors:
         pass
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self.translate(error)
+
+    def translate(self, error: BaseException) -> None:
+        """Raise the `JournalError` of an error, if there is one."""
         if isinstance(error, sqlite3.OperationalError | OSError):
             raise StoreUnavailable(f"the journal `{self._path}` cannot be used: {error}") from error
         if isinstance(error, sqlite3.DatabaseError | UnicodeDecodeError):
@@ -228,18 +236,44 @@ class TranslatedErrors:
 
 
 class Transaction:
-    """A transaction of a connection: committed at the end, rolled back after an error."""
+    """The transactions of a connection, one at a time: committed at the end, rolled back after an error.
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    After a failure, `on_failure` is called before another transaction can begin.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, errors: TranslatedErrors) -> None:
+        self.lock = threading.Lock()
+        self.on_failure: Callable[[], None] = lambda: None
         self._connection = connection
+        self._errors = errors
 
     def __enter__(self) -> None:
-        self._connection.execute("BEGIN IMMEDIATE")
+        self.lock.acquire()
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except BaseException as error:
+            self._end()
+            self._errors.translate(error)
+            raise
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is not None:
+            self._end()
+            self._errors.translate(error)
+            return
         try:
-            if error is None:
-                self._connection.execute("COMMIT")
-        finally:
+            self._connection.execute("COMMIT")
+        except BaseException as failure:
+            self._end()
+            self._errors.translate(failure)
+            raise
+        self.lock.release()
+
+    def _end(self) -> None:
+        """End a transaction that failed."""
+        try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
+        finally:
+            self.on_failure()
+            self.lock.release()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.errors import RunNotFound
+from reyn.errors import NextAction, RunImported, RunNotFound
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow
@@ -57,3 +57,16 @@ def find_run(journal: Journal, run: str) -> RunRow:
     ids = [f"`{row.run_id}`" for row in rows[:_MAX_LISTED]]
     more = [f"{len(rows) - _MAX_LISTED} more"] if len(rows) > _MAX_LISTED else []
     raise RunNotFound(f"`{run}` is the beginning of {len(rows)} run ids: {', '.join([*ids, *more])}")
+
+
+def check_not_imported(row: RunRow, what: str) -> None:
+    """Refuse an operation that would execute an imported run, append to it, or apply its changes.
+
+    Raises:
+        RunImported: The run was imported.
+    """
+    if row.imported:
+        raise RunImported(
+            f"run `{row.run_id}` was imported from {row.imported} and cannot be {what}",
+            action=NextAction("fork", row.run_id),
+        )

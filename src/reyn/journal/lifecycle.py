@@ -214,7 +214,8 @@ def project(
     """Return the row after more events. For a new fork, `origin` is the row of its origin at the fork point."""
     row = row or _new_row(events[0], bodies[0], origin)
     for body in bodies:
-        row = advance(row, body)
+        if (rule := _RULES.get(type(body))) is not None:
+            row = rule(row, body)
     last = events[-1]
     return replace(row, seq=last.seq, hash=last.hash, updated=last.ts)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from reyn.errors import AppendConflict, BlobMissing, JournalError, RunBusy
+from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.port import (
     Approval,
@@ -49,9 +49,9 @@ class MemoryJournal:
     def append(self, run_id: str, expected_seq: int, events: Sequence[Event], blobs: Sequence[Blob] = ()) -> int:
         return self._append(Batch(run_id, expected_seq, events, blobs))
 
-    def _append(self, batch: Batch, *, is_imported: bool = False) -> int:
+    def _append(self, batch: Batch, imported_from: str = "") -> int:
         run_id, events, blobs = batch.run_id, batch.events, batch.blobs
-        admitted = admit(batch, self._rows.get(run_id), self.read, is_imported=is_imported)
+        admitted = admit(batch, self._rows.get(run_id), self.read, imported_from)
         if admitted is not None and admitted[1] is not None:
             self._post(admitted[1])
         self._blobs.update((blob.hash, blob.content) for blob in blobs)
@@ -84,10 +84,7 @@ class MemoryJournal:
         before = dict(self._events), dict(self._rows), dict(self._blobs)
         try:
             for batch in batches:
-                if batch.run_id in self._rows:
-                    raise AppendConflict(f"run `{batch.run_id}` exists already")
-                self._append(batch, is_imported=True)
-                self._rows[batch.run_id] = replace(self._rows[batch.run_id], imported=origin)
+                self._append(batch, origin)
         except BaseException:
             self._events, self._rows, self._blobs = before
             raise

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from reyn.errors import AppendConflict, EventInvalid, JournalError, RunInUse
 from reyn.journal import kinds, registry
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from reyn.journal.registry import Body
+
+
+STATE = ".reyn"
+"""The state directory, relative to the project."""
+DATABASE = "journal.db"
+"""The file of the journal in the state directory."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -176,7 +183,11 @@ class Journal(Protocol):
         """
 
     def read(self, run_id: str, after: int = 0) -> Iterator[Event]:
-        """Yield the events of a run in order, those of a fork's origin first. An unknown run has none."""
+        """Yield the events of a run in order, those of a fork's origin first. An unknown run has none.
+
+        Raises:
+            ChainBroken: Names the first event that is missing or does not match its hash.
+        """
 
     def blob(self, hash: str) -> bytes:
         """Return a blob's content. Raises `BlobMissing` if it is missing or does not match its hash."""
@@ -331,6 +342,7 @@ def is_run_id(text: str, max_length: int = MAX_RUN_ID) -> bool:
 
 _OPENINGS: dict[type[Body], type[Body]] = {cls: cls for cls in (kinds.RunStarted, kinds.RunForked)}
 """The events that begin a run."""
+_NEWLINE = ord("\n")
 
 
 def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool = False) -> list[Body]:
@@ -356,26 +368,26 @@ def check_batch(batch: Batch, head_seq: int, head_hash: str, *, opens_fork: bool
     opening: type[Body] | None = kinds.RunForked if opens_fork else None
     if head_seq == 0:
         opening = kinds.RunStarted
-    bodies: list[Body] = []
-    for event in batch.events:
+    bodies = registry.decode_all(batch.events)
+    for event, body in zip(batch.events, bodies, strict=True):
         seq += 1
         if event.seq != seq or event.prev != prev or event.run_id != run_id:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` does not follow event {seq - 1}")
         if not 0 <= event.ts <= MAX_TS:
             raise EventInvalid(f"event {event.seq} of run `{event.run_id}` has the impossible time {event.ts}")
-        body = registry.decode(event)
+        if _NEWLINE in event.raw:
+            raise EventInvalid(f"event {event.seq} of run `{event.run_id}` has more than one line")
         if _OPENINGS.get(type(body)) is not opening:
             raise EventInvalid(
                 f"event {seq} `{event.kind}`: a run begins with exactly one `run_started` or `run_forked`"
             )
         opening = None
-        bodies.append(body)
         prev = event.hash
     return bodies
 
 
 def admit(
-    batch: Batch, row: RunRow | None, history: Callable[[str], Iterator[Event]], *, is_imported: bool = False
+    batch: Batch, row: RunRow | None, history: Callable[[str], Iterator[Event]], imported_from: str = ""
 ) -> tuple[RunRow, Postings | None] | None:
     """Check a batch against the row of its run.
 
@@ -383,7 +395,7 @@ def admit(
         batch: The batch.
         row: The row of the run; `None` if it is a new one.
         history: Returns the events of a run, those of its origins included.
-        is_imported: Whether the batch comes from an archive. Nothing is charged for it: it was paid for elsewhere.
+        imported_from: The origin of an imported run. Nothing is charged for it: it was paid for elsewhere.
 
     Returns:
         The row after the batch and its effects on spending, if it has any; `None` if it has no events.
@@ -392,6 +404,8 @@ def admit(
         AppendConflict: The batch does not expect this row.
         EventInvalid: An event is unknown, malformed, not chained, or opens a run in the wrong way.
     """
+    if imported_from and row is not None:
+        raise AppendConflict(f"run `{batch.run_id}` exists already")
     opening = registry.decode(batch.events[0]) if row is None and batch.events else None
     if isinstance(opening, kinds.RunForked):
         point = opening.point
@@ -404,5 +418,6 @@ def admit(
         if not batch.events:
             return None
         after = project(row, batch.events, bodies)
-    reserved = row.reserved if row else None
-    return after, None if is_imported else postings(batch.run_id, after.skill, reserved, bodies)
+    if imported_from:
+        return replace(after, imported=imported_from), None
+    return after, postings(batch.run_id, after.skill, row.reserved if row else None, bodies)

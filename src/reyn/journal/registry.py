@@ -18,7 +18,7 @@ from reyn.errors import EventInvalid
 from reyn.journal.canonical import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 GENESIS = "0" * 64
 """`prev` of the first event of a run."""
@@ -208,6 +208,14 @@ def decode(event: Event) -> Body:
         return decode_data(event.raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise EventInvalid(f"event {event.seq} `{event.kind}`: {error}") from error
+
+
+def decode_all(events: Sequence[Event]) -> list[Body]:
+    """Return the data of events, as `decode` does."""
+    try:
+        return [_DECODE[event.kind, event.v](event.raw) for event in events]
+    except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return [decode(event) for event in events]  # it names the event, and finds the decoder of a new op kind
 
 
 CONTENT = "content"

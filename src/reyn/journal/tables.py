@@ -12,29 +12,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.journal.canonical import canonical
-from reyn.journal.kinds import Charge
-from reyn.journal.lifecycle import RunRow
+from reyn.errors import AppendConflict
+from reyn.journal.lifecycle import Lifecycle, RunRow
+from reyn.journal.packing import data_sizes
 from reyn.journal.port import Deletion, hashes_in
 from reyn.journal.spending import Balance, Postings, SpendRow, check_cap, in_full, postings, run_accounts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     Spent = tuple[SpendRow, ...]
 
 # -- runs -------------------------------------------------------------------------------------------------
 
 _FIXED = ("run_id", "skill", "rules", "started", "parent", "fork_of", "fork_seq", "imported")
-_CHANGING = ("seq", "hash", "status", "phase", "reason", "updated", "wait", "messages_taken", "charge", "reserved")
-_FIELDS = (*_FIXED, *_CHANGING)
-SELECT = f"SELECT id, spent, {', '.join(_FIELDS)} FROM runs"  # noqa: S608 - constants
-_INSERT = f"INSERT INTO runs ({', '.join(_FIELDS)}, spent) VALUES (?{', ?' * len(_FIELDS)})"  # noqa: S608 - constants
-_UPDATE = f"UPDATE runs SET {', '.join(f'{name} = ?' for name in (*_CHANGING, 'spent'))} WHERE id = ? AND seq = ?"  # noqa: S608 - constants
-_NO_CHARGE = Charge()
-_decode_spent = msgspec.json.Decoder(tuple[SpendRow, ...]).decode
-_JSON: dict[str, Any] = {"wait": None, "charge": _NO_CHARGE, "reserved": None}
-"""The columns that hold JSON, and the value of an empty one."""
+_COLUMNS = (*_FIXED, "seq", "updated")
+SELECT = f"SELECT id, {', '.join(_COLUMNS)}, CAST(hash AS BLOB), state FROM runs"  # noqa: S608 - constants
+_INSERT = f"INSERT INTO runs (seq, updated, hash, state, {', '.join(_FIXED)}) VALUES (?, ?, ?, ?{', ?' * len(_FIXED)})"  # noqa: S608 - constants
+_UPDATE = "UPDATE runs SET seq = ?, updated = ?, hash = ?, state = ? WHERE id = ?"
 
 
 class Head(NamedTuple):
@@ -45,57 +40,66 @@ class Head(NamedTuple):
     spent: Spent = ()
 
 
+class _State(Lifecycle, frozen=True, omit_defaults=True):
+    """The column `state`: the lifecycle of a run, and what it was charged last."""
+
+    spent: tuple[SpendRow, ...] = ()
+
+
+_encode_state = msgspec.json.Encoder().encode
+_decode_spent = msgspec.json.Decoder(_State).decode
+
+
 def to_head(columns: tuple[Any, ...]) -> Head:
     """Return a run from the columns of `SELECT`. Raises `sqlite3.DatabaseError` if they are damaged."""
-    return Head(columns[0], to_row(columns), _decode_spent(columns[1]) if columns[1] else ())
-
-
-def to_row(columns: tuple[Any, ...]) -> RunRow:
-    """Return the row of a run from the columns of `SELECT`. Raises `sqlite3.DatabaseError` if they are damaged."""
-    fields = dict(zip(_FIELDS, columns[2:], strict=True))
-    if not isinstance(fields["hash"], bytes):
-        raise sqlite3.DatabaseError(f"the row of run {fields['run_id']!r} has no hash")
-    fields["hash"] = fields["hash"].hex()
+    key, *values, hashed, state = columns
     try:
-        for name, empty in _JSON.items():
-            fields[name] = msgspec.json.decode(fields[name]) if fields[name] else empty
-        return msgspec.convert(fields, RunRow)
-    except (msgspec.MsgspecError, TypeError) as error:
-        raise sqlite3.DatabaseError(f"the row of run {fields['run_id']!r} is invalid: {error}") from error
+        fields = msgspec.json.decode(state, type=dict[str, Any]) | dict(zip(_COLUMNS, values, strict=True))
+        spent = msgspec.convert(fields.pop("spent", ()), tuple[SpendRow, ...])
+        return Head(key, msgspec.convert(fields | {"hash": hashed.hex()}, RunRow), spent)
+    except (msgspec.MsgspecError, TypeError, AttributeError) as error:
+        raise sqlite3.DatabaseError(f"the row of run {values[0]!r} is invalid: {error}") from error
 
 
-def insert_run(connection: sqlite3.Connection, row: RunRow, spent: Spent) -> int:
-    """Insert the row of a new run; return its key."""
-    fixed = [getattr(row, name) for name in _FIXED]
-    cursor = connection.execute(_INSERT, (*fixed, *_changing(row, spent)))
+def store_run(connection: sqlite3.Connection, key: int | None, row: RunRow, spent: Spent) -> int:
+    """Update the row of a run; insert it if it has no key yet. Return its key.
+
+    Raises:
+        AppendConflict: A run to insert exists already.
+    """
+    state = _State(row.status, row.reason, row.phase, row.wait, row.messages_taken, row.charge, row.reserved, spent)
+    # A `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
+    changing = row.seq, row.updated, bytearray.fromhex(row.hash), _encode_state(state).decode()
+    if key is not None:
+        connection.execute(_UPDATE, (*changing, key))
+        return key
+    try:
+        cursor = connection.execute(_INSERT, (*changing, *[getattr(row, name) for name in _FIXED]))
+    except sqlite3.IntegrityError:
+        raise AppendConflict(f"run `{row.run_id}` exists already: another driver appended first") from None
     assert cursor.lastrowid is not None
     return cursor.lastrowid
 
 
-def update_run(connection: sqlite3.Connection, head: Head, row: RunRow, spent: Spent) -> bool:
-    """Update a run's row. Returns false if the row is not at `head`."""
-    cursor = connection.execute(_UPDATE, (*_changing(row, spent), head.key, head.row.seq))
-    return cursor.rowcount == 1
+# -- commits ----------------------------------------------------------------------------------------------
+
+_SEQ_BITS = 32
+"""The key of a commit is the key of its run, shifted by so many bits, plus the sequence number of its last event."""
+_HASHES, _TEXT = "CAST(ifnull(hashes, '') AS BLOB)", "CAST(ifnull(events, '') AS BLOB)"
+"""The columns of a commit, which can have any type if they are damaged."""
+STORE_COMMIT = "INSERT INTO commits (id, events, hashes) VALUES (?, ?, ?)"
+COMMITS = f"SELECT id, {_HASHES}, {_TEXT} FROM commits WHERE id > ? AND id < ? ORDER BY id LIMIT ?"  # noqa: S608 - constants
+LAST_COMMIT = f"SELECT id, {_HASHES} FROM commits WHERE id > ? AND id <= ? ORDER BY id DESC LIMIT 1"  # noqa: S608 - constants
 
 
-def _changing(row: RunRow, spent: Spent) -> tuple[Any, ...]:
-    return (
-        row.seq,
-        bytearray.fromhex(row.hash),  # sqlite3 searches for an adapter of every value that is `bytes`
-        row.status,
-        row.phase,
-        row.reason,
-        row.updated,
-        _to_json(row.wait),
-        row.messages_taken,
-        "" if row.charge == _NO_CHARGE else _to_json(row.charge),
-        _to_json(row.reserved),
-        msgspec.json.encode(spent).decode() if spent else "",
-    )
+SPENT = "instr(state, '\"spent\":') > 0"
+RESERVED = "instr(state, '\"reserved\":') > 0"
+"""Conditions that select the rows of runs with charges, and with an open reservation. They may select others, too."""
 
 
-def _to_json(value: msgspec.Struct | None) -> str:
-    return "" if value is None else canonical(value).decode()
+def commit_key(run: int, seq: int) -> int:
+    """Return the key of the commit of a run that ends with an event. The commits of a run follow each other."""
+    return (run << _SEQ_BITS) + seq
 
 
 # -- spending ---------------------------------------------------------------------------------------------
@@ -117,34 +121,45 @@ _MAX_SPENT = 4
 
 
 class Accounts:
-    """The budget accounts of a journal that this connection changes. Balances are cached until `forget`."""
+    """The budget accounts of a journal. `write` writes all changes together; balances are cached until `forget`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._balances: dict[str, Balance] = {}
+        self._changes: dict[str, Balance] = {}
 
     def forget(self) -> None:
         """Read balances again: another connection wrote, or a transaction failed."""
         self._balances.clear()
+        self._changes.clear()
 
     def check(self, found: Postings) -> None:
         """Check the caps of the accounts that a batch draws on. Raises `BudgetExceeded`; nothing is changed."""
         for account, posting in found.accounts.items():
             if posting.draw is not None:
-                before = self._balances.get(account)
-                if before is None:
-                    before = to_balance(self._connection.execute(BALANCE, (account,)).fetchall())
-                    self._balances[account] = before
-                check_cap(posting, posting.added_to(before))
+                check_cap(posting, posting.added_to(self._balance(account)))
+
+    def _balance(self, account: str) -> Balance:
+        balance = self._balances.get(account)
+        if balance is None:
+            self.write()  # the table has everything that was posted before
+            balance = to_balance(self._connection.execute(BALANCE, (account,)).fetchall())
+            self._balances[account] = balance
+        return balance
 
     def post(self, found: Postings) -> None:
-        """Apply the effects of a batch on accounts."""
-        rows = []
-        for account, one in found.accounts.items():
-            rows.append((account, one.tokens, one.cost, one.reserved_tokens, one.reserved_cost))
+        """Add the effects of a batch on accounts."""
+        for account, posting in found.accounts.items():
+            self._changes[account] = posting.added_to(self._changes.get(account) or Balance())
             if account in self._balances:
-                self._balances[account] = one.added_to(self._balances[account])
-        self._connection.executemany(_POST, rows)
+                self._balances[account] = posting.added_to(self._balances[account])
+
+    def write(self) -> None:
+        """Write the changes."""
+        if self._changes:
+            rows = [(account, *msgspec.structs.astuple(change)) for account, change in self._changes.items()]
+            self._connection.executemany(_POST, rows)
+            self._changes.clear()
 
 
 def add_charges(spent: Spent, charges: list[SpendRow]) -> tuple[Spent, Spent]:
@@ -181,8 +196,8 @@ def charges_since(connection: sqlite3.Connection, day: str) -> list[SpendRow]:
     """Return what was charged from a day on, oldest first."""
     rows: dict[tuple[str, str, str, str], SpendRow] = {}
     found = [SpendRow(*columns) for columns in connection.execute("SELECT * FROM spending WHERE day >= ?", (day,))]
-    for (column,) in connection.execute("SELECT spent FROM runs WHERE spent != ''"):
-        found += [row for row in _decode_spent(column) if row.day >= day]
+    for (state,) in connection.execute(f"SELECT state FROM runs WHERE {SPENT}"):  # noqa: S608 - constants
+        found += [row for row in _decode_spent(state).spent if row.day >= day]
     for row in found:
         known = rows.get(row.key)
         rows[row.key] = row if known is None else known.plus(row)
@@ -199,6 +214,7 @@ def close_accounts(connection: sqlite3.Connection, heads: Iterable[Head]) -> Non
             posted = postings(row.run_id, row.skill, row.reserved, [in_full(row.reserved)])
             assert posted is not None
             accounts.post(posted)
+            accounts.write()
             store_charges(connection, tuple(posted.rows))
         connection.execute("DELETE FROM budget_accounts WHERE account IN (?, ?)", run_accounts(row.run_id))
 
@@ -206,30 +222,33 @@ def close_accounts(connection: sqlite3.Connection, heads: Iterable[Head]) -> Non
 # -- deletion ---------------------------------------------------------------------------------------------
 
 
-def count(connection: sqlite3.Connection, keys: dict[str, int]) -> tuple[Deletion, list[bytes]]:
+def count(
+    connection: sqlite3.Connection, keys: dict[str, int], content_size: Callable[[bytes], int | None]
+) -> tuple[Deletion, list[bytes]]:
     """Count what deleting these runs removes; return the count and the hashes of content that no other run uses."""
     events, size, names = 0, 0, set[str]()
     for key in keys.values():
-        for (raw,) in connection.execute("SELECT CAST(data AS BLOB) FROM events WHERE run = ?", (key,)):
-            events, size = events + 1, size + len(raw)
-            names |= hashes_in(raw)
+        for _, _, text in connection.execute(COMMITS, (commit_key(key, 0), commit_key(key + 1, 0), -1)):
+            found = data_sizes(text)
+            events, size = events + len(found), size + sum(found)
+            names |= hashes_in(text)
     if not names:
         return Deletion(events, 0, size), []
     deleted = set(keys.values())
-    for key, raw in connection.execute("SELECT run, CAST(data AS BLOB) FROM events"):
+    for key, text in connection.execute(f"SELECT id >> {_SEQ_BITS}, {_TEXT} FROM commits"):  # noqa: S608 - constants
         if key not in deleted:
-            names -= hashes_in(raw)
+            names -= hashes_in(text)
     unused = []
     for name in map(bytes.fromhex, names):
-        size_row = connection.execute("SELECT length(content) FROM blobs WHERE hash = ?", (name,)).fetchone()
-        if size_row is not None:
+        found_size = content_size(name)
+        if found_size is not None:
             unused.append(name)
-            size += size_row[0]
+            size += found_size
     return Deletion(events, len(unused), size), unused
 
 
-def delete(connection: sqlite3.Connection, keys: dict[str, int], unused: list[bytes]) -> None:
+def delete(connection: sqlite3.Connection, keys: dict[str, int]) -> None:
     connection.executemany("DELETE FROM inbox WHERE run_id = ?", [(run_id,) for run_id in keys])
-    connection.executemany("DELETE FROM events WHERE run = ?", [(key,) for key in keys.values()])
+    ranges = [(commit_key(key, 0), commit_key(key + 1, 0)) for key in keys.values()]
+    connection.executemany("DELETE FROM commits WHERE id > ? AND id < ?", ranges)
     connection.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
-    connection.executemany("DELETE FROM blobs WHERE hash = ?", [(name,) for name in unused])

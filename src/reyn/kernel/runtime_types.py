@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
@@ -24,11 +23,10 @@ from reyn.errors import (
     RunNotResumable,
 )
 from reyn.journal import Status
-from reyn.journal.kinds import Charge, Question, Usage
-from reyn.kernel.versions import SUPPORTED_RULES
+from reyn.journal.results import EXIT_CODES, Cost, RunResult, display_status
 
 if TYPE_CHECKING:
-    from reyn.journal import RunRow
+    from reyn.journal.kinds import Question
 
 __all__ = [
     "EXIT_CODES",
@@ -123,89 +121,6 @@ class Unattended:
 
 # -- results ------------------------------------------------------------------------------------------
 
-EXIT_CODES: dict[Status, int] = {
-    "running": 0,
-    "finished": 0,
-    "failed": 1,
-    "limited": 3,
-    "waiting": 4,
-    "aborted": 5,
-    "cancelled": 6,
-    "blocked": 7,
-}
-
-
-class Cost(msgspec.Struct, frozen=True):
-    """What the model calls of a run and its sub-runs were charged.
-
-    Attributes:
-        amount: The sum, in `currency`; without the calls whose price is unknown.
-        currency: The currency; empty if no price is known.
-        tokens: The tokens that were charged.
-        calls: The number of calls, with retries.
-        unpriced: The calls whose price is unknown or in another currency.
-        assumed: The calls that were charged in full, because the model reported no usage or the answer was lost.
-    """
-
-    amount: Decimal
-    currency: str
-    tokens: int
-    calls: int
-    unpriced: int = 0
-    assumed: int = 0
-
-    @classmethod
-    def of(cls, charge: Charge) -> Cost | None:
-        """Return the cost of a charge; `None` if no call was counted."""
-        if not charge.calls:
-            return None
-        amount = Decimal(charge.cost).scaleb(-9).normalize() + 0
-        return cls(amount, charge.currency, charge.tokens, charge.calls, charge.unpriced, charge.assumed)
-
-
-class RunResult(msgspec.Struct, frozen=True):
-    """The result of a run that ended or stopped.
-
-    Attributes:
-        run_id: The run.
-        status: `finished`, `failed`, `limited`, `waiting`, `aborted`, `cancelled` or `blocked`; `running` if its
-            process died.
-        reason: Why the run stopped; empty for a finished run.
-        artifact: The final output, `{"type": …, "data": …}`; `None` if there is none.
-        usage: Token counts of all model calls.
-        path: The last 20 phases.
-        warnings: Messages for the operator, for example about skipped steps.
-        question: The open question of a waiting run.
-        code: The error code of a failed run; docs/reference/errors.md explains it.
-        hint: What to do before a failed run is retried.
-        cost: What its model calls were charged; `None` if none was counted. Calls of scripted models are
-            counted only under a budget.
-        ok: Whether the run is `finished`.
-        exit_code: The exit code of `reyn run` for this status.
-    """
-
-    run_id: str
-    status: Status
-    reason: str
-    artifact: dict[str, Any] | None
-    usage: Usage
-    path: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
-    question: Question | None = None
-    code: str = ""
-    hint: str = ""
-    cost: Cost | None = None
-
-    @property
-    def ok(self) -> bool:
-        """Whether the run is `finished`."""
-        return self.status == "finished"
-
-    @property
-    def exit_code(self) -> int:
-        """The exit code of `reyn run` for this status."""
-        return EXIT_CODES[self.status]
-
 
 class ReplayReport(msgspec.Struct, frozen=True):
     """The result of a replay: how many events were derived again and found equal."""
@@ -234,18 +149,3 @@ class VerifyReport(msgspec.Struct, frozen=True):
     """Number of verified sub-runs: those whose results the run used. Each still has the events that it had then."""
     noted_at: int | None = None
     """The event with the hash to compare with; the events after it were appended since."""
-
-
-def display_status(row: RunRow, *, is_claimed: bool) -> str:
-    """Return the status that users see: interrupted if no process executes the run, blocked if its rules are not
-    supported. An imported run has the status that it had in its own project."""
-    assert row.status is not None
-    if row.imported:
-        return f"{row.status} (imported)"
-    if row.status not in ("running", "limited", "failed", "waiting"):
-        return row.status
-    if row.rules not in SUPPORTED_RULES:
-        return "blocked"
-    if row.status == "running" and not is_claimed:
-        return "running (interrupted)"
-    return row.status

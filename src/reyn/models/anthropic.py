@@ -18,7 +18,7 @@ import msgspec
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import EMPTY, decode_arguments, system_text, to_turns
 from reyn.models.decoding import ANTHROPIC
-from reyn.models.http_model import HttpModel
+from reyn.models.http_model import HttpModel, sdk_headers
 from reyn.models.remote import parse_retry_after
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ class AnthropicModel(HttpModel):
 
     adapter = "anthropic"
     _path = "/v1/messages"
-    _client_class = "AsyncAnthropic"
-    _client_options: ClassVar = {"open_telemetry": False}
     _event = MessageEvent
     _status_of_type: ClassVar = {
         "invalid_request_error": 400,
@@ -68,6 +66,10 @@ class AnthropicModel(HttpModel):
     }
     _truncated = frozenset(("max_tokens", "model_context_window_exceeded", "pause_turn"))
     _subset = ANTHROPIC
+
+    def _headers(self, http: Any, key: str) -> Mapping[str, Any]:
+        options = {"base_url": self._base_url, "http_client": http, "open_telemetry": False}
+        return sdk_headers(self._sdk.AsyncAnthropic(api_key=key, **options))
 
     def _body(
         self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import msgspec
 
 from reyn.config import ModelSettings
 from reyn.config.load import REFERENCE, load_attribute
-from reyn.config.models import ADAPTER_PACKAGES, BUILT_IN_ADAPTERS
+from reyn.config.models import ADAPTER_PACKAGES, ADAPTERS, BUILT_IN_ADAPTERS
 from reyn.documents import nearest_hint
 from reyn.errors import AdapterInvalid, ModelError, ModelUnknown, ReynError
 from reyn.models.keys import ModelKey
@@ -104,30 +104,14 @@ def open_model(
 def import_sdk(model: str) -> None:
     """Import the SDK of a model of a server. Its first import can take seconds; `open_model` imports it, too."""
     adapter = model.partition(":")[0]
-    if adapter in BUILT_IN_ADAPTERS and adapter not in (*INSTANT_ADAPTERS, "local"):
+    if adapter in ADAPTERS:
         remote_class(adapter).import_sdk()
 
 
 def remote_class(adapter: str) -> type[RemoteModel]:
     """Return the class of an adapter for model servers."""
-    match adapter:
-        case "openai":
-            from reyn.models.openai import OpenAIModel
-
-            return OpenAIModel
-        case "anthropic":
-            from reyn.models.anthropic import AnthropicModel
-
-            return AnthropicModel
-        case "gemini":
-            from reyn.models.gemini import GeminiModel
-
-            return GeminiModel
-        case "litellm":
-            from reyn.models.litellm import LiteLLMModel
-
-            return LiteLLMModel
-    raise AssertionError(f"`{adapter}` has no implementation")
+    found: type[RemoteModel] = getattr(import_module(f"reyn.models.{adapter}"), ADAPTERS[adapter].class_name)
+    return found
 
 
 # -- adapters from outside ----------------------------------------------------------------------------
@@ -164,12 +148,16 @@ class ModelSetup(msgspec.Struct, frozen=True):
 @cache
 def installed_adapters() -> Mapping[str, EntryPoint]:
     """Return the adapters of installed packages by name. Loads none; built-in adapters cannot be replaced."""
+    from importlib.metadata import entry_points
+
     points = sorted(entry_points(group=ENTRY_POINTS), key=lambda entry: (entry.name, entry.value))
     return {entry.name: entry for entry in reversed(points) if entry.name not in BUILT_IN_ADAPTERS}
 
 
 def adapter_versions() -> dict[str, str]:
     """Return the adapters that need a package, with its version; empty if it is not installed. Imports none."""
+    from importlib.metadata import PackageNotFoundError, version
+
     versions = {}
     for adapter, package in ADAPTER_PACKAGES.items():
         try:

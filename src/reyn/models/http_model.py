@@ -1,8 +1,8 @@
-"""Requests through the clients of OpenAI's and Anthropic's SDKs: one POST, and an answer of server-sent events.
+"""Requests to model servers: one POST, and an answer of server-sent events.
 
-The SDK determines URL, authentication, version headers and connections. Reyn sends the request and reads the answer
-itself, because the SDK takes several times longer. Bodies and events belong to the adapters; keys, formats and the
-errors themselves belong to `remote`.
+An SDK, if there is one, determines connections, authentication and version headers. Reyn sends the request and reads
+the answer itself, because the SDKs take several times longer. Bodies and events belong to the adapters; keys, formats
+and the errors themselves belong to `remote`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from reyn.config.models import ADAPTERS
 from reyn.errors import ModelError
 from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
 from reyn.models.streaming import ENCODINGS, EventReader, StreamedReply, content_type, drain, limit_body
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Callable
+    from collections.abc import AsyncIterable, Callable, Mapping
 
     from reyn.models.protocol import ModelAnswer, ModelRequest
     from reyn.models.remote import RequestFormat
@@ -29,16 +30,23 @@ class HttpModel(RemoteModel):
 
     _path: ClassVar[str]
     """The path of the endpoint below the base URL."""
-    _client_class: ClassVar[str]
-    """The name of the client's class in the SDK."""
-    _client_options: ClassVar[dict[str, Any]] = {}
-    """Options of the client that only this SDK has."""
+    _http_class: ClassVar[str] = "DefaultAsyncHttpxClient"
+    """The name of the HTTP client's class in the SDK."""
     _event: ClassVar[type[Any]]
     """The struct of an event of the stream, and of a whole document."""
 
     @classmethod
     def import_sdk(cls) -> Any:
-        return import_module(cls.adapter)
+        return import_module(ADAPTERS[cls.adapter].package)
+
+    @property
+    def _resource(self) -> str:
+        """The model in the path of a request."""
+        return self._model
+
+    @abstractmethod
+    def _headers(self, http: Any, key: str) -> Mapping[str, Any]:
+        """Return the headers of every request; those that are no texts are not sent."""
 
     @abstractmethod
     def _body(
@@ -54,8 +62,7 @@ class HttpModel(RemoteModel):
         """Send one request and read the streamed answer to its end."""
         request_format, schema = self._format_of(request)
         body = msgspec.json.encode(self._body(request, request_format, schema))
-        self._connect()
-        http, reply = self._http, StreamedReply(request)
+        http, reply = self._connect(), StreamedReply(request)
         try:
             response = await http.send(http.build_request("POST", self._url, content=body), stream=True)
         except Exception as error:  # noqa: BLE001 - third-party code
@@ -91,33 +98,22 @@ class HttpModel(RemoteModel):
 
     def _new_client(self) -> Any:
         timeout = self._settings.timeout_seconds
-        timeouts = self._sdk.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout))
-        self._http = self._sdk.DefaultAsyncHttpxClient(
-            timeout=timeouts,
+        http = getattr(self._sdk, self._http_class)(
+            timeout=self._sdk.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout)),
             trust_env=self._trusts_environment,
             follow_redirects=False,
             event_hooks={"response": [limit_body]},
         )
-        client = getattr(self._sdk, self._client_class)(
-            api_key=self._key(), base_url=self._base_url, http_client=self._http, **self._client_options
-        )
-        # The SDK reads headers from the environment, and no public method clears them.
-        client._custom_headers = {}  # noqa: SLF001
-        self._url = type(client.base_url)(str(client.base_url).rstrip("/") + self._path)
-        self._set_headers(client)
-        return client
-
-    def _set_headers(self, client: Any) -> None:
-        """Send the headers of the SDK with every request."""
-        headers = {**client.default_headers, **client.auth_headers, "Accept-Encoding": ENCODINGS}
-        self._http.headers.update({name: value for name, value in headers.items() if isinstance(value, str)})
+        self._url = type(http.base_url)(self._base_url.rstrip("/") + self._path.format(model=self._resource))
+        self._replace_key(http, self._key())
+        return http
 
     def _replace_key(self, client: Any, key: str) -> None:
-        client.api_key = key
-        self._set_headers(client)
+        headers = {**self._headers(client, key), "Accept-Encoding": ENCODINGS, "Content-Type": "application/json"}
+        client.headers.update({name: value for name, value in headers.items() if isinstance(value, str)})
 
     async def _close_client(self, client: Any) -> None:
-        await client.close()
+        await client.aclose()
 
     def _transport_error(self, error: Exception) -> ModelError:
         """Translate an exception that was raised before a response began."""
@@ -131,11 +127,23 @@ class HttpModel(RemoteModel):
             body = msgspec.json.decode(content)
         except (msgspec.DecodeError, RecursionError):
             body = None
-        error = body.get("error", body) if isinstance(body, dict) else None
-        message = error.get("message") if isinstance(error, dict) else error
-        message = self._shorten(str(message or response.text or response.reason_phrase))
+        error = body.get("error", body) if isinstance(body, dict) else body
+        fields = error if isinstance(error, dict) else {"message": error}
+        message = self._shorten(str(fields.get("message") or response.text or response.reason_phrase))
         target = self.scrub(f"{response.request.method} {response.request.url}")
-        return self._status_error(response.status_code, message, response.headers, request_format, target)
+        status, headers = self._details(fields, response.status_code, response.headers)
+        return self._status_error(status, message, headers, request_format, target)
+
+    def _details(self, error: dict[str, Any], status: int, headers: Mapping[str, str]) -> tuple[int, Mapping[str, str]]:
+        """Return status and headers of an error, with what only its body says."""
+        return status, headers
 
 
 _TIMEOUTS = ("ReadTimeout", "WriteTimeout", "PoolTimeout")
+
+
+def sdk_headers(client: Any) -> dict[str, Any]:
+    """Return the headers of an SDK's client, without those from the environment and those that describe the machine."""
+    client._custom_headers = {}  # noqa: SLF001 - no public method clears them
+    headers = {**client.default_headers, **client.auth_headers}
+    return {name: value for name, value in headers.items() if not name.startswith("X-Stainless-")}

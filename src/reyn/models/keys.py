@@ -126,7 +126,6 @@ class ModelKey:
 _PACKAGES = (
     "openai",
     "anthropic",
-    "google_genai",
     "LiteLLM",
     "httpx",
     "httpcore",

@@ -6,7 +6,6 @@ No model is loaded and no server is contacted: a server counts as available if i
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,10 +15,11 @@ from reyn.config.models import ADAPTERS
 from reyn.errors import ModelNotInstalled, ModelUnknown, ModelUntrusted, ReynError
 from reyn.models.catalog import installed_adapters, is_installed, is_reference, remote_class
 from reyn.models.roster import Roster
-from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
+from reyn.models.weights import DEFAULT_WEIGHTS, find_weights, is_gguf
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from reyn.config import Config
     from reyn.journal import Journal
@@ -77,9 +77,13 @@ def list_models(
         labels += [label] if label and label not in labels else []
         seen = {other for other, _ in queue}
         queue += [(other, "") for other in settings.fallback if other not in seen]
-    models = [_check(*entry, root, journal, secrets, may_bind) for entry in configured.values()] + unknown
+    models = []
+    for settings, labels in configured.values():
+        status = _check(settings, labels, root, journal, secrets, may_bind)
+        models.append(msgspec.structs.replace(status, names=tuple(labels)))
+    models += unknown
     if not any(model.model in ("local", f"local:{DEFAULT_WEIGHTS}") for model in models):
-        models.append(_check_local(ModelSettings(model="local"), [], root))
+        models.append(_check_local(ModelSettings(model="local"), root))
     return models
 
 
@@ -91,31 +95,34 @@ def _check(
     secrets: Secrets,
     may_bind: Callable[[str, str], bool],
 ) -> ModelStatus:
+    """Return the availability of a model."""
     adapter, _, rest = settings.model.partition(":")
-    modes: tuple[str, ...] = ("free",)
-    details: dict[str, Any] = {}
     match adapter:
         case "local":
-            return _check_local(settings, names, root)
+            return _check_local(settings, root)
         case _ if adapter in ADAPTERS:
-            return _check_remote(settings, names, secrets, may_bind)
+            name = next((each for each in names if each != "model"), settings.model)
+            return _check_remote(name, settings, secrets, may_bind)
         case "scripted":
-            reason = "" if (root / rest).is_file() else f"file not found: `{rest}`"
+            return _status(settings, ("free",), "" if (root / rest).is_file() else f"file not found: `{rest}`")
         case "recorded":
-            reason = "" if journal.find(rest) is not None else f"run not found: `{rest}`"
-        case _:  # a model from outside, whose code is not loaded
-            modes = ()
-            package = installed_adapters()[adapter].dist if is_installed(settings.model) else None
-            details = {"package": f"{package.name} {package.version}"} if package else {}
-            is_known = is_installed(settings.model) or is_reference(settings.model)
-            reason = "" if is_known else f"unknown adapter `{adapter}`"
-    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details)
+            return _status(settings, ("free",), "" if journal.find(rest) is not None else f"run not found: `{rest}`")
+    # A model from outside, whose code is not loaded.
+    package = installed_adapters()[adapter].dist if is_installed(settings.model) else None
+    is_known = is_installed(settings.model) or is_reference(settings.model)
+    details = {"package": f"{package.name} {package.version}"} if package else {}
+    return _status(settings, (), "" if is_known else f"unknown adapter `{adapter}`", details)
 
 
-def _check_local(settings: ModelSettings, names: list[str], root: Path) -> ModelStatus:
+def _status(
+    settings: ModelSettings, modes: tuple[str, ...], why: str, details: dict[str, Any] | None = None, code: str = ""
+) -> ModelStatus:
+    return ModelStatus(settings.model, (), not why, modes, why, details or {}, code)
+
+
+def _check_local(settings: ModelSettings, root: Path) -> ModelStatus:
     name = settings.model.partition(":")[2] or DEFAULT_WEIGHTS
-    known = KNOWN_WEIGHTS.get(name)
-    path = weights_path(known) if known else root / Path(name).expanduser()
+    known, path = find_weights(name, root)
     reason = ""
     if not path.is_file():
         reason = f"the weights `{name}` are not installed" if known else f"file not found: `{name}`"
@@ -126,25 +133,21 @@ def _check_local(settings: ModelSettings, names: list[str], root: Path) -> Model
     elif importlib.util.find_spec("xllamacpp") is None:
         reason = "the extra `local` is not installed: pip install 'reyn[local]'"
     modes = ("grammar", "free") if settings.mode == "auto" else (settings.mode,)
-    details: dict[str, Any] = {"about": known.about, "license": known.license} if known else {}
-    code = ModelNotInstalled.code if reason else ""
-    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details, code)
+    details = {"about": known.about, "license": known.license} if known else {}
+    return _status(settings, modes, reason, details, ModelNotInstalled.code if reason else "")
 
 
 def _check_remote(
-    settings: ModelSettings, names: list[str], secrets: Secrets, may_bind: Callable[[str, str], bool]
+    name: str, settings: ModelSettings, secrets: Secrets, may_bind: Callable[[str, str], bool]
 ) -> ModelStatus:
-    label = next((each for each in names if each != "model"), settings.model)
-    adapter, _, name = settings.model.partition(":")
+    adapter, _, rest = settings.model.partition(":")
     try:
-        model = remote_class(adapter)(label, name, settings, lambda: secrets, may_bind, is_listed=True)
+        model = remote_class(adapter)(name, rest, settings, lambda: secrets, may_bind, is_listed=True)
     except ReynError as error:
-        why = f"{error.message}: {error.hint}"
-        return ModelStatus(settings.model, tuple(names), is_available=False, modes=(), why=why, code=error.code)
+        return _status(settings, (), f"{error.message}: {error.hint}", code=error.code)
     details, reason, code = model.describe(), "", ""
     try:
         model.check_key()
     except ReynError as error:
         reason, code = f"{error.message}. {error.hint}", error.code
-    modes = tuple(details.pop("modes"))
-    return ModelStatus(settings.model, tuple(names), not reason, modes, reason, details, code)
+    return _status(settings, tuple(details.pop("modes")), reason, details, code)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.errors import ModelError, PromptTooLong
+from reyn.errors import ModelBroken, ModelError, PromptTooLong
 from reyn.models.openai import Chunk, OpenAIModel
 from reyn.models.remote import MAX_ANSWER_LENGTH
 from reyn.models.streaming import StreamedReply
@@ -106,7 +106,9 @@ class LiteLLMModel(OpenAIModel):
             return self._connection_error(error)
         status = getattr(error, "status_code", None)
         if not isinstance(status, int):
-            return self._sdk_error(error)
+            details = f"{type(error).__name__}: {message}"
+            hint = "Check the version of `litellm`, then try again."
+            return ModelBroken(f"the request to model `{self.name}` failed: {details}", hint=hint)
         headers = getattr(getattr(error, "response", None), "headers", None) or {}
         more = getattr(error, "litellm_response_headers", None) or {}
         return self._status_error(status, message, {**headers, **more}, request_format)

@@ -41,7 +41,7 @@ from reyn.models.narrowing import DecodingLimits
 from reyn.models.prices import prompt_bound
 from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer
 from reyn.models.two_step import choice_prompt, decided_contract
-from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, is_gguf, weights_path
+from reyn.models.weights import KNOWN_WEIGHTS, find_weights, is_gguf, weights_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -87,8 +87,7 @@ class LocalModel:
         Raises:
             ModelNotInstalled: If the file is missing or is not a GGUF file.
         """
-        known = KNOWN_WEIGHTS.get(source or DEFAULT_WEIGHTS)
-        path = weights_path(known) if known else root / Path(source).expanduser()
+        known, path = find_weights(source, root)
         hint = (
             f"Pull the weights `{known.name}`." if known else "Set the model to `local:` and the path of a GGUF file."
         )

@@ -14,10 +14,10 @@ import msgspec
 
 from reyn.journal.kinds import Usage
 from reyn.models.chat_messages import to_wire, tool_wire
-from reyn.models.http_model import HttpModel
+from reyn.models.http_model import HttpModel, sdk_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from reyn.models.protocol import ModelRequest
     from reyn.models.remote import RequestFormat
@@ -78,7 +78,6 @@ class OpenAIModel(HttpModel):
 
     adapter = "openai"
     _path = "/chat/completions"
-    _client_class = "AsyncOpenAI"
     _event = Chunk
     _truncated = frozenset(("length",))
 
@@ -89,10 +88,11 @@ class OpenAIModel(HttpModel):
         limit_field = _NEWER_LIMIT if is_openai else "max_tokens"
         return request_format._replace(is_one_object=is_openai, limit_field=limit_field)
 
-    def _set_headers(self, client: Any) -> None:
+    def _headers(self, http: Any, key: str) -> Mapping[str, Any]:
+        client = self._sdk.AsyncOpenAI(api_key=key, base_url=self._base_url, http_client=http)
         # The SDK reads these from the environment; only the project's configuration counts.
         client.organization = client.project = None
-        super()._set_headers(client)
+        return sdk_headers(client)
 
     def _body(
         self, request: ModelRequest, request_format: RequestFormat, schema: dict[str, Any] | None

@@ -15,10 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from reyn.config.models import ADAPTER_PACKAGES, ADAPTERS, MODES
+from reyn.config.models import ADAPTERS
 from reyn.errors import (
     KeyRejected,
-    ModelBroken,
     ModelError,
     ModelNotInstalled,
     ModelTimeout,
@@ -105,7 +104,7 @@ class RemoteModel(ABC):
         self._model = model
         self._settings = settings
         self._model_key = ModelKey(name, settings.key, secrets, may_bind)
-        self._modes: tuple[OutputMode, ...] = MODES[self.adapter][1:]  # type: ignore[assignment]
+        self._modes: tuple[OutputMode, ...] = ADAPTERS[self.adapter].modes  # type: ignore[assignment]
         mode: OutputMode = self._modes[0] if settings.mode == "auto" else settings.mode
         # Some servers cannot constrain the output of a request with tools, so its format is found out separately.
         self._formats = {
@@ -193,7 +192,7 @@ class RemoteModel(ABC):
     def _check_installed(self) -> None:
         """Check that the package of the SDK is installed, without importing it."""
         try:
-            version(ADAPTER_PACKAGES[self.adapter])
+            version(ADAPTERS[self.adapter].package)
         except PackageNotFoundError as error:
             raise self._not_installed() from error
 
@@ -262,13 +261,6 @@ class RemoteModel(ABC):
     def _connection_error(self, error: BaseException) -> ModelUnavailable:
         details = f"{type(error).__name__}: {self._shorten(str(error))}"
         return ModelUnavailable(f"cannot connect to model `{self.name}` at {self._base_url}: {details}")
-
-    def _sdk_error(self, error: BaseException) -> ModelBroken:
-        """Return the error for an exception that no part of a request should raise."""
-        details = f"{type(error).__name__}: {self._shorten(str(error))}"
-        message = f"the request to model `{self.name}` failed: {details}"
-        hint = f"Check the versions of {ADAPTERS[self.adapter].packages}, then try again."
-        return ModelBroken(message, hint=hint)
 
     def _stream_error(self, error: BaseException) -> ModelError:
         """Translate an exception that interrupted an answer."""

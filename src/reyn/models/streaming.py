@@ -51,7 +51,6 @@ class StreamedReply:
     Attributes:
         calls: The tool calls, in the order of their first pieces.
         length: The number of characters, to bound how much is read.
-        has_begun: Whether a part of the answer has arrived, although it may have no text.
         stop: Why the answer ended, in the words of the API; empty while it has not.
         usage: The token counts, if the server has reported them.
     """
@@ -59,7 +58,6 @@ class StreamedReply:
     def __init__(self, request: ModelRequest) -> None:
         self.calls: list[StreamedCall] = []
         self.length = 0
-        self.has_begun = False
         self.stop = ""
         self.usage: Usage | None = None
         self._request = request
@@ -198,19 +196,10 @@ async def limit_body(response: Any) -> None:
     The client decodes a chunk as a whole and any number of encodings in turn, so that a few kilobytes can become
     gigabytes. Here one encoding is decoded in steps, up to the limit; a body in any other encoding is not read.
     """
-    await _limit(response, is_read_elsewhere=True)
-
-
-async def limit_stream(response: Any) -> None:
-    """Limit a response as `limit_body` does, including a stream that an SDK reads by itself."""
-    await _limit(response, is_read_elsewhere=False)
-
-
-async def _limit(response: Any, *, is_read_elsewhere: bool) -> None:
     is_error = response.status_code >= 400
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
     is_plain_stream = encoding == "identity" and content_type(response).startswith("text/event-stream")
-    if is_plain_stream and is_read_elsewhere and not is_error:
+    if is_plain_stream and not is_error:
         return  # `EventReader` limits it, and this is what costs time
     stream = response.stream
     [base_class] = [base for base in type(stream).__mro__ if base.__name__ == "AsyncByteStream"]

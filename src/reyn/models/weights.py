@@ -68,6 +68,12 @@ def weights_path(weights: Weights) -> Path:
     return cache_folder("models") / f"{weights.name}-{weights.sha256[:12]}.gguf"
 
 
+def find_weights(name: str, root: Path) -> tuple[Weights | None, Path]:
+    """Return the known weights of a name, if it is one, and the path; other names are paths, relative to a folder."""
+    known = KNOWN_WEIGHTS.get(name or DEFAULT_WEIGHTS)
+    return known, weights_path(known) if known else root / Path(name).expanduser()
+
+
 def pull(weights: Weights, report: Callable[[str], None]) -> Path:
     """Download and verify weights, or verify them if they are installed; return their path.
 

@@ -7,10 +7,9 @@ from typing import Any
 from reyn.errors import ReynError
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MessageRequest
-from reyn.ops.memory import agent_of
 from reyn.ops.op import Call, Env, MessageOutcome, Overview, Plan, Result
 from reyn.permissions import Denied
-from reyn.skills.agents import Agents
+from reyn.skills.agents import Agents, agent_of
 from reyn.vocabulary.schemas import STRING, array, boolean, single_form, text
 
 MAX_MESSAGE_CHARS = 20_000
@@ -76,7 +75,7 @@ class AskAgentOp:
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         agent, message = call.args["agent"], call.args["message"]
-        if agent == agent_of(env):
+        if agent == agent_of(env.gate.skill):
             return Denied("default: no agent asks itself", f"you are `{agent}`; answer yourself")
         if not message.strip():
             return Plan(result=call.error("the message is blank"))
@@ -94,7 +93,7 @@ class AskAgentOp:
 
     def overview(self, query: str, env: Env) -> Overview:
         """List the agents that may be asked."""
-        agents, own = Agents(env.roots.project), agent_of(env)
+        agents, own = Agents(env.roots.project), agent_of(env.gate.skill)
         lines = []
         for name in agents:
             if name == own or not all(requests.covers("agent", name) for requests in env.gate.requests):

@@ -28,10 +28,21 @@ from reyn.ops.memory_files import (
     read_memory,
     search_memories,
 )
-from reyn.ops.op import Call, Env, MemoryOutcome, Overview, Plan, PlannedOp, RecordedChanges, Result, fitting
+from reyn.ops.op import (
+    MAX_LISTING_AGE,
+    Call,
+    Env,
+    MemoryOutcome,
+    Overview,
+    Plan,
+    PlannedOp,
+    RecordedChanges,
+    Result,
+    fitting,
+)
 from reyn.permissions import Denied, refusal
 from reyn.ranking import best_matches
-from reyn.skills.agents import PREFIX
+from reyn.skills.agents import agent_of
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
 from reyn.workspace import FileError, Guard, locate
 
@@ -50,15 +61,9 @@ _NAME = {"type": "string", "pattern": SLUG, "maxLength": 64, "description": "low
 _SHARED = {"type": "boolean", "default": False, "description": "true: for all agents"}
 
 
-def agent_of(env: Env) -> str:
-    """Return the agent whose conversation uses an op; empty if it is not one with an agent."""
-    skill = env.gate.skill
-    return skill.removeprefix(PREFIX) if skill.startswith(PREFIX) else ""
-
-
 def scopes_of(env: Env) -> tuple[str, ...]:
     """Return the memories that an agent sees: its own, then the shared ones."""
-    agent = agent_of(env)
+    agent = agent_of(env.gate.skill)
     scopes = (agent, SHARED) if agent else (SHARED,)
     return tuple(scope for scope in scopes if all(request.covers("memory", scope) for request in env.gate.requests))
 
@@ -92,7 +97,7 @@ class RememberOp(_MemoryOp):
         args = call.args
         if "name" not in args:
             return Plan(_CONVERSATION, request=MemoryRequest("remember", args["text"]))
-        scope = SHARED if args.get("shared") else agent_of(env) or SHARED
+        scope = SHARED if args.get("shared") else agent_of(env.gate.skill) or SHARED
         memory = MemoryFile(args["name"], scope, _summary(args), args["text"], call.key)
         return plan_write(call, env, memory.path, format_memory(memory), id=memory.name, path=memory.path)
 
@@ -229,7 +234,7 @@ class RecallOp(PlannedOp):
 
     def _lines(self, memories: tuple[MemoryFile, ...]) -> tuple[list[str], int]:
         """Return a line for each memory, and their size. They are the same as long as the memories are."""
-        if self._listed is None or self._listed[0] != memories:
+        if self._listed is None or self._listed[0] is not memories:
             lines = [
                 f"{memory.name} ({memory.scope}): {memory.description or memory.error}"[:300] for memory in memories
             ]
@@ -238,11 +243,12 @@ class RecallOp(PlannedOp):
 
     def overview(self, query: str, env: Env) -> Overview:
         """List the memories by name; if they do not all fit, those that match the message, then the latest."""
-        memories = read_memories(env.roots.project, scopes_of(env))
+        memories = read_memories(env.roots.project, scopes_of(env), MAX_LISTING_AGE)
         lines, total = self._lines(memories)
         order: Iterable[int] = range(len(memories))
         if total > MAX_INDEX_CHARS:
-            ranked = dict.fromkeys(number for number, _ in MEMORY_RANKING.best_matches(query, memories, _MAX_RANKED))
+            best = MEMORY_RANKING.best_matches(query, memories, _MAX_RANKED, only_telling=True)
+            ranked = dict.fromkeys(number for number, _ in best)
             order = chain(ranked, (number for number in range(len(memories)) if number not in ranked))
         shown = [lines[number] for number in fitting(lines, order, MAX_INDEX_CHARS)]
         if left := len(memories) - len(shown):

@@ -11,12 +11,13 @@ import re
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import yaml
 
 from reyn.documents import DocumentError, parse_front_matter, read_text
+from reyn.documents.folder_times import FolderTimes
 from reyn.permissions.gate import memory_scope
 from reyn.ranking import Ranking
 from reyn.workspace import Location
@@ -34,8 +35,19 @@ MAX_FILES = 2_000
 _SLUG = re.compile(SLUG)
 _MAX_FOLDERS = 1_000
 _Stamp = tuple[str, int, int, int]
-_listed_before: dict[str, tuple[list[_Stamp], tuple[MemoryFile, ...], dict[_Stamp, MemoryFile]]] = {}
-"""The folders that this process has listed: their files, and what was read. A file is read again if it has changed."""
+
+
+class _Listing(NamedTuple):
+    """The memories in a folder. A file is read again if it has changed."""
+
+    folder: FolderTimes
+    stamps: list[_Stamp]
+    memories: tuple[MemoryFile, ...]
+    known: dict[_Stamp, MemoryFile]
+
+
+_listings: dict[str, _Listing] = {}
+"""The folders that this process has listed."""
 
 
 class MemoryFile(msgspec.Struct, frozen=True):
@@ -91,30 +103,40 @@ def read_memory(root: Path, name: str, scope: str) -> MemoryFile | None:
     return _read(root, path, name, scope) if path.is_file() or path.is_symlink() else None
 
 
-def read_memories(root: Path, scopes: Sequence[str]) -> tuple[MemoryFile, ...]:
-    """Return the memories of some scopes, the latest first in each. While no file changes, it is the same value."""
-    found = [_memories_of(root, scope) for scope in scopes]
+def read_memories(root: Path, scopes: Sequence[str], max_age: float = 0) -> tuple[MemoryFile, ...]:
+    """Return the memories of some scopes, the latest first in each. While no file changes, it is the same value.
+
+    Args:
+        root: The project.
+        scopes: The scopes.
+        max_age: The seconds for which files that stay in place count as unchanged.
+    """
+    found = [_memories_of(root, scope, max_age) for scope in scopes]
     present = [memories for memories in found if memories]
     return present[0] if len(present) == 1 else tuple(chain.from_iterable(present))
 
 
-def _memories_of(root: Path, scope: str) -> tuple[MemoryFile, ...]:
+def _memories_of(root: Path, scope: str, max_age: float) -> tuple[MemoryFile, ...]:
     folder = f"{root}/{FOLDER}" if scope == SHARED else f"{root}/{FOLDER}/{scope}"
+    before = _listings.get(folder)
+    if before is not None and before.folder.is_current(max_age):
+        return before.memories
+    times = FolderTimes.of([folder])
     stamps = _stamps(folder)
-    before, memories, known = _listed_before.get(folder, (None, (), {}))
-    if before == stamps:
-        return memories
+    if before is not None and before.stamps == stamps:
+        _listings[folder] = before._replace(folder=times)
+        return before.memories
+    known = before.known if before is not None else {}
     named = [(stamp[0].removesuffix(".md"), stamp) for stamp in stamps]
     latest = sorted((-_modified(f"{folder}/{stamp[0]}"), name, stamp) for name, stamp in named if _SLUG.fullmatch(name))
     found = {
         stamp: known.get(stamp) or _read(root, Path(f"{folder}/{name}.md"), name, scope)
         for _, name, stamp in latest[:MAX_FILES]
     }
-    if len(_listed_before) >= _MAX_FOLDERS:
-        _listed_before.clear()
-    memories = tuple(found.values())
-    _listed_before[folder] = (stamps, memories, found)
-    return memories
+    if len(_listings) >= _MAX_FOLDERS:
+        _listings.clear()
+    _listings[folder] = _Listing(times, stamps, tuple(found.values()), found)
+    return _listings[folder].memories
 
 
 def _modified(path: str) -> int:
@@ -125,7 +147,7 @@ def _modified(path: str) -> int:
 
 
 def _stamps(folder: str) -> list[_Stamp]:
-    """Return what changes when a Markdown file in a folder does. Every turn of a conversation looks at all of them."""
+    """Return what changes when a Markdown file in a folder does."""
     for follows_links in (True, False):  # a link may lead nowhere
         with suppress(OSError), os.scandir(folder) as entries:
             return [

@@ -388,6 +388,10 @@ def approval_of(verdict: Verdict | None) -> str | None:
     return verdict.rule if isinstance(verdict, NeedsApproval) else None
 
 
+MAX_LISTING_AGE = 1.0
+"""Overviews notice a file that was written in place after so many seconds at most, and any other change at once."""
+
+
 def fitting(lines: Sequence[str], order: Iterable[int], max_chars: int) -> list[int]:
     """Return the numbers of the lines that fit a size, in their order."""
     chosen: list[int] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
-from reyn.ops.op import Call, Env, OpSetup, Overview, Plan, ProjectOp, Result, RunOutcome, fitting
+from reyn.ops.op import MAX_LISTING_AGE, Call, Env, OpSetup, Overview, Plan, ProjectOp, Result, RunOutcome, fitting
 from reyn.permissions import Denied
 from reyn.ranking import Ranking
 from reyn.skills.catalogue import Catalogue, SkillSummary
@@ -70,9 +70,9 @@ class RunSkillOp(ProjectOp):
 
     def __init__(self, setup: OpSetup | None = None) -> None:
         super().__init__(setup)
-        self._catalogue = Catalogue(setup.library, setup.load) if setup is not None else ()
+        self._catalogue = Catalogue(setup.library, setup.load) if setup is not None else None
         self._ranking: Ranking[SkillSummary] = Ranking(lambda skill: skill.text)
-        self._targets: dict[str, tuple[SkillSummary, OpTarget]] = {}
+        self._descriptions: dict[str, tuple[SkillSummary, str, OpTarget]] = {}
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return _planned(call, env)
@@ -88,11 +88,13 @@ class RunSkillOp(ProjectOp):
 
     def overview(self, query: str, env: Env) -> Overview:
         """List the skills that the phase may run; if they do not all fit, those that match the query."""
-        known = [one for one in self._catalogue if env.may_run(one.name)]
-        lines = [_line(one) for one in known]
+        skills = self._catalogue.listed(MAX_LISTING_AGE) if self._catalogue is not None else ()
+        known = tuple(one for one in skills if env.may_run(one.name))
+        lines = [self._described(one)[1] for one in known]
         order: Sequence[int] = range(len(known))
         if is_ranked := sum(map(len, lines)) > MAX_OVERVIEW_CHARS or len(known) > MAX_BEST:
-            ranked = dict.fromkeys(number for number, _ in self._ranking.best_matches(query, known, len(known)))
+            best_first = self._ranking.best_matches(query, known, len(known), only_telling=True)
+            ranked = dict.fromkeys(number for number, _ in best_first)
             order = [*ranked, *(number for number in order if number not in ranked)]
         chosen = fitting(lines, order, MAX_OVERVIEW_CHARS)
         left = len(known) - len(chosen)
@@ -100,16 +102,17 @@ class RunSkillOp(ProjectOp):
         if left:
             listed.append(f"and {left} more that match the message less")
         # Sorted, so that the contract is the same for the next message.
-        targets = tuple(self._target(known[number]) for number in sorted(chosen))
+        targets = tuple(self._described(known[number])[2] for number in sorted(chosen))
         best = tuple(known[number].name for number in chosen[:MAX_BEST]) if is_ranked else ()
         return Overview("Skills that you can run", tuple(listed), targets, best)
 
-    def _target(self, skill: SkillSummary) -> OpTarget:
-        """Return how a call names a skill, computed once as long as the skill does not change."""
-        found = self._targets.get(skill.name)
+    def _described(self, skill: SkillSummary) -> tuple[SkillSummary, str, OpTarget]:
+        """Return the line of a skill, and how a call names it, computed once as long as the skill does not change."""
+        found = self._descriptions.get(skill.name)
         if found is None or found[0] is not skill:
-            found = self._targets[skill.name] = (skill, OpTarget(skill.name, _text(skill), _arguments(skill)))
-        return found[1]
+            target = OpTarget(skill.name, _text(skill), _arguments(skill))
+            found = self._descriptions[skill.name] = (skill, _line(skill), target)
+        return found
 
 
 def _text(skill: SkillSummary) -> str:

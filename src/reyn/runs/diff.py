@@ -85,7 +85,7 @@ def compare(a: Side, b: Side, content: Callable[[str], bytes]) -> DiffReport:
         if one is not None and other is not None and _is_same(one, other):
             common += not one.is_end
             continue
-        return _explain(a, b, common, one, other, content)
+        return DiffReport(a.run_id, b.run_id, common, *_explain(a, b, one, other, content), one, other)
     difference = _start_difference(a, b, content)
     return DiffReport(a.run_id, b.run_id, common, *(difference or ()))
 
@@ -98,29 +98,25 @@ def _is_same(one: Decision, other: Decision) -> bool:
 
 
 def _explain(
-    a: Side, b: Side, common: int, one: Decision | None, other: Decision | None, content: Callable[[str], bytes]
-) -> DiffReport:
+    a: Side, b: Side, one: Decision | None, other: Decision | None, content: Callable[[str], bytes]
+) -> tuple[Cause, str, str]:
+    """Return why two decisions differ, with both values, and the frame part that differs."""
     is_same_request = one is not None and other is not None and one.request == other.request
     difference = None if is_same_request else _start_difference(a, b, content)
     if difference is not None:
-        return DiffReport(a.run_id, b.run_id, common, difference[0], difference[1], "", one, other)
+        return *difference, ""
     if one is None or other is None:
-        shorter = a.run_id if one is None else b.run_id
-        detail = f"`{shorter}`"
-        return DiffReport(a.run_id, b.run_id, common, "end", detail, "", one, other)
+        return "end", f"`{a.run_id if one is None else b.run_id}`", ""
     if one.message != other.message:
-        detail = " and ".join(repr(message) for message in (one.message, other.message))
-        return DiffReport(a.run_id, b.run_id, common, "message", detail, "", one, other)
+        return "message", f"{one.message!r} and {other.message!r}", ""
     if one.request != other.request:
         part, detail = _frame_difference(one, other, content)
-        return DiffReport(a.run_id, b.run_id, common, "frame", detail, part, one, other)
+        return "frame", detail, part
     if one.model != other.model:
-        detail = f"`{one.model}` and `{other.model}`"
-        return DiffReport(a.run_id, b.run_id, common, "model", detail, "", one, other)
+        return "model", f"`{one.model}` and `{other.model}`", ""
     if one.text != other.text:
-        detail = f"`{one.model}`"
-        return DiffReport(a.run_id, b.run_id, common, "answer", detail, "", one, other)
-    return DiffReport(a.run_id, b.run_id, common, "outside", "", "", one, other)
+        return "answer", f"`{one.model}`", ""
+    return "outside", "", ""
 
 
 def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tuple[Cause, str] | None:
@@ -130,10 +126,7 @@ def _start_difference(a: Side, b: Side, content: Callable[[str], bytes]) -> tupl
         texts = [content(ref.hash).decode(errors="replace") for ref in (one.input, other.input)]
         return "input", " and ".join(text if len(text) <= _MAX_INPUT else f"{text[:_MAX_INPUT]}…" for text in texts)
     if one.skill_hash != other.skill_hash:
-        return (
-            "skill",
-            f"`{one.skill}` {one.skill_hash[:12]} and `{other.skill}` {other.skill_hash[:12]}",
-        )
+        return "skill", f"`{one.skill}` {one.skill_hash[:12]} and `{other.skill}` {other.skill_hash[:12]}"
     if one.rules != other.rules:
         return "rules", f"{one.rules} and {other.rules}"
     if one.settings != other.settings:

@@ -26,12 +26,11 @@ if TYPE_CHECKING:
 
     from reyn.context.transcript import NormalizedMessage
     from reyn.journal import Event
+    from reyn.journal.canonical import ReadBlob
     from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
     from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.runs.reader import Turn
     from reyn.skills import Skill
-
-    Content = Callable[[str], bytes]
 
 TOOLS = "tools"
 """The role of the native tools of a request among its messages, one tool per line."""
@@ -47,7 +46,7 @@ class RecordedPrompt:
         content: Returns content by its hash.
     """
 
-    def __init__(self, turn: Turn, content: Content) -> None:
+    def __init__(self, turn: Turn, content: ReadBlob) -> None:
         self._turn = turn
         self._content = content
         self._results = list(turn.results)
@@ -61,7 +60,7 @@ class RecordedPrompt:
         self._frame = turn.frame.messages
 
     @classmethod
-    def at(cls, run_id: str, events: Iterable[Event], seq: int | None, content: Content) -> RecordedPrompt:
+    def at(cls, run_id: str, events: Iterable[Event], seq: int | None, content: ReadBlob) -> RecordedPrompt:
         """Return the prompt at an event of a run, or the last one before it; by default the last prompt.
 
         Raises:
@@ -276,7 +275,7 @@ class VisitContext(msgspec.Struct, frozen=True):
         return sum(section.tokens for section in self.sections)
 
 
-def visit_contexts(events: Iterable[Event], content: Content) -> Iterator[VisitContext]:
+def visit_contexts(events: Iterable[Event], content: ReadBlob) -> Iterator[VisitContext]:
     """Yield the tokens of each visit's prompt by section, for every visit with a frame."""
     for _, group in groupby(read_run(events), key=lambda read: read.after.history.total_steps):
         visit = list(group)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, NextAction, ReynError, RunIdTaken, RunImported
+from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, ReynError, RunIdTaken
 from reyn.journal import Batch, Body, MemoryJournal, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
 from reyn.journal.registry import content_hashes
@@ -22,6 +22,7 @@ from reyn.jsonschema import compile_schema
 from reyn.kernel.core.run_state import EMPTY
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import unpin_ops
+from reyn.kernel.world.run_scope import call_name
 from reyn.runs.reader import read_run
 from reyn.skills import check_pinned, unpin
 from reyn.workspace.paths import is_recorded_path
@@ -29,7 +30,7 @@ from reyn.workspace.paths import is_recorded_path
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from reyn.journal import Event, Journal, RunRow
+    from reyn.journal import Event, Journal
     from reyn.kernel.core.snapshot import RunState
     from reyn.runs.archive import Archive, ImportLimits
 
@@ -53,19 +54,6 @@ class CheckedArchive(NamedTuple):
     runs: list[str]
     batches: dict[str, Batch]
     parents: dict[str, str]
-
-
-def check_not_imported(row: RunRow, what: str) -> None:
-    """Refuse an operation that would execute an imported run, append to it, or apply its changes.
-
-    Raises:
-        RunImported: The run was imported.
-    """
-    if row.imported:
-        raise RunImported(
-            f"run `{row.run_id}` was imported from {row.imported} and cannot be {what}",
-            action=NextAction("fork", row.run_id),
-        )
 
 
 def check_archive(archive: Archive, limits: ImportLimits) -> CheckedArchive:
@@ -219,6 +207,8 @@ class _Checks:
         self._workspaces: dict[str, str] = {}
         self._intents: dict[tuple[str, str, str], kinds.ChildStarted] = {}
         """The events with which a run started another one, by run, call and the other run."""
+        self._ops: set[tuple[str, str]] = set()
+        """The ops that runs performed, by run and call."""
         self._heads: dict[str, set[str]] = {}
         """The last events of sub-runs when their parents took a result."""
         self.parents: dict[str, str] = {}
@@ -246,6 +236,8 @@ class _Checks:
         match body:
             case kinds.ChildStarted():
                 self._intents.setdefault((run, body.call, body.run), body)
+            case kinds.OpStarted(call=call):
+                self._ops.add((run, call))
             case kinds.ChildEnded(head=str(head)):
                 self._heads.setdefault(body.run, set()).add(head)
 
@@ -307,6 +299,8 @@ class _Checks:
         self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef, intent: kinds.ChildStarted | None
     ) -> str:
         """Return why a sub-run is not the one that the run above started; empty if it is."""
+        if intent is None and self._is_call(run, opening, parent):
+            return ""
         if intent is None or intent.type != ("background" if parent.background else "skill"):
             return f"run `{parent.run}` did not start its sub-run `{run}`"
         workspace = self._workspaces[parent.run] if intent.shares_workspace else None
@@ -314,6 +308,13 @@ class _Checks:
         if (opening.skill_hash, opening.input, opening.workspace) != recorded:
             return f"run `{run}` has another skill, input or workspace than run `{parent.run}` started"
         return ""
+
+    def _is_call(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef) -> bool:
+        """Return whether a sub-run is one of a function that an op of the run above called: its id names the call."""
+        op, _, name = parent.call.rpartition(".")
+        expected = call_name(opening.skill_hash, opening.input.hash, opening.history)
+        is_named = run == f"{parent.run}.{parent.call}" and name.partition("-")[0] == expected
+        return is_named and (parent.run, op) in self._ops and opening.workspace is None and not parent.background
 
 
 def _opened_error(
@@ -329,7 +330,7 @@ def _opened_error(
     return ""
 
 
-_CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20})*", re.ASCII)
+_CALL = re.compile(r"[0-9]{1,9}(\.[a-z0-9]{1,20}(-[0-9]{1,9})?)*", re.ASCII)
 _MAX_CALL = 200
 _MAX_ORIGINS = 200
 """Maximum length of a chain of runs that need each other, because checking is recursive."""

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import BlobMissing, NextAction
+from reyn.errors import BlobMissing, NextAction, QuestionUnknown
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, root_run
-from reyn.kernel.core.limits import BUDGET_LIMITS, SECOND, limit_of
-from reyn.kernel.runtime_types import display_status
-from reyn.kernel.world.loading import load_state
-from reyn.runs.questions import answer_action, open_question
-from reyn.skills.agents import PREFIX
+from reyn.journal.questions import open_question
+from reyn.journal.results import display_status
+from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +35,11 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
         case "finished":
             return None
     question = open_question(journal, row)
-    if question is not None and question.question.is_message and row.skill.startswith(PREFIX):
-        return None if is_claimed else NextAction("chat", run)
+    if question is not None and question.question.is_message:
+        from reyn.skills.agents import PREFIX
+
+        if row.skill.startswith(PREFIX):
+            return None if is_claimed else NextAction("chat", run)
     if question is not None and not question.is_answered:
         return answer_action(run, question.question)
     if is_claimed:
@@ -51,8 +52,23 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
     return NextAction("resume", run)
 
 
+def unknown_question(journal: Journal, row: RunRow, question_id: str | None) -> QuestionUnknown:
+    """Return the error that a run has no open question, or none with this id."""
+    if question_id is not None and (question := open_question(journal, row)) is not None:
+        message = f"run `{row.run_id}` has no open question `{question_id}`; it waits for `{question.question.id}`"
+        return QuestionUnknown(message, action=answer_action(row.run_id, question.question))
+    status = display_status(row, is_claimed=journal.is_claimed(row.run_id))
+    return QuestionUnknown(
+        f"run `{row.run_id}` has no open question{f' `{question_id}`' if question_id else ''}; its status is {status}",
+        hint="List the runs that wait for a reply.",
+        action=next_action(journal, row),
+    )
+
+
 def _raise_limit(journal: Journal, run_id: str) -> NextAction:
     """Raise the limit that stopped a run to its current usage plus the previous cap."""
+    from reyn.kernel.world.loading import load_state
+
     state = load_state(journal, run_id)
     if state.stop.limit is None:
         return NextAction("resume", run_id, limit="")
@@ -67,6 +83,8 @@ def _raise_limit(journal: Journal, run_id: str) -> NextAction:
 
 def _cap(journal: Journal, state: RunState, name: str) -> int | None:
     """Return the cap of the run itself. A sub-run records only the remainder of this cap."""
+    from reyn.kernel.core.limits import limit_of
+
     try:
         settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
     except (BlobMissing, msgspec.MsgspecError):
@@ -76,6 +94,8 @@ def _cap(journal: Journal, state: RunState, name: str) -> int | None:
 
 def _usage(name: str, states: Sequence[RunState]) -> int:
     """Return the usage of a run and its open sub-runs. Tokens add up; a parent's time includes that of its sub-runs."""
+    from reyn.kernel.core.limits import BUDGET_LIMITS, SECOND
+
     match name:
         case "tokens":
             return sum(state.models.usage.total for state in states)

@@ -15,6 +15,7 @@ from reyn.context.frame import ContextFrame
 from reyn.context.render import normalized, rendered_message
 from reyn.errors import InputInvalid, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
+from reyn.journal.questions import reply_to
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import Ask, CallModel, ReadOverviews
 from reyn.kernel.core.limits import visits_left
@@ -22,7 +23,7 @@ from reyn.kernel.core.run_orchestrator import Visit
 from reyn.kernel.core.tape import RecordingEnded
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.visit.phase_executor import visit
-from reyn.kernel.world.inbox import answer_error, inbox_events, reply_to
+from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.loading import RunSpec, load_run, new_tape, pin_ops, pin_run, pin_settings, unpin_ops
 from reyn.runs.frames import RecordedPrompt
 from reyn.skills import pin, unpin
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.journal import Body, Journal
-    from reyn.kernel.core.driver import SkillCompiler
+    from reyn.kernel.core.driver import ProgramCompiler
     from reyn.kernel.core.effects import Effect, StartChildren
     from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.core.tape import Tape
@@ -169,7 +170,7 @@ def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
 async def next_prompt(
     journal: Journal,
     run_id: str,
-    compile_skill: SkillCompiler,
+    compile_skill: ProgramCompiler,
     answer: Any = None,
     *,
     read_overviews: OverviewReader | None = None,

@@ -6,149 +6,63 @@ executes a run is in `reyn.runtime`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from reyn.config import RunSettings
 from reyn.context.selfref import memory_text
 from reyn.context.tokens import estimate_tokens
-from reyn.errors import BlobMissing, ChainBroken, RunBlocked, RunNotFound, hint_of
+from reyn.errors import ChainBroken, RunNotFound
 from reyn.journal import ENDED
-from reyn.journal.family import descendants, find_run, root_run
+from reyn.journal.family import check_not_imported
 from reyn.kernel.core.conversations import ConversationSize
 from reyn.kernel.core.run_state import EMPTY
-from reyn.kernel.runtime_types import Cost, ReplayReport, RunResult, VerifyReport, display_status
-from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import budgeted_run, runs_above
-from reyn.kernel.world.loading import load_state, unpin_ops
+from reyn.kernel.world.environments import roots_of
+from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.diff import compare, side_of
 from reyn.runs.frames import RecordedPrompt, visit_contexts
-from reyn.runs.importing import check_archive, check_not_imported, import_runs
-from reyn.runs.next_action import next_action
+from reyn.runs.importing import check_archive, import_runs
 from reyn.runs.preview import next_prompt
 from reyn.runs.prune import PruneReport, delete_runs, prune
-from reyn.runs.questions import open_question, question_text
+from reyn.runs.reading import RecordedRuns
 from reyn.runs.replayer import Replayer, verify
-from reyn.runs.usage import BudgetStatus, run_budgets, usage_report
-from reyn.skills import unpin
+from reyn.runs.run_files import RunFiles
+from reyn.runs.usage import BudgetStatus, run_budgets
+from reyn.workspace import PathInvalid, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from datetime import timedelta
-    from pathlib import Path
 
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FrameSection
     from reyn.context.frame import ContextFrame
     from reyn.context.transcript import MemoryEntry
-    from reyn.errors import NextAction
-    from reyn.journal import Event, InboxMessage, Journal, RunRow, Status, kinds
+    from reyn.journal import Status
     from reyn.kernel.core.snapshot import RunState
-    from reyn.kernel.runtime_types import Clock
-    from reyn.kernel.world.budgets import Budgets
-    from reyn.kernel.world.op_performer import OpPerformer
-    from reyn.ops import OpTable
+    from reyn.kernel.runtime_types import ReplayReport, VerifyReport
+    from reyn.kernel.world.services import Services
     from reyn.runs.diff import DiffReport
     from reyn.runs.frames import VisitContext
     from reyn.runs.importing import ImportReport
-    from reyn.runs.questions import OpenQuestion
-    from reyn.runs.run_files import RunFiles, UndoReport
-    from reyn.runs.usage import Grouping, UsageReport
+    from reyn.runs.run_files import UndoReport
 
 
-_CACHED_SKILLS = 64
-"""The number of compiled skills to cache; the oldest is dropped first."""
 _IMPORT_LIMITS = ImportLimits()
 
 
-class RunsProject(Protocol):
-    """The project of recorded runs. Its parts are opened on first use."""
-
-    clock: Clock
-
-    @property
-    def journal(self) -> Journal: ...
-    @property
-    def existing_journal(self) -> Journal: ...
-    @property
-    def has_journal(self) -> bool: ...
-    @property
-    def state_folder(self) -> Path: ...
-    @property
-    def ops(self) -> OpTable: ...
-    @property
-    def op_performer(self) -> OpPerformer: ...
-    @property
-    def files(self) -> RunFiles: ...
-    @property
-    def budgets(self) -> Budgets: ...
-    def check_owner(self) -> None: ...
-    def resolve_links(self, path: str) -> str: ...
-
-
-class Runs:
+class Runs(RecordedRuns):
     """The recorded runs of a project. A run is named by its id or by a unique prefix of it."""
 
-    def __init__(self, project: RunsProject) -> None:
-        self._project = project
-        self._skills: dict[tuple[str, str, str | None], CompiledSkill] = {}
+    def __init__(self, services: Services) -> None:
+        def now() -> int:
+            return services.clock.now()
 
-    @property
-    def _journal(self) -> Journal:
-        return self._project.existing_journal
-
-    def is_recorded(self, run_id: str) -> bool:
-        """Return whether a run of exactly this id exists."""
-        return self._journal.find(run_id) is not None
-
-    def find(self, run: str) -> RunRow:
-        """Return a run by its id, or by a unique prefix of it.
-
-        Raises:
-            RunNotFound: There is no such run, or the prefix is ambiguous.
-        """
-        return find_run(self._journal, run)
-
-    def all(self) -> list[RunRow]:
-        """Return all runs, newest first."""
-        return self._journal.runs()
-
-    def root_run(self, row: RunRow) -> RunRow:
-        """Return the root run of a sub-run, or the run itself."""
-        return root_run(self._journal, row)
-
-    def display_status(self, row: RunRow) -> str:
-        """Return the status of a run for users, including `running (interrupted)` and `blocked`."""
-        return display_status(row, is_claimed=self._journal.is_claimed(row.run_id))
-
-    def next_action(self, row: RunRow) -> NextAction | None:
-        """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
-        return next_action(self._journal, row)
-
-    def open_question(self, row: RunRow) -> OpenQuestion | None:
-        """Return the open question of a run or of one of its descendants."""
-        return open_question(self._journal, row)
-
-    def question_text(self, question: OpenQuestion) -> str:
-        """Return the text of a question. Unlike its `message`, the preview of an approval is not truncated."""
-        return question_text(self._journal, question)
+        super().__init__(lambda: services.existing_journal, lambda: services.budgets, now)
+        self._services = services
 
     # -- reading --------------------------------------------------------------------------------------
-
-    def events(self, run: str, after: int = 0) -> Iterator[Event]:
-        """Yield the events of a run after a sequence number."""
-        return self._journal.read(self.find(run).run_id, after)
-
-    def inbox(self, run: str) -> list[InboxMessage]:
-        """Return the messages to a run that it has not recorded yet."""
-        row = self.find(run)
-        return self._journal.drain(row.run_id, row.messages_taken)
-
-    def content(self, hash: str) -> bytes:
-        """Return content that an event refers to, by its hash."""
-        return self._journal.blob(hash)
 
     def state(self, run: str) -> RunState:
         """Return the state of a run: the fold of all its events."""
@@ -156,10 +70,6 @@ class Runs:
         if state is EMPTY:
             raise ChainBroken(f"event 1 of run `{run}` is missing")
         return state
-
-    def result(self, run: str) -> RunResult:
-        """Return the result of a run as recorded so far."""
-        return self.to_result(self.state(run))
 
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         """Return the memory of a run's conversation, the oldest entry first."""
@@ -169,7 +79,7 @@ class Runs:
     def conversation_size(self, run: str) -> ConversationSize:
         """Return how large the conversation of a run is, and at which size it is compacted."""
         state = self.state(run)
-        compiled = self.compile_skill(state.started)
+        compiled = self._services.compile_skill(state.started)
         phase = compiled.phase(state.phase, state) if state.phase in compiled.skill.phases else None
         found = state.transcript(state.phase)
         if phase is None or phase.conversation is None:
@@ -216,12 +126,12 @@ class Runs:
         Raises:
             RunNotResumable: The run does not call its model next.
         """
-        row, reader = self.find(run), self._project.op_performer.read_overviews
-        return await next_prompt(self._journal, row.run_id, self.compile_skill, answer, read_overviews=reader)
+        row, reader = self.find(run), self._services.performer.read_overviews
+        return await next_prompt(self._journal, row.run_id, self._services.compile_skill, answer, read_overviews=reader)
 
     def context_frame(self, run: str, seq: int | None = None) -> ContextFrame:
         """Return the frame at an event of a run, or the last one before it, as a value; by default the last frame."""
-        return self._prompt(run, seq).context_frame(self.compile_skill)
+        return self._prompt(run, seq).context_frame(self._services.compile_skill)
 
     def prompt_sections(self, run: str, seq: int | None = None) -> tuple[FrameSection, ...]:
         """Return the estimated tokens of each section of a frame, by default the last, before and after truncation."""
@@ -235,9 +145,16 @@ class Runs:
 
     async def replay(self, run: str) -> ReplayReport:
         """Derive a run again from its recorded inputs and compare every event."""
-        project = self._project
-        replayer = Replayer(self._journal, self.compile_skill, project.ops, project.resolve_links)
+        services = self._services
+        replayer = Replayer(self._journal, services.compile_skill, services.ops, self._resolve_links)
         return await replayer.replay(self.find(run).run_id)
+
+    def _resolve_links(self, path: str) -> str:
+        """Return the path that a change of a file records for the path in an op's arguments."""
+        try:
+            return locate(path, roots_of(self._services.root, self._services.state_folder, "")).display_path
+        except PathInvalid:
+            return path
 
     def verify(self, run: str, *, head: str | None = None) -> VerifyReport:
         """Check the hashes of all events and contents of a run, and of the sub-runs whose results it took.
@@ -259,41 +176,34 @@ class Runs:
         one, other = (side_of(row.run_id, tuple(self.events(row.run_id))) for row in map(self.find, (a, b)))
         return compare(one, other, self._journal.blob)
 
-    def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:
-        """Return what model calls were charged, and the budgets of today.
-
-        Args:
-            by: What to group by: `day`, `skill`, `model` or `run`.
-            since: A time in microseconds since 1970; earlier days are left out.
-        """
-        project = self._project
-        first = project.budgets.day(since) if since is not None else ""
-        return usage_report(self._journal, project.budgets, by, since=first, now=project.clock.now())
-
     def budgets(self, run: str) -> tuple[BudgetStatus, ...]:
         """Return the limit of tokens of a run, and the budgets that its next model call draws on.
 
         Those are the budgets of the run, of runs above it, of their skills, and of the day.
         """
-        project, state = self._project, self.state(run)
-        settings = self.compile_skill(state.started).settings
-        above = runs_above(self._journal, state.started, lambda started, _: self.compile_skill(started).settings)
+        services, state = self._services, self.state(run)
+        settings = services.settings_of(state.started)
+        above = runs_above(self._journal, state.started, services.settings_of)
         own = budgeted_run(state, settings)
-        budgets = run_budgets(self._journal, project.budgets, own, above, project.clock.now())
+        budgets = run_budgets(self._journal, services.budgets, own, above, services.clock.now())
         limit = state.raised.get("tokens", settings.limits.tokens)
         return budgets if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *budgets)
 
     # -- files, archives, deletion --------------------------------------------------------------------
 
-    def _family(self, run: str) -> list[str]:
-        """Return the ids of a run and its descendants."""
-        row = self.find(run)
-        return [row.run_id, *(child.run_id for child in descendants(self._journal, row.run_id))]
-
-    def changed_files(self, run: str) -> dict[str, str]:
-        """Return the files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
-        family = self._family(run)
-        return self._project.files.changed_files(family)
+    @cached_property
+    def files(self) -> RunFiles:
+        """The files that runs changed, behind the permission gate."""
+        services = self._services
+        return RunFiles(
+            services.root,
+            services.state_folder,
+            services.journal,
+            services.clock,
+            services.config.sizes.file_bytes,
+            services.policy,
+            services.performer.environments.gate_of,
+        )
 
     def undo(self, run: str, *, dry_run: bool = False) -> UndoReport:
         """Restore the files that a run and its descendants changed, newest change first.
@@ -305,8 +215,8 @@ class Runs:
         """
         check_not_imported(self.find(run), "undone: its changes were made elsewhere")
         if not dry_run:
-            self._project.check_owner()
-        return self._project.files.undo(self._family(run), dry_run=dry_run)
+            self._services.check_owner()
+        return self.files.undo(self._family(run), dry_run=dry_run)
 
     def prune(
         self, *, older_than: timedelta, statuses: Collection[Status] = ENDED, dry_run: bool = False
@@ -321,15 +231,15 @@ class Runs:
             statuses: The statuses of the runs to delete; by default those that have ended.
             dry_run: Report only.
         """
-        project = self._project
-        if not project.has_journal:  # perhaps it was moved: then no workspace folder is without a run
+        services = self._services
+        if not services.has_journal:  # perhaps it was moved: then no workspace folder is without a run
             return PruneReport(is_dry=dry_run)
         if not dry_run:
-            project.check_owner()
+            services.check_owner()
         return prune(
-            project.journal,
-            project.state_folder / "workspace",
-            now=project.clock.now(),
+            services.journal,
+            services.state_folder / "workspace",
+            now=services.clock.now(),
             older_than=older_than,
             statuses=statuses,
             dry_run=dry_run,
@@ -347,10 +257,10 @@ class Runs:
             RunInUse: A run that is not deleted needs one of them. Nothing is deleted.
             RunBusy: A process executes one of them. Nothing is deleted.
         """
-        names, project = [self.find(run).run_id for run in runs], self._project
+        names, services = [self.find(run).run_id for run in runs], self._services
         if not dry_run:
-            project.check_owner()
-        return delete_runs(project.journal, project.state_folder / "workspace", names, dry_run=dry_run)
+            services.check_owner()
+        return delete_runs(services.journal, services.state_folder / "workspace", names, dry_run=dry_run)
 
     def export(self, run: str) -> Iterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""
@@ -373,72 +283,11 @@ class Runs:
             ArchiveTooLarge: The archive exceeds the limits. Nothing was stored.
             RunIdTaken: A different run with the same id exists. Nothing was stored.
         """
-        project = self._project
-        project.check_owner()
+        services = self._services
+        services.check_owner()
         checked = check_archive(read_archive(lines, limits), limits)
-        report = import_runs(project.journal, checked, origin)
+        report = import_runs(services.journal, checked, origin)
         for row in map(self.find, (*report.imported, *report.known)):
             if row.imported and self.state(row.run_id).workspace == row.run_id:
-                project.files.recreate_workspace(row.run_id, row.run_id, row.seq, row.updated)
+                self.files.recreate_workspace(row.run_id, row.run_id, row.seq, row.updated)
         return report
-
-    # -- for the package that executes runs -----------------------------------------------------------
-
-    def compile_skill(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> CompiledSkill:
-        """Return the compiled skill of a run, from the run's own copies and never from the current files.
-
-        Args:
-            started: The first event of the run, which names the copies.
-            content: Where to read the copies of a run that is not in the journal yet.
-        """
-        key = (started.skill_hash, started.settings, started.ops)
-        if key not in self._skills:
-            content = content or self._journal.blob
-            try:
-                skill, settings = content(started.skill_hash), content(started.settings)
-                specs = content(started.ops) if started.ops else None
-            except BlobMissing as error:
-                raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
-            vocabulary = unpin_ops(specs) if specs is not None else self._project.ops.vocabulary
-            while len(self._skills) >= _CACHED_SKILLS:
-                self._skills.pop(next(iter(self._skills)))
-            self._skills[key] = CompiledSkill(unpin(skill), _to_settings(settings), vocabulary)
-        return self._skills[key]
-
-    def to_result(
-        self, state: RunState, warnings: tuple[str, ...] = (), content: Callable[[str], bytes] | None = None
-    ) -> RunResult:
-        """Return the result of a run in this state, with further warnings.
-
-        `content` returns recorded content by its hash; by default, the journal does.
-        """
-        assert state.status is not None
-        artifact = None
-        final = state.final_artifact
-        if state.status == "finished" and final is not None:
-            stored = msgspec.json.decode((content or self._journal.blob)(final.hash))
-            artifact = {"type": stored["type"], "data": stored["data"]}
-        switches = (
-            f"model `{name}` was replaced by its fallback `{other}`" for name, other in state.models.switched.items()
-        )
-        code = state.stop.code if state.status == "failed" else ""
-        return RunResult(
-            state.run_id,
-            state.status,
-            state.reason,
-            artifact,
-            state.models.usage,
-            state.history.path,
-            warnings=(*state.warnings, *switches, *warnings),
-            question=state.wait,
-            code=code,
-            hint=(state.stop.hint or hint_of(code)) if code else "",
-            cost=Cost.of(state.charge),
-        )
-
-
-def _to_settings(content: bytes) -> RunSettings:
-    try:
-        return msgspec.json.decode(content, type=RunSettings)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error

@@ -17,7 +17,7 @@ from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.core.tape import Tape
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.versions import SUPPORTED_RULES
-from reyn.kernel.world.loading import check_chain, check_executable, missing_ops
+from reyn.kernel.world.loading import check_executable, missing_ops
 from reyn.ops import Call, DerivableChanges
 from reyn.ops.op import RecordedChanges
 from reyn.workspace.paths import WORKSPACE
@@ -124,7 +124,7 @@ class Replayer:
         if isinstance(opening, kinds.RunStarted) and opening.rules not in SUPPORTED_RULES:
             count = self._first_supported(run_id) or 1
         state, last = EMPTY, first
-        for last in check_chain(chain([first], islice(events, count - 1))):
+        for last in chain([first], islice(events, count - 1)):
             state = apply(state, decode(last), last.ts)
         check_executable(run_id, state)
         return last, state
@@ -178,7 +178,7 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
     head, count, seen, noted_at = GENESIS, 0, set[str](), None
     row: RunRow | None = None
     children: dict[str, str] = {}
-    for event in check_chain(islice(journal.read(run_id), expected.seq)):
+    for event in islice(journal.read(run_id), expected.seq):
         body = decode(event)
         row = _advance_row(row, event, body)
         for name in content_hashes(body):

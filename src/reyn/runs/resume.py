@@ -142,7 +142,7 @@ def check_raise(state: RunState, settings: RunSettings, raised: Mapping[str, int
 
 
 def _check_known(raised: Mapping[str, int | None]) -> None:
-    limits = [field.name for field in msgspec.structs.fields(Limits)]
+    limits = Limits.__struct_fields__
     for name in raised:
         if name not in limits:
             hint = f"{nearest_hint(name, limits)} The limits are {', '.join(f'`{limit}`' for limit in limits)}.".strip()

@@ -18,15 +18,14 @@ from reyn.journal.family import descendants
 from reyn.kernel.world.environments import decide_restore, roots_of
 from reyn.kernel.world.loading import load_head, load_state
 from reyn.permissions import Denied, Gate, Policy
+from reyn.runs.changes import own_events, unreverted_changes
 from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
 from reyn.workspace.restore import (
     Files,
-    RecordedChange,
     Restored,
     preview_restore,
     recorded_changes,
     restore,
-    without_reverted,
 )
 
 if TYPE_CHECKING:
@@ -125,10 +124,6 @@ class RunFiles:
         except RunBlocked:
             return Gate(roots_of(self._root, self._state, state.workspace), self._policy)
 
-    def changed_files(self, runs: Sequence[str]) -> dict[str, str]:
-        """Return the files that some runs changed: `new`, `changed` or `deleted` by path."""
-        return _changed_files(change for _, _, change in reversed(self._changes(runs)))
-
     def undo(self, runs: Sequence[str], *, dry_run: bool) -> UndoReport:
         """Restore the files that some runs changed, newest change first; leave files that were changed since.
 
@@ -145,20 +140,12 @@ class RunFiles:
     def _untracked(self, runs: Sequence[str]) -> Iterator[UntrackedOp]:
         """Yield the ops of some runs whose changes of files are not recorded."""
         for name in runs:
-            yield from _untracked_ops(_own_events(name, self._journal.read(name)), self._journal.blob)
+            yield from _untracked_ops(own_events(name, self._journal.read(name)), self._journal.blob)
 
     def _changes(self, runs: Sequence[str]) -> list[tuple[str, str, kinds.Change]]:
         """Return the unreverted changes, newest first, each with its run and the run whose workspace it applies to."""
-        entries, reverted = [], list[RecordedChange]()
-        for name in runs:
-            workspace = load_state(self._journal, name).workspace
-            changes = list(recorded_changes(_own_events(name, self._journal.read(name))))
-            entries += [(one.at, name, workspace, one.change) for one in without_reverted(changes)]
-            reverted += [one for one in changes if one.outcome == "reverted"]
-        entries = [
-            entry for entry in entries if not any(entry[3] == old.change and entry[0] < old.at for old in reverted)
-        ]
-        return [entry[1:] for entry in sorted(entries, key=lambda entry: entry[0], reverse=True)]
+        workspaces = {name: load_state(self._journal, name).workspace for name in runs}
+        return [(name, workspaces[name], change) for name, change in unreverted_changes(self._journal, runs)]
 
     def _preview(self, run_id: str, changes: list[_Made]) -> UndoReport:
         done = [preview_restore(own, files) for _, own, files in self._by_workspace(changes)]
@@ -224,28 +211,10 @@ def _write_files(files: dict[str, str | None], gate: Gate, content: Callable[[st
                 apply_change(Change(path, None, name), gate.roots, content, f"{token}.{path}", location)
 
 
-def _own_events(run_id: str, history: Iterable[Event]) -> list[Event]:
-    """Return the events of a run without those that it shares with the origin of a fork."""
-    return [event for event in history if event.run_id == run_id]
-
-
 def _created_files(changes: Iterable[kinds.Change]) -> set[str]:
     """Return the files that did not exist before these changes, which come newest first."""
     oldest = {change.path: change.before for change in changes}
     return {path for path, before in oldest.items() if before is None}
-
-
-def _changed_files(changes: Iterable[kinds.Change]) -> dict[str, str]:
-    """Return `new`, `changed` or `deleted` by path, from changes in the order in which they were made."""
-    files: dict[str, tuple[str | None, str | None]] = {}
-    for change in changes:
-        first = files[change.path][0] if change.path in files else change.before
-        files[change.path] = (first, change.after)
-    return {
-        path: "new" if before is None else "deleted" if after is None else "changed"
-        for path, (before, after) in files.items()
-        if before != after
-    }
 
 
 def _untracked_ops(events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[UntrackedOp]:

@@ -12,7 +12,7 @@ from reyn.journal.spending import run_accounts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from reyn.config.budgets import Caps
+    from reyn.config.budgets import Caps, DayBudgets
     from reyn.journal import Journal, SpendRow, kinds
     from reyn.kernel.world.budgets import BudgetedRun, Budgets
 
@@ -87,7 +87,7 @@ class UsageReport(msgspec.Struct, frozen=True):
     reserved: tuple[OpenReservation, ...] = ()
 
 
-def usage_report(journal: Journal, budgets: Budgets, by: Grouping, *, since: str, now: int) -> UsageReport:
+def usage_report(journal: Journal, budgets: DayBudgets, by: Grouping, *, since: str, now: int) -> UsageReport:
     """Return what was charged from a day on.
 
     Args:
@@ -131,14 +131,14 @@ def run_budgets(
     )
 
 
-def _budgets_of(journal: Journal, budgets: Budgets, day: str) -> Iterable[BudgetStatus]:
+def _budgets_of(journal: Journal, budgets: DayBudgets, day: str) -> Iterable[BudgetStatus]:
     for skill in ("", *budgets.skills):
         account, scope = budgets.account_of(day, skill), "skill_day" if skill else "day"
         yield from _statuses(journal, budgets, scope, skill, account, budgets.day_caps(skill))
 
 
 def _statuses(
-    journal: Journal, budgets: Budgets, scope: str, skill: str, account: str, caps: Caps | kinds.Draw
+    journal: Journal, budgets: DayBudgets, scope: str, skill: str, account: str, caps: Caps | kinds.Draw
 ) -> Iterable[BudgetStatus]:
     """Yield the budgets of one account: of tokens and of money, if it has them."""
     balance = journal.balance(account)

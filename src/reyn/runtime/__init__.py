@@ -1,8 +1,8 @@
 """The public API: `OSRuntime` opens a project, starts runs and operates on recorded ones; `SyncRuntime` is synchronous.
 
-The runtime connects the packages below it and implements no rules of its own. `project` opens a project, `executor`
-executes its runs. The methods of `OSRuntime` are in `os_runtime` (start and continue runs), `forks` and `messages`;
-`rt.runs` is in `reyn.runs`. `sync_form` derives `SyncRuntime`.
+The runtime connects the packages below it and implements no rules of its own. `os_runtime` is what a user calls,
+`executor` and `forks` execute runs. `rt.project`, `rt.permissions` and `rt.conversations` are in the modules of these
+names, `rt.runs` is in `reyn.runs`. `sync_form` derives `SyncRuntime`.
 """
 
 from reyn.kernel.runtime_types import RunResult

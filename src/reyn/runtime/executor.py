@@ -6,18 +6,21 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager, suppress
-from functools import cached_property
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.context.budget_log import BudgetLog
-from reyn.errors import RunBlocked, RunBusy, RunIdInvalid, RunIdTaken, RunNotResumable, UpgradeIncompatible
-from reyn.journal import ENDED, Blob, Cancel, RaiseLimit, canonical
-from reyn.journal.commits import SharedCommits
-from reyn.journal.family import descendants
+from reyn.errors import (
+    InputInvalid,
+    RunIdInvalid,
+    RunIdTaken,
+    UpgradeIncompatible,
+)
+from reyn.journal import Blob, RaiseLimit, canonical
+from reyn.journal.family import check_not_imported, descendants
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
@@ -25,7 +28,7 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_spec import ChildSpec
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.inbox import InboxPolling, inbox_events
+from reyn.kernel.world.inbox import cancel_runs, hold_claim
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     Resumption,
@@ -38,14 +41,12 @@ from reyn.kernel.world.loading import (
     pin_model,
     pin_ops,
     pin_run,
+    pin_settings,
 )
-from reyn.kernel.world.services import Observers, Services
-from reyn.runs.importing import check_not_imported
-from reyn.runs.questions import pending_message
 from reyn.runs.resume import check_fit, check_resume, has_ended
-from reyn.runtime.permissions import ungranted_requests
-from reyn.skills import pin, unpin
-from reyn.skills.inputs import missing_class_warnings, to_artifact, unknown_field_warnings
+from reyn.runtime.run_warnings import run_warnings
+from reyn.skills import check_pinned, pin, unpin
+from reyn.skills.inputs import check_supported, to_artifact
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
@@ -53,41 +54,31 @@ if TYPE_CHECKING:
 
     from reyn.context import NormalizedMessageList
     from reyn.journal import RunRow, kinds
+    from reyn.journal.results import RunResult
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.runtime_types import RunResult
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.loading import LoadedRun
     from reyn.kernel.world.run_scope import RunScope
+    from reyn.kernel.world.services import Observers, Services
     from reyn.runs.recorded import Runs
-    from reyn.runtime.project import Project
     from reyn.skills import Skill
+
+_MAX_CHECKED = 64
+"""Skills as values that need not be checked again."""
 
 
 class RunExecutor:
-    """Executes the runs of a project. The executor of a derived project shares commits and running tasks with `base`.
+    """Executes the runs of a project.
 
     Attributes:
-        polling: Decides when a running run reads its inbox.
+        services: What the runs use.
+        runs: The recorded runs.
     """
 
-    def __init__(self, project: Project, owner: object, base: RunExecutor | None = None) -> None:
-        """Execute runs of a project.
-
-        Args:
-            project: The project.
-            owner: The runtime that the code of an op finds as `RunScope.owner`.
-            base: The executor of the project that this one is derived from.
-        """
-        self._project = project
-        self._owner = owner
-        self._base = base
-        self._executing: set[asyncio.Task[Any]] = base._executing if base else set()  # noqa: SLF001 - of this class
-        self.polling: InboxPolling = base.polling if base else InboxPolling()
-
-    @cached_property
-    def commits(self) -> SharedCommits:
-        """The commits of all runs that are executed here."""
-        return self._base.commits if self._base is not None else SharedCommits(self._project.journal)
+    def __init__(self, services: Services, runs: Runs) -> None:
+        self.services = services
+        self.runs = runs
+        self._checked_skills: list[Skill] = []
 
     # -- ids ------------------------------------------------------------------------------------------
 
@@ -97,7 +88,7 @@ class RunExecutor:
         Raises:
             RunIdInvalid: The id contains an invalid character or is too long.
         """
-        name = self._project.ids.new() if run_id is None else run_id
+        name = self.services.ids.new() if run_id is None else run_id
         if not is_run_id(name, MAX_ROOT_RUN_ID):
             raise RunIdInvalid(f"`{name}` is not a valid run id")
         return name
@@ -109,9 +100,27 @@ class RunExecutor:
             RunIdTaken: A run with this id exists.
         """
         name = self.checked_id(run_id)
-        if self._project.existing_journal.find(name) is not None:
+        if self.services.existing_journal.find(name) is not None:
             raise RunIdTaken(f"run `{name}` already exists", hint="Use a new run id.")
         return name
+
+    # -- new runs -------------------------------------------------------------------------------------
+
+    def _check_skill(self, skill: Skill) -> Skill:
+        """Check a skill that is a value like one that is loaded, and return it."""
+        if skill not in self._checked_skills:
+            check_pinned(skill)
+            check_supported(skill, self.services.ops.vocabulary)
+            self._checked_skills.append(skill)
+            del self._checked_skills[:-_MAX_CHECKED]
+        return skill
+
+    def _source_of(self, skill: str | Skill) -> str | None:
+        """Return the path of a skill that was given as a path, relative to the project if it is inside."""
+        if not isinstance(skill, str) or not is_path(skill):
+            return None
+        place, root = Path(skill).resolve(), self.services.root
+        return str(place.relative_to(root)) if place.is_relative_to(root) else str(place)
 
     # -- starting and continuing ----------------------------------------------------------------------
 
@@ -120,84 +129,101 @@ class RunExecutor:
     ) -> RunResult:
         """Hold the claim on a run during `attempt`; then continue the run as long as a message is pending for it.
 
-        The claim is released before the inbox is read. `reyn.runs.questions` explains this protocol, by which other
-        processes answer questions.
+        `reyn.kernel.world.inbox` explains this protocol, by which other processes reach a run.
         """
-        self._project.check_owner()
-        journal = self._project.journal
-        result: RunResult | None = None
-        refusal: RunNotResumable | None = None
-        handled = 0
+        services = self.services
+        services.check_owner()
         with self._interruptible():
-            while True:
-                try:
-                    with journal.claim(run_id):
-                        result = await (attempt() if result is None else self.resume(run_id, observers))
-                    refusal = None
-                except RunNotResumable as error:
-                    refusal = error
-                except RunBusy:
-                    if result is None:
-                        raise
-                    return _with_warning(result, "another process continues the run")
-                if result is not None and result.status in ENDED:  # no message continues it
-                    break
-                pending = pending_message(journal, run_id)
-                if pending <= handled:
-                    break
-                handled = pending
+            again = partial(self.resume, run_id, observers)
+            result, is_continued = await hold_claim(services.journal, run_id, attempt, again)
         if result is None:
-            assert refusal is not None
-            raise refusal
-        if refusal is not None:  # another process took the message first
-            result = self._project.runs.result(run_id)
+            result = self.runs.result(run_id)
+        if is_continued:
+            warning = "another process continues the run"
+            return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
         if result.status == "cancelled":
             # Descendants that started or stopped before the cancellation was recorded.
-            self.cancel(descendants(journal, run_id), result.reason)
-        report_end(journal, self.polling, result)
+            self.cancel(descendants(services.journal, run_id), result.reason)
+        report_end(services.journal, services.polling, result)
         return result
+
+    async def run(
+        self,
+        skill: str | Skill,
+        value: Any,
+        run_id: str | None,
+        within: RunScope | None,
+        history: NormalizedMessageList,
+        observers: Observers,
+    ) -> RunResult:
+        """Start a run, or continue one that exists; `OSRuntime.run` documents the arguments."""
+        services, name = self.services, self.checked_id(run_id)
+        again = partial(self._run_again, name, skill, value, observers)
+        if run_id is not None and self.runs.is_recorded(name):
+            return await self.claim_and_execute(name, again, observers)
+        loaded = services.load(skill) if isinstance(skill, str) else self._check_skill(skill)
+        if history.length and not loaded.holds_conversation(loaded.entry):
+            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
+        if within is not None:
+            return await self._run_within(within, loaded, value, observers, history)
+        settings = services.run_settings()
+        artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
+        model = services.roster.ready(services.config.model)
+
+        async def start() -> RunResult:
+            if run_id is not None and services.journal.find(name) is not None:  # another process was faster
+                return await again()
+            spec = self.spec(name, loaded, artifact, pin_settings(settings), model)
+            spec = spec._replace(
+                source=self._source_of(skill),
+                summaries=services.summaries(loaded, settings),
+                history=services.store_history(history),
+            )
+            return await self.start(spec, observers)
+
+        return await self.claim_and_execute(name, start, observers)
 
     def spec(self, run_id: str, skill: Skill, artifact: Blob, settings: Blob, model: str) -> RunSpec:
         """Return how a new run starts, with copies of what it needs."""
-        project = self._project
-        copies = pin_run(skill, artifact, pin_ops(skill, project.ops.vocabulary))
-        return RunSpec(run_id, copies, settings, pin_model(project.roster, model), project.hook_names)
+        services = self.services
+        copies = pin_run(skill, artifact, pin_ops(skill, services.ops.vocabulary))
+        return RunSpec(run_id, copies, settings, pin_model(services.roster, model), services.hook_names)
 
     async def start(self, spec: RunSpec, observers: Observers) -> RunResult:
         """Execute a new run whose claim is held, from its first event."""
-        tape = new_tape(self._project.journal.blob, spec, now=self._project.clock.now())
-        self.polling.skip(tape.run_id)  # no process knows the run yet
+        tape = new_tape(self.services.journal.blob, spec, now=self.services.clock.now())
+        self.services.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(spec.model.name, observers))
 
-    async def run_again(self, run_id: str, skill: str | Skill, input: Any, observers: Observers) -> RunResult:
+    async def _run_again(self, run_id: str, skill: str | Skill, input: Any, observers: Observers) -> RunResult:
         """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies.
 
         Raises:
             RunIdTaken: The run is one of another skill, or was started with another input.
         """
-        project = self._project
-        check_not_imported(project.runs.find(run_id), "continued")
-        loaded = load_run(project.journal, run_id)
+        services = self.services
+        check_not_imported(self.runs.find(run_id), "continued")
+        loaded = load_run(services.journal, run_id)
         if not self._is_skill_of(loaded.started, skill):
             name = skill if isinstance(skill, str) else skill.name
             raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
-        compiled = project.runs.compile_skill(loaded.started)
+        compiled = services.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
         if loaded.started.input.hash != artifact.hash:
             raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
-            return project.runs.to_result(loaded.state)
+            return self.runs.to_result(loaded.state)
         return await self._continue(loaded, observers)
 
     def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
         """Return whether a name or path names the skill of a run. The skill's files need not exist any more."""
         if not isinstance(skill, str):
-            function = self._project.runs.compile_skill(started).skill.function
+            function = self.services.compile_skill(started).skill.function
             return started.skill == skill.name and function == skill.function
         if not is_path(skill):
             return skill == started.skill
         if started.source:
-            return self._project.source_of(skill) == started.source
+            return self._source_of(skill) == started.source
         place = Path(skill).resolve()
         return (place.parent if place.name == "skill.md" else place).name == started.skill
 
@@ -212,32 +238,32 @@ class RunExecutor:
         upgrade: bool = False,
     ) -> RunResult:
         """Continue a run whose claim is held; `OSRuntime.resume` documents the arguments."""
-        project = self._project
-        check_not_imported(project.runs.find(run_id), "resumed")
-        loaded, raised = load_run(project.journal, run_id), raised or {}
+        services = self.services
+        check_not_imported(self.runs.find(run_id), "resumed")
+        loaded, raised = load_run(services.journal, run_id), raised or {}
         if has_ended(loaded.state, retry=retry, raised=raised):
-            return project.runs.to_result(loaded.state)
-        settings = project.runs.compile_skill(loaded.started).settings
-        is_attended = not isinstance(project.people, Unattended) or self._is_expired(loaded.state.wait)
-        check_resume(project.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
+            return self.runs.to_result(loaded.state)
+        settings = services.settings_of(loaded.started)
+        is_attended = not isinstance(services.people, Unattended) or self._is_expired(loaded.state.wait)
+        check_resume(services.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
         upgraded = self._upgraded(loaded) if upgrade else None
-        project.roster.ready(model, loaded.state.models.name)
+        services.roster.ready(model, loaded.state.models.name)
         for limit, value in raised.items():
-            project.journal.post(run_id, RaiseLimit(limit, value))
+            services.journal.post(run_id, RaiseLimit(limit, value))
         return await self._continue(loaded, observers, retry=retry, model=model, upgraded=upgraded)
 
     def _is_expired(self, wait: kinds.Question | None) -> bool:
-        return wait is not None and wait.is_expired(self._project.clock.now())
+        return wait is not None and wait.is_expired(self.services.clock.now())
 
     def _upgraded(self, loaded: LoadedRun) -> Skill:
         """Load the current version of a run's skill, and check that the run can continue with it."""
-        recorded = self._project.runs.compile_skill(loaded.started)
+        recorded = self.services.compile_skill(loaded.started)
         check_in_file(recorded.skill)
-        skill = self._project.load(loaded.started.source or loaded.started.skill)
+        skill = self.services.load(loaded.started.source or loaded.started.skill)
         # A visit in progress keeps the op specifications that it was offered, so only the skill is compared. The copy
         # of a skill holds JSON, so a loaded skill is compared by its own copy.
         current = CompiledSkill(unpin(pin(skill).content), recorded.settings, recorded.vocabulary)
-        check_fit(loaded.state, recorded, current, self._project.journal.blob)
+        check_fit(loaded.state, recorded, current, self.services.journal.blob)
         return skill
 
     async def _continue(
@@ -249,134 +275,76 @@ class RunExecutor:
         model: str | None = None,
         upgraded: Skill | None = None,
     ) -> RunResult:
-        project = self._project
-        check_ops(loaded.state.run_id, upgraded or project.runs.compile_skill(loaded.started).skill, project.ops)
-        opened = project.roster.ready(model, loaded.state.models.name)
+        services = self.services
+        check_ops(loaded.state.run_id, upgraded or services.compile_skill(loaded.started).skill, services.ops)
+        opened = services.roster.ready(model, loaded.state.models.name)
         resumption = Resumption(
-            project.ids.new(),
+            services.ids.new(),
             retry=retry,
             skill=upgraded.name if upgraded else None,
             pinned=pin(upgraded) if upgraded else None,
-            ops=pin_ops(upgraded, project.ops.vocabulary) if upgraded else None,
+            ops=pin_ops(upgraded, services.ops.vocabulary) if upgraded else None,
             is_model_override=model is not None,
         )
-        above = runs_above(project.journal, loaded.started, self.services.settings_of)
+        above = runs_above(services.journal, loaded.started, services.settings_of)
         return await self.execute(loaded.tape, self.world(opened, observers, resumption, lambda: above))
 
-    async def run_within(
+    async def _run_within(
         self, scope: RunScope, skill: Skill, value: Any, observers: Observers, history: NormalizedMessageList
     ) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
-        project, parent = self._project, scope.tape.state
-        above = project.runs.compile_skill(parent.started, scope.tape.content).settings
+        services, parent = self.services, scope.tape.state
+        above = services.settings_of(parent.started, scope.tape.content)
         settings = msgspec.structs.replace(
             sub_run_settings(parent, above),
-            strict=project.config.strict,
-            max_phase_retries=project.config.max_phase_retries,
+            strict=services.config.strict,
+            max_phase_retries=services.config.max_phase_retries,
         )
         artifact = to_artifact(value, skill, strict=settings.strict)
-        model = pin_model(project.roster, project.roster.ready(project.config.model, parent.models.name))
+        model = pin_model(services.roster, services.roster.ready(services.config.model, parent.models.name))
         world = self.world(model.name, observers, above=scope.above)
-        spec = ChildSpec(settings, model, check=observers.check, history=project.store_history(history))
+        spec = ChildSpec(settings, model, check=observers.check, history=services.store_history(history))
         state = await world.children.call(scope, skill, artifact, spec)
-        return project.runs.to_result(state)
+        return self.runs.to_result(state)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
         """Execute a background run of a conversation; `OSRuntime.run_background` documents it."""
-        journal = self._project.journal
+        journal = self.services.journal
 
         async def attempt() -> RunResult:
             state, tape = load_head(journal, conversation)
             above = runs_above(journal, tape.started, self.services.settings_of)
             world = self.world(state.models.name, observers, above=lambda: above)
-            with self.commits.active_run():
-                return self._project.runs.to_result(await world.children.run_background(run_id, tape))
+            with self.services.commits.active_run():
+                return self.runs.to_result(await world.children.run_background(run_id, tape))
 
         return await self.claim_and_execute(run_id, attempt, observers)
 
     # -- executing ------------------------------------------------------------------------------------
 
-    @property
-    def services(self) -> Services:
-        """What performing the effects of runs needs."""
-        project = self._project
-        return Services(
-            owner=self._owner,
-            journal=project.journal,
-            commits=self.commits,
-            clock=project.clock,
-            ids=project.ids,
-            people=project.people,
-            polling=self.polling,
-            roster=project.roster,
-            budgets=project.budgets,
-            budget_log=BudgetLog(project.root),
-            ops=project.ops,
-            performer=project.op_performer,
-            hooks=project.hooks,
-            agents=project.agents,
-            agent_limits=project.config.agents,
-            load=project.load,
-            agent_skill=project.agent_skill,
-            compile_skill=project.runs.compile_skill,
-            store_history=project.store_history,
-        )
-
     def world(
         self, model: str, observers: Observers, resumption: Resumption | None = None, above: Above = tuple
     ) -> LiveWorld:
         """Return the `LiveWorld` that performs the effects of a run."""
-        self._project.learn_secrets()
+        _ = self.services.scrubber  # reads the secrets before anything is recorded
         return LiveWorld(self.services, model, observers, resumption, above)
 
     async def execute(self, tape: Tape, world: LiveWorld) -> RunResult:
         """Execute a run whose claim is held, until it ends or stops."""
         try:
-            with self.commits.active_run():
+            with self.services.commits.active_run():
                 await asyncio.sleep(0)  # runs that start together are all counted before the first of them commits
                 state = await world.execute(tape)
         finally:
-            self.polling.notify(tape.run_id)
-        keep_fold(self._project.journal, tape)
-        compiled = self._project.runs.compile_skill(state.started, tape.content)
-        warnings = (
-            *self._project.warnings(),
-            *self._skill_warnings(compiled, state.started, tape),
-            *world.warnings,
-        )
-        return self._project.runs.to_result(state, warnings, tape.content)
-
-    def _skill_warnings(self, compiled: CompiledSkill, started: kinds.RunStarted, tape: Tape) -> Iterator[str]:
-        """Yield warnings about the skill of a run and its input."""
-        if compiled.skill.permissions or compiled.skill.skills:
-            yield from ungranted_requests(self._project, started, tape.content)
-        yield from missing_class_warnings(compiled.skill, compiled.settings)
-        if compiled.skill.has_open_input:
-            yield from unknown_field_warnings(msgspec.json.decode(tape.content(started.input.hash)), compiled.skill)
-
-    # -- messages -------------------------------------------------------------------------------------
-
-    def take_messages(self, run_id: str) -> None:
-        """Record the messages to a run, unless another process executes the run and records them itself."""
-        journal = self._project.journal
-        with suppress(RunBusy, RunBlocked), journal.claim(run_id):
-            state, tape = load_head(journal, run_id)
-            now, messages = self._project.clock.now(), journal.drain(run_id, state.messages_taken)
-            for body, blobs in inbox_events(messages, state, now):
-                tape.record(body, now, *blobs)
-            tape.flush_now(journal)
+            self.services.polling.notify(tape.run_id)
+        keep_fold(self.services.journal, tape)
+        warnings = tuple(run_warnings(self.services, state.started, tape.content, tuple(world.warnings)))
+        return self.runs.to_result(state, warnings, tape.content)
 
     def cancel(self, rows: Iterable[RunRow], reason: str) -> None:
         """Cancel the runs that have not ended. A process that executes one stops before its next effect."""
-        journal = self._project.journal
-        running = [row for row in rows if row.status not in ENDED]
-        for row in running:
-            messages = journal.drain(row.run_id, row.messages_taken)
-            if not any(isinstance(message.payload, Cancel) for message in messages):
-                journal.post(row.run_id, Cancel(reason))
-            self.polling.notify(row.run_id)  # a driver in this process reads it before its next effect
-        for row in running:
-            self.take_messages(row.run_id)
+        services = self.services
+        cancel_runs(services.journal, services.clock, services.polling, rows, reason)
 
     # -- interrupting ---------------------------------------------------------------------------------
 
@@ -384,40 +352,26 @@ class RunExecutor:
     def _interruptible(self) -> Iterator[None]:
         task = asyncio.current_task()
         assert task is not None
-        self._executing.add(task)
+        self.services.executing.add(task)
         try:
             yield
         finally:
-            self._executing.discard(task)
+            self.services.executing.discard(task)
 
     def interrupt(self) -> bool:
         """Interrupt the runs that are being executed; `OSRuntime.interrupt` documents it."""
-        tasks = [task for task in list(self._executing) if not task.done()]
+        tasks = [task for task in list(self.services.executing) if not task.done()]
         for task in tasks:
             task.get_loop().call_soon_threadsafe(task.cancel)
         return bool(tasks)
 
     async def interrupt_others(self) -> None:
         """Interrupt the runs that other tasks execute, and wait until they have stopped."""
-        executing = self._executing - {asyncio.current_task()}
+        executing = self.services.executing - {asyncio.current_task()}
         for task in executing:
             task.cancel()
         if executing:
             await asyncio.wait(executing)
-
-    def close(self) -> None:
-        """Close the shared commits if there were any."""
-        if "commits" in vars(self):
-            self.commits.close()
-
-
-class RuntimeBase:
-    """A project and the executor of its runs: the base of the groups of methods of `OSRuntime`."""
-
-    def __init__(self, project: Project, executor: RunExecutor) -> None:
-        self.project = project
-        self.runs: Runs = project.runs
-        self._executor = executor
 
 
 def check_in_file(skill: Skill) -> None:
@@ -427,7 +381,3 @@ def check_in_file(skill: Skill) -> None:
             f"`{skill.name}` is the Python function `{skill.function}`; its current version is not in a file of skills",
             hint="Call the function again, or continue the run with its own copy.",
         )
-
-
-def _with_warning(result: RunResult, warning: str) -> RunResult:
-    return msgspec.structs.replace(result, warnings=(*result.warnings, warning))

@@ -3,77 +3,86 @@
     async with OSRuntime.open(".") as rt:
         result = await rt.run("hello", {"text": "..."})
 
-This module starts and continues runs, `forks` starts them from recorded ones, `messages` posts replies and
-cancellations. `runs`, `project` and `permissions` of a runtime are objects of their own. None of them implements
-rules; the packages below do.
+`runs`, `project`, `permissions` and `conversations` of a runtime are objects of their own. None of them implements
+rules; `executor` and the packages below do.
 """
 
 from __future__ import annotations
 
-import asyncio
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from reyn.context.transcript import normalize
-from reyn.errors import InputInvalid, ModelError, NextAction, OpMissing, ReynError, RunBusy, RunNotResumable
-from reyn.journal import Blob, canonical
-from reyn.kernel.world.loading import pin_settings
-from reyn.kernel.world.services import Observers
+from reyn.errors import (
+    ModelError,
+    NextAction,
+    OpMissing,
+    ProjectNotFound,
+    ReplyInvalid,
+    RunBusy,
+    RunNotResumable,
+)
+from reyn.journal.family import check_not_imported, descendants, find_run
+from reyn.journal.questions import open_question
+from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
+from reyn.kernel.world.hooks import check_hooks
+from reyn.kernel.world.inbox import post_reply
+from reyn.kernel.world.services import Observers, Services
+from reyn.permissions.trust import load_project
+from reyn.runs.next_action import unknown_question
+from reyn.runs.recorded import Runs
+from reyn.runtime.conversations import Conversations, open_run
 from reyn.runtime.executor import RunExecutor
-from reyn.runtime.forks import Forks
-from reyn.runtime.messages import RunMessages
+from reyn.runtime.forks import fork, rerun
 from reyn.runtime.permissions import Permissions
 from reyn.runtime.project import Project
-from reyn.runtime.services import ProjectOptions
-from reyn.skills.inputs import is_conversation, to_artifact
+from reyn.runtime.run_stream import RunStream
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-    from reyn.context import NormalizedMessageList
-    from reyn.journal import Event, Journal
-    from reyn.kernel.runtime_types import Clock, Ids, People, RunResult
+    from reyn.journal import Journal
+    from reyn.journal.results import RunResult
+    from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.kernel.world.hooks import Hook
+    from reyn.kernel.world.inbox import PostedReply
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta, OutputCheck
     from reyn.models import Message, Model
     from reyn.ops import Op
-    from reyn.runs.questions import PostedReply
+    from reyn.permissions.trust import LoadedProject
     from reyn.runtime.trials import Trials
     from reyn.skills import Skill
     from reyn.skills.cases import TrialReport
 
 
-class _Call(NamedTuple):
-    """A call of `OSRuntime.run`."""
-
-    skill: str | Skill
-    input: Any
-    run_id: str | None
-    observers: Observers
-
-
-class OSRuntime(Forks, RunMessages):
+class OSRuntime:
     """A project and its runs. `SyncRuntime` has the same methods for synchronous code.
 
     Methods that take a `run` accept its id or a unique prefix of the id. You can replace the journal, the model, the
     clock, the generator of ids, and `people`, who reply to questions.
+
+    Attributes:
+        runs: The recorded runs.
+        project: The project: skills, agents, models, settings.
+        permissions: The permissions of skills, explained, and standing approvals.
+        conversations: Messages to runs that are conversations, and their memory.
+        services: What the runs use, for packages that extend Reyn.
     """
 
-    def __init__(self, project: Project, *, base: OSRuntime | None = None) -> None:
-        """Create a runtime for an open project. Use `open` to open a project.
-
-        Args:
-            project: The project.
-            base: The runtime that this one was derived from.
-        """
-        super().__init__(project, RunExecutor(project, self, base._executor if base else None))  # noqa: SLF001 - of this class
-        self.permissions = Permissions(project)
-        if not project.is_derived:
-            project.run_cases = self._run_cases
+    def __init__(self, services: Services) -> None:
+        """Create a runtime with services. Use `open` to open a project."""
+        self.services = services
+        self.runs = Runs(services)
+        self.project = Project(services)
+        self.permissions = Permissions(services)
+        self._executor = RunExecutor(services, self.runs)
+        self.conversations = Conversations(self._executor)
+        if services.run_cases is None:
+            services.run_cases = self._run_cases
 
     def _run_cases(self, folder: Path) -> TrialReport:
         return self._trials.run(folder)
@@ -82,7 +91,7 @@ class OSRuntime(Forks, RunMessages):
     def _trials(self) -> Trials:
         from reyn.runtime.trials import Trials
 
-        return Trials(self.project, _run_case)
+        return Trials(self.services, _run_case)
 
     @classmethod
     def open(
@@ -103,8 +112,8 @@ class OSRuntime(Forks, RunMessages):
     ) -> Self:
         """Open a project.
 
-        If the project is not trusted, Reyn ignores the settings in its files that grant access: wider file zones,
-        permissions, secrets for new servers, code to load. `trust.ignored` of the runtime lists them.
+        If it is not trusted, Reyn ignores the settings in its files that grant access: wider file zones, permissions,
+        secrets for new servers, code to load. `project.trust.ignored` lists them.
 
         Args:
             root: The project's folder.
@@ -114,8 +123,7 @@ class OSRuntime(Forks, RunMessages):
             ids: The generator of run ids; default: random ids.
             people: An object that replies to questions; by default a run that asks a question stops and waits.
             ops: Ops to register besides the built-in and installed ones.
-            trust: Whether to treat the project and its journal as trusted; default: the decision that `reyn trust`
-                stored.
+            trust: Whether to trust the project and its journal; default: the decision that `reyn trust` stored.
             allow_shell: Whether skills that have the permission `shell` may run shell commands.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process.
             hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
@@ -127,19 +135,24 @@ class OSRuntime(Forks, RunMessages):
         """
         if isinstance(model, str):
             settings["model"], model = model, None
-        options = ProjectOptions(
+        loaded = _load(root, settings, trust=trust)
+        services = Services(
+            root=Path(root).resolve(),
+            config=loaded.config,
+            trust=loaded.trust,
             model=model,
-            journal=journal,
-            clock=clock,
-            ids=ids,
-            people=people,
-            ops=ops,
-            hooks=hooks,
-            vouches=trust is True,
+            clock=clock or SystemClock(),
+            ids=ids or TimedIds(),
+            people=people or Unattended(),
+            hooks=check_hooks(hooks),
+            added_ops=tuple(ops),
             allow_shell=allow_shell,
             allow_unsafe_python=allow_unsafe_python,
         )
-        return cls(Project.open(root, settings, options, trust=trust))
+        services.adopts_journal = trust is True
+        if journal is not None:
+            services.journal = journal
+        return cls(services)
 
     def derive(
         self,
@@ -169,8 +182,10 @@ class OSRuntime(Forks, RunMessages):
         """
         if isinstance(model, str):
             settings["model"], model = model, None
-        options = ProjectOptions(ops=ops, model=model, hooks=hooks, people=people)
-        return type(self)(self.project.derive(settings, permissions, options), base=self)
+        services = self.services.derive(
+            settings, ops=tuple(ops), model=model, permissions=permissions, hooks=hooks, people=people
+        )
+        return type(self)(services)
 
     async def run(
         self,
@@ -220,39 +235,8 @@ class OSRuntime(Forks, RunMessages):
             MessageInvalid: A message in `history` has an unknown role, a malformed field or invalid text.
             TranscriptInvalid: A tool call in `history` does not have exactly one result.
         """
-        call = _Call(skill, self.project.scrub(input), run_id, Observers(listener, on_delta, check))
-        return await self._run(call, within, normalize(history))
-
-    async def _run(self, call: _Call, within: RunScope | None, history: NormalizedMessageList) -> RunResult:
-        project, executor, (skill, value, run_id, observers) = self.project, self._executor, call
-        name = executor.checked_id(run_id)
-
-        async def again() -> RunResult:
-            return await executor.run_again(name, skill, value, observers)
-
-        if run_id is not None and self.runs.is_recorded(name):
-            return await executor.claim_and_execute(name, again, observers)
-        loaded = project.load(skill) if isinstance(skill, str) else project.check_skill(skill)
-        if history.length and not is_conversation(loaded):
-            raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
-        if within is not None:
-            return await executor.run_within(within, loaded, value, observers, history)
-        settings = project.run_settings()
-        artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
-        model = project.roster.ready(project.config.model)
-
-        async def start() -> RunResult:
-            if run_id is not None and project.journal.find(name) is not None:  # another process was faster
-                return await again()
-            spec = executor.spec(name, loaded, artifact, pin_settings(settings), model)
-            spec = spec._replace(
-                source=project.source_of(skill),
-                summaries=project.summaries(loaded, settings),
-                history=project.store_history(history),
-            )
-            return await executor.start(spec, observers)
-
-        return await executor.claim_and_execute(name, start, observers)
+        value, observers = self.services.scrubber.scrub_value(input), Observers(listener, on_delta, check)
+        return await self._executor.run(skill, value, run_id, within, normalize(history), observers)
 
     async def resume(
         self,
@@ -284,45 +268,102 @@ class OSRuntime(Forks, RunMessages):
                 continues it.
             RunBusy: Another process executes the run.
         """
-        run_id, observers = self.runs.find(run).run_id, Observers(listener, on_delta, check)
-        return await self._executor.claim_and_execute(
-            run_id,
-            lambda: self._executor.resume(
-                run_id, observers, retry=retry, raised=raise_limits, model=model, upgrade=upgrade
-            ),
-            observers,
+        executor, run_id, observers = self._executor, self.runs.find(run).run_id, Observers(listener, on_delta, check)
+        attempt = partial(
+            executor.resume, run_id, observers, retry=retry, raised=raise_limits, model=model, upgrade=upgrade
         )
+        return await executor.claim_and_execute(run_id, attempt, observers)
 
-    async def run_background(
+    async def fork(
         self,
-        conversation: str,
         run: str,
         *,
+        at: int | None = None,
+        model: str | None = None,
+        input: Any = None,
+        skill: str | None = None,
+        run_id: str | None = None,
         listener: Listener | None = None,
         on_delta: OnDelta | None = None,
     ) -> RunResult:
-        """Execute a run that a conversation started in the background, until it ends or stops.
+        """Start a new run that continues from an event of an existing run. The existing run does not change.
 
-        If it has begun before, it continues. Its end is reported to the conversation as a message.
+        A fork of an imported run starts between two visits, with the settings and the model of this project.
 
         Args:
-            conversation: The conversation.
-            run: The id of the background run.
+            run: The run to fork.
+            at: The sequence number of the event; default: the last event that can be forked from.
+            model: The model to call from there on.
+            input: A new input for the next phase.
+            skill: The skill to continue with: a different one, or the current version of the same one.
+            run_id: The id of the new run; generated by default.
             listener: A callback that receives every event after it is durable.
             on_delta: A callback that receives the pieces of a model's answer as they arrive.
-
-        Raises:
-            RunNotFound: The conversation did not start this run.
-            RunBusy: Another process executes it.
         """
-        run_id = self.runs.find(conversation).run_id
-        return await self._executor.run_background(run_id, run, Observers(listener, on_delta))
+        row, observers = self.runs.find(run), Observers(listener, on_delta)
+        return await fork(self._executor, row, observers, at=at, model=model, input=input, skill=skill, run_id=run_id)
+
+    async def rerun(
+        self,
+        run: str,
+        *,
+        model: str | None = None,
+        upgrade: bool = False,
+        run_id: str | None = None,
+        listener: Listener | None = None,
+        on_delta: OnDelta | None = None,
+    ) -> RunResult:
+        """Start a new run with the input, settings and skill of an existing run.
+
+        For an imported run, the new run has the settings and the model of this project.
+
+        Args:
+            run: The run to repeat.
+            model: The model to call; default: the model of the run.
+            upgrade: Use the current version of the skill instead of the run's own copy.
+            run_id: The id of the new run; generated by default.
+            listener: A callback that receives every event after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
+        """
+        row, observers = self.runs.find(run), Observers(listener, on_delta)
+        return await rerun(self._executor, row, observers, model=model, upgrade=upgrade, run_id=run_id)
 
     def stream(
         self, skill: str | Skill, input: Any = None, *, run_id: str | None = None, on_delta: OnDelta | None = None
     ) -> RunStream:
         """Start a run and return an async iterator over its events. After the last one, `.result` is the result."""
         return RunStream(lambda listener: self.run(skill, input, run_id=run_id, listener=listener, on_delta=on_delta))
+
+    def answer(
+        self, run: str, question_id: str | None, value: Any, *, is_text: bool = False, by: str = ""
+    ) -> PostedReply:
+        """Post a reply to an open question of a run or of its descendants.
+
+        If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
+
+        Args:
+            run: The run that asks, or an ancestor of it.
+            question_id: The id of the question. With `None`, the reply is for whatever question is open.
+            value: The reply, a JSON value.
+            is_text: Whether `value` is text that a user typed. It is parsed as JSON unless the question takes text.
+            by: The name of the user who replies; it is recorded.
+
+        Raises:
+            QuestionUnknown: The question is not open, has a reply already, or has expired.
+            ReplyInvalid: The reply does not match the schema of the question.
+        """
+        services, journal = self.services, self.services.existing_journal
+        row = find_run(journal, run)
+        check_not_imported(row, "answered")
+        question = open_question(journal, row)
+        if question is None or question_id not in (None, question.question.id):
+            raise unknown_question(journal, row, question_id)
+        if question_id is None and is_text and value == question.question.id:
+            raise ReplyInvalid(f"`{value}` is the id of the open question; the reply is missing")
+        scrubbed = services.scrubber.scrub_value(value)
+        posted = post_reply(journal, question, scrubbed, clock=services.clock, is_text=is_text, by=by)
+        services.polling.notify(posted.run_id)
+        return posted
 
     async def resume_answered(
         self, answer: PostedReply, *, listener: Listener | None = None, on_delta: OnDelta | None = None
@@ -339,7 +380,7 @@ class OSRuntime(Forks, RunMessages):
         except RunBusy:  # another process claimed the run first
             return None
         except RunNotResumable:
-            asking = self.project.journal.find(answer.run_id)
+            asking = self.services.journal.find(answer.run_id)
             if asking is not None and asking.messages_taken >= answer.message_id:  # another process took it first
                 return None
             raise
@@ -348,6 +389,15 @@ class OSRuntime(Forks, RunMessages):
             error.set_hint(f"The reply is stored{advice}. {error.hint}")
             error.action = error.action or NextAction("resume", answer.root_run)
             raise
+
+    def cancel(self, run: str, reason: str = "") -> None:
+        """Cancel a run and its descendants. The process that executes the run stops before the next effect.
+
+        Raises:
+            RunNotResumable: The run has ended.
+        """
+        row = open_run(self.runs.find(run), "cancelled", "There is nothing to cancel.")
+        self._executor.cancel((row, *descendants(self.services.journal, row.run_id)), reason)
 
     def interrupt(self) -> bool:
         """Interrupt the runs that this runtime executes; they can be resumed. Safe in signal handlers and threads.
@@ -364,12 +414,11 @@ class OSRuntime(Forks, RunMessages):
 
         On a derived runtime, this does nothing: it is closed with the runtime that it was derived from.
         """
-        if self.project.is_derived:
+        if self.services.base is not None:
             return
         await self._executor.interrupt_others()
-        await self.project.close_connections()
-        self._executor.close()
-        self.project.close_journal()
+        await self.services.close_connections()
+        self.services.close_journal()
 
     async def __aenter__(self) -> Self:
         return self
@@ -380,44 +429,13 @@ class OSRuntime(Forks, RunMessages):
         await self.aclose()
 
 
-async def _run_case(project: Project, skill: str, input: Any) -> RunResult:
-    async with OSRuntime(project) as runtime:
+def _load(root: str | Path, settings: dict[str, Any], *, trust: bool | None) -> LoadedProject:
+    folder = Path(root).resolve()
+    if not folder.is_dir():
+        raise ProjectNotFound(f"no folder `{root}`")
+    return load_project(folder, settings, trust=trust)
+
+
+async def _run_case(services: Services, skill: str, input: Any) -> RunResult:
+    async with OSRuntime(services) as runtime:
         return await runtime.run(skill, input, run_id="case")
-
-
-class RunStream:
-    """An async iterator of events. The run starts with the first event that is requested.
-
-    Closing the stream early interrupts the run, which can be resumed.
-    """
-
-    def __init__(self, start: Callable[[Listener], Awaitable[RunResult]]) -> None:
-        self._start = start
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._task: asyncio.Task[RunResult] | None = None
-
-    @property
-    def result(self) -> RunResult:
-        """The result of the run, available after the last event."""
-        if self._task is None or not self._task.done():
-            raise ReynError("the run has not ended", hint="Iterate to the end of the stream first.")
-        return self._task.result()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        if self._task is None:
-            self._task = asyncio.ensure_future(self._start(self._events.put_nowait))
-            self._task.add_done_callback(lambda _: self._events.put_nowait(None))
-        event = await self._events.get()
-        if event is None:
-            self._events.put_nowait(None)
-            self._task.result()  # raises what the run raised
-            raise StopAsyncIteration
-        return event
-
-    async def aclose(self) -> None:
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])

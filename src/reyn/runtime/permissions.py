@@ -10,25 +10,26 @@ import msgspec
 
 from reyn.contract.ops import OpRules, offered_ops
 from reyn.errors import ApprovalUnknown, InputInvalid, OpUnknown
-from reyn.kernel.world.environments import requests_above, roots_of
+from reyn.kernel.world.environments import roots_of
 from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
 from reyn.permissions import Allowed, Denied, Gate, parse_requests
 from reyn.permissions.explain import RequestVerdict, explain_requests
 from reyn.permissions.policy import RulePlaces
+from reyn.runs.recorded import Runs
+from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import read_skill
 from reyn.skills.agents import CHAT
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from reyn.documents import Document
-    from reyn.journal import Approval, kinds
+    from reyn.journal import Approval
+    from reyn.kernel.world.services import Services
     from reyn.ops import OpTable
     from reyn.permissions import Policy
-    from reyn.runtime.project import Project
-    from reyn.runtime.services import ProjectServices
     from reyn.skills import Skill
 
 _EFFECTS = ("allow", "partly", "ask", "deny")
@@ -92,24 +93,24 @@ class PermissionReport(msgspec.Struct, frozen=True):
 class Permissions:
     """The permissions of the skills of a project, explained, and its standing approvals."""
 
-    def __init__(self, project: Project) -> None:
-        self._project = project
+    def __init__(self, services: Services) -> None:
+        self._services = services
 
     @property
     def _policy(self) -> Policy:
-        return self._project.policy
+        return self._services.policy
 
     @property
     def _ops(self) -> OpTable:
-        return self._project.ops
+        return self._services.ops
 
     @cached_property
     def _places(self) -> RulePlaces:
-        return RulePlaces(self._project.root, self._ops.vocabulary.permission_keys)
+        return RulePlaces(self._services.root, self._ops.vocabulary.permission_keys)
 
     def approvals(self) -> list[Approval]:
         """Return the standing approvals, oldest first."""
-        return self._project.existing_journal.approvals()
+        return self._services.existing_journal.approvals()
 
     def revoke(self, approval_id: int) -> None:
         """Remove a standing approval.
@@ -117,17 +118,17 @@ class Permissions:
         Raises:
             ApprovalUnknown: There is no standing approval with this id.
         """
-        if not self._project.existing_journal.revoke(approval_id):
+        if not self._services.existing_journal.revoke(approval_id):
             raise ApprovalUnknown(f"no standing approval {approval_id}")
 
     def warnings(self, run: str) -> tuple[str, ...]:
         """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
-        started = self._project.runs.state(run).started
-        return ungranted_requests(self._project, started, self._project.existing_journal.blob)
+        started = Runs(self._services).state(run).started
+        return ungranted_requests(self._services, started, self._services.existing_journal.blob)
 
     def explain(self, skill: str) -> PermissionReport:
         """Return the permissions of a skill and of its sub-skills: zones, requests, ops, and rules with their lines."""
-        name, loaded = skill, self._project.load(skill)
+        name, loaded = skill, self._services.load(skill)
         requests = [*self._requests(loaded, name, ())]
         for sub_skill in loaded.skills.values():
             requests += self._requests(sub_skill, sub_skill.name, (loaded.permissions,))
@@ -152,7 +153,7 @@ class Permissions:
             OpUnknown: There is no such kind, or no release that executes it.
             InputInvalid: The arguments are not an op of that kind.
         """
-        loaded = self._project.load(skill)
+        loaded = self._services.load(skill)
         if not isinstance(op, str):
             return self._verdict(loaded, dict(op))
         if self._ops.vocabulary.op(op) is None:
@@ -195,11 +196,11 @@ class Permissions:
     def _documents(self, name: str) -> list[Document]:
         """Return the files that can request permissions for a skill: its skill.md, and before it that of an agent."""
         if name.startswith(AGENT_PREFIX):
-            _, agent = self._project.agents.read(name.removeprefix(AGENT_PREFIX))
+            _, agent = self._services.agents.read(name.removeprefix(AGENT_PREFIX))
             [chat] = self._documents(CHAT)
             chat = msgspec.structs.replace(chat, file=f"{CHAT}/{chat.file}")
             return [chat] if agent is None else [agent, chat]
-        folder = read_skill(self._project.library.find(name), self._ops.vocabulary, self._project.library).folder
+        folder = read_skill(self._services.library.find(name), self._ops.vocabulary, self._services.library).folder
         document = folder.read("skill.md")
         assert document is not None
         return [document]
@@ -235,7 +236,7 @@ class Permissions:
         return OpReport(kind, phases, permission, effect, decided.rule, self._place_of(decided.rule), reason)
 
     def _gate(self, skill: Skill) -> Gate:
-        roots = roots_of(self._project.root, self._project.state_folder, _NO_RUN)
+        roots = roots_of(self._services.root, self._services.state_folder, _NO_RUN)
         return Gate(roots, self._policy, (parse_requests(skill.permissions),), skill.name)
 
     def _verdict(self, skill: Skill, args: dict[str, Any]) -> OpReport:
@@ -251,7 +252,7 @@ class Permissions:
                 f"the op is invalid: {where} {error[1]}", hint=f"See the documentation of the op `{kind}`."
             )
         gate = self._gate(skill)
-        env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._project.config.sizes.file_bytes)
+        env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._services.config.sizes.file_bytes)
         plan = plan_op(implementation, Call(_NO_RUN, args), env, is_foreign=self._ops.is_foreign(kind))
         phases, permission = _allowed_ops(skill).get(kind, ()), implementation.spec.permission
         if isinstance(plan, Denied):
@@ -270,15 +271,3 @@ def _allowed_ops(skill: Skill) -> dict[str, tuple[str, ...]]:
     """Return the op kinds that phases allow, each with its phases."""
     kinds = dict.fromkeys(kind for phase in skill.phases.values() for kind in phase.allowed_ops)
     return {kind: tuple(name for name, phase in skill.phases.items() if kind in phase.allowed_ops) for kind in kinds}
-
-
-def ungranted_requests(
-    project: ProjectServices, started: kinds.RunStarted, content: Callable[[str], bytes]
-) -> tuple[str, ...]:
-    """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
-    skill = project.runs.compile_skill(started, content).skill
-    above = requests_above(started, content)
-    verdicts = [*explain_requests(skill.name, skill.permissions, project.policy, above)]
-    for one in skill.skills.values():
-        verdicts += explain_requests(one.name, one.permissions, project.policy, (skill.permissions, *above))
-    return tuple(verdict.warning for verdict in verdicts if verdict.warning)

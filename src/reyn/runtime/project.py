@@ -6,54 +6,52 @@
 from __future__ import annotations
 
 import os
-from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
-from reyn.config import RunSettings, journal_key
-from reyn.config.values import PromptLimit
-from reyn.context.handoff import read_summaries
-from reyn.context.histories import HISTORIES
-from reyn.context.token_counting import check_installed
-from reyn.documents import nearest
-from reyn.errors import BlobMissing, McpServerFailed, McpServerUnknown
-from reyn.kernel.visit.compiled_phase import uses_handoffs
+from reyn.config import journal_key
+from reyn.errors import McpServerFailed, McpServerUnknown
+from reyn.journal.port import DATABASE, STATE
 from reyn.kernel.world.loading import pin_model
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import read_definitions, write_definitions
 from reyn.permissions.policy import policy_of
 from reyn.runs.preview import Preview, preview_frame
-from reyn.runtime.services import DATABASE, STATE, ProjectServices
-from reyn.skills import check_pinned
-from reyn.skills.agents import PREFIX
-from reyn.skills.inputs import check_supported
-from reyn.skills.names import nfc
-from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-    from reyn.context import NormalizedMessageList
+    from reyn.config import Config
     from reyn.context.frame import ContextFrame
-    from reyn.journal import Blob, kinds
+    from reyn.kernel.world.services import Services
     from reyn.models.listing import ModelStatus
     from reyn.ops import Overview
     from reyn.ops.mcp import ToolDefinitions
-    from reyn.skills import Skill
+    from reyn.permissions.trust import ProjectTrust
+    from reyn.skills import Library, Skill
+    from reyn.skills.agents import Agents
+    from reyn.skills.cases import TrialReport
 
-_MAX_CHECKED = 64
-"""Skills as values that need not be checked again."""
 
+class Project:
+    """An open project.
 
-class Project(ProjectServices):
-    """An open project."""
+    Attributes:
+        root: The project's folder.
+        config: The settings in effect.
+        trust: The decision about the settings that need trust.
+        library: The skills of the project.
+        agents: The agents of the project.
+    """
 
-    @cached_property
-    def _checked_skills(self) -> list[Skill]:
-        return []
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self.root: Path = services.root
+        self.config: Config = services.config
+        self.trust: ProjectTrust = services.trust
+        self.library: Library = services.library
+        self.agents: Agents = services.agents
 
     def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
         """Return the frame that the model sees first in a run with this input. Records nothing.
@@ -68,9 +66,25 @@ class Project(ProjectServices):
         Raises:
             InputInvalid: The input does not fit the phase, or there is no such phase.
         """
-        loaded, settings, model = self.load(skill), self.run_settings(), pin_model(self.roster, self.config.model)
-        preview = Preview(settings, self.ops.vocabulary, model, self.summaries(loaded, settings))
-        return preview_frame(loaded, input, phase, preview)
+        services = self._services
+        loaded, settings = services.load(skill), services.run_settings()
+        model, summaries = pin_model(services.roster, self.config.model), services.summaries(loaded, settings)
+        return preview_frame(loaded, input, phase, Preview(settings, services.ops.vocabulary, model, summaries))
+
+    def load(self, skill: str) -> Skill:
+        """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
+        return self._services.load(skill)
+
+    def try_cases(self, skill: str) -> TrialReport:
+        """Run the cases of a skill with their scripted answers, in memory and without effects outside.
+
+        Args:
+            skill: Name or path of the skill.
+
+        Raises:
+            SkillNotFound: There is no such skill.
+        """
+        return self._services.try_folder(self.library.find(skill))
 
     def overviews(self, skill: Skill, message: str = "") -> dict[str, Overview]:
         """Return what the ops of a conversation can act on, by op kind, as its first prompt would show it.
@@ -79,7 +93,7 @@ class Project(ProjectServices):
             skill: The skill of the conversation.
             message: What the user says. If not everything fits the prompt, what matches it best comes first.
         """
-        return self.op_performer.overviews(skill, self.config.sizes, message)
+        return self._services.performer.overviews(skill, self.config.sizes, message)
 
     def models(self) -> list[ModelStatus]:
         """Return the configured models and those that can be pulled, with their availability.
@@ -91,8 +105,8 @@ class Project(ProjectServices):
         return list_models(
             self.config,
             self.root,
-            self.existing_journal,
-            self.secrets,
+            self._services.existing_journal,
+            self._services.secrets,
             self.trust.may_bind,
             self.trust.ignored_models,
         )
@@ -103,14 +117,14 @@ class Project(ProjectServices):
         Raises:
             ModelUnknown: It is an alias of itself, or needs trust.
         """
-        return self.roster.resolve(self.config.model)[1].model
+        return self._services.roster.resolve(self.config.model)[1].model
 
     def preload_model(self, name: str | None = None) -> None:
         """Import the SDK of a model, by default of the default one. It takes seconds on a slow machine.
 
         Another thread may call it while the user writes. Errors are reported when the model is called.
         """
-        self.roster.preload(name or self.config.model or "")
+        self._services.roster.preload(name or self.config.model or "")
 
     def check_config(self) -> None:
         """Check the permission rules, the file zones and the name of the default model. Opens no model.
@@ -119,9 +133,9 @@ class Project(ProjectServices):
             ConfigInvalid: A rule or a zone is invalid.
             ModelUnknown: The default model does not exist.
         """
-        policy_of(self.config, self.ops.vocabulary.permission_keys, self.root, self.trust)
+        policy_of(self.config, self._services.ops.vocabulary.permission_keys, self.root, self.trust)
         if self.config.model:
-            self.roster.check_name(self.config.model)
+            self._services.roster.check_name(self.config.model)
 
     async def mcp_tools(self, server: str) -> ToolDefinitions:
         """Connect to an MCP server and return the tools that it offers now. `accept_mcp_tools` makes them ops.
@@ -140,9 +154,11 @@ class Project(ProjectServices):
         for text in (*settings.env.values(), *settings.headers.values()):
             if text.startswith("secret://"):
                 url = settings.url
-                credentials[text] = self.secret_for(text, url) if url else self.secrets.resolve(text)
+                credentials[text] = (
+                    self._services.secret_for(text, url) if url else self._services.secrets.resolve(text)
+                )
         try:
-            return await self.mcp.definitions(server, settings, credentials)
+            return await self._services.mcp.definitions(server, settings, credentials)
         except OpFailed as error:
             raise McpServerFailed(str(error)) from error
 
@@ -156,78 +172,6 @@ class Project(ProjectServices):
     def accepted_mcp_tools(self, server: str) -> ToolDefinitions | None:
         """Return the accepted definitions of a server's tools; `None` if there are none."""
         return read_definitions(self.root, server)
-
-    # -- starting runs --------------------------------------------------------------------------------
-
-    def check_skill(self, skill: Skill) -> Skill:
-        """Check a skill that is a value like one that is loaded, and return it."""
-        if skill not in self._checked_skills:
-            check_pinned(skill)
-            check_supported(skill, self.ops.vocabulary)
-            self._checked_skills.append(skill)
-            del self._checked_skills[:-_MAX_CHECKED]
-        return skill
-
-    def source_of(self, skill: str | Skill) -> str | None:
-        """Return the path of a skill that was given as a path, relative to the project if it is inside."""
-        if not isinstance(skill, str) or not is_path(skill):
-            return None
-        place = Path(skill).resolve()
-        return str(place.relative_to(self.root)) if place.is_relative_to(self.root) else str(place)
-
-    def summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
-        """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
-        return read_summaries(self.root, self.roster.scrub) if uses_handoffs(skill, settings) else None
-
-    def store_history(self, history: NormalizedMessageList) -> tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]:
-        """Return the parts of a history, and the content that the journal does not have."""
-        if not history.length:
-            return (), ()
-
-        def is_stored(name: str) -> bool:
-            try:
-                return bool(self.journal.blob(name))
-            except BlobMissing:
-                return False
-
-        return HISTORIES.store(history, is_stored, self.roster.scrub)
-
-    @cached_property
-    def _configured_settings(self) -> RunSettings:
-        """The settings of a run as the configuration has them, without the properties of models."""
-        return RunSettings.of(self.config)
-
-    def run_settings(self) -> RunSettings:
-        """Return the settings that a new run records."""
-        settings = self._configured_settings
-        if settings.counter == "exact":
-            check_installed()
-        if not settings.classes:
-            return settings
-        forms = {name: self.roster.answer_form(name) for name in settings.classes.values()}
-        limits = {name: self.roster.prompt_limit(name) for name in settings.classes.values()}
-        known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
-        return replace(settings, answer_forms=forms, prompt_limits=known)
-
-    def warnings(self) -> Iterator[str]:
-        """Yield the warnings that apply to every run of this project."""
-        if self.trust.warning:
-            yield self.trust.warning
-        if self.config.tools:
-            yield from self.ops.problems
-        yield from self.budget_warnings()
-        for name, why in self.roster.secrets().unreadable.items():
-            yield f"`{name}` cannot be read, so its values are not removed from what is recorded: {why}"
-
-    def budget_warnings(self) -> Iterator[str]:
-        """Yield a warning for each skill under `budgets.skill` whose name is probably misspelt."""
-        if not self.config.budgets.skill:
-            return
-        known = [*self.skill_names, *(f"{PREFIX}{name}" for name in self.agents)]
-        for name in self.config.budgets.skill:
-            # A name that resembles no other may be that of a function or of a skill that a program passes as a value.
-            if nfc(name) not in known and (near := nearest(name, known)):
-                yield f"`budgets.skill` has a budget for `{name}`, but there is no such skill; {near}"
 
 
 class JournalReport(msgspec.Struct, frozen=True):

@@ -23,10 +23,11 @@ from reyn.config import Config
 from reyn.errors import CaseInvalid, ReynError
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.world.services import Services
 from reyn.models.scripted import ScriptedModel
 from reyn.ops import Denied
-from reyn.runtime.project import Project
-from reyn.runtime.services import ProjectOptions
+from reyn.permissions.trust import ProjectTrust
+from reyn.runs.recorded import Runs
 from reyn.skills import Library
 from reyn.skills.cases import Case, CaseReport, TrialReport, read_cases
 
@@ -34,12 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
     from reyn.journal.kinds import Question
-    from reyn.kernel.runtime_types import RunResult
+    from reyn.journal.results import RunResult
     from reyn.ops import Call, Env, OpSpec, Plan
-    from reyn.runs.recorded import Runs
-    from reyn.runtime.services import ProjectServices
 
-    RunCase = Callable[[Project, str, Any], Coroutine[Any, Any, RunResult]]
+    RunCase = Callable[[Services, str, Any], Coroutine[Any, Any, RunResult]]
 
 _PREFIX = "reyn-trial-"
 SECONDS = 30.0
@@ -61,14 +60,14 @@ _REASON = "a case executes no op with effects outside of its own folder"
 class Trials:
     """Tries skills of one project. The result of an unchanged folder is remembered."""
 
-    def __init__(self, project: ProjectServices, run: RunCase) -> None:
+    def __init__(self, services: Services, run: RunCase) -> None:
         """Try skills of a project.
 
         Args:
-            project: The project.
-            run: Runs a skill with an input in the project of a case, and closes that project.
+            services: The services of the project.
+            run: Runs a skill with an input with the services of a case, and closes them.
         """
-        self._project = project
+        self._services = services
         self._run_case = run
         self._known: dict[str, TrialReport] = {}
 
@@ -103,21 +102,22 @@ class Trials:
                 target = scratch / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
-            trial = self._trial_project(scratch.resolve(), case)
+            trial = self._trial_services(scratch.resolve(), case)
             try:
                 result = asyncio.run(self._run_case(trial, str(folder.resolve()), case.input))
-                return CaseReport(case.name, tuple(_problems(case, result, trial.runs)))
+                return CaseReport(case.name, tuple(_problems(case, result, Runs(trial))))
             except ReynError as error:
                 return CaseReport(case.name, (_short(f"{error.code}: {error.message}"),))
 
-    def _trial_project(self, root: Path, case: Case) -> Project:
-        """Return a project in a temporary folder with the skills and the ops of this one."""
-        real = self._project
+    def _trial_services(self, root: Path, case: Case) -> Services:
+        """Return services in a temporary folder with the skills and the ops of the project."""
+        real = self._services
         limits = {"limits": {"run_seconds": _CASE_SECONDS}}
         config = msgspec.convert({"permissions": _PERMISSIONS, **limits}, Config)
         config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
-        journal, model = MemoryJournal(), ScriptedModel(case.answers)
-        trial = Project(root, config, ProjectOptions(journal=journal, model=model, people=_Replies(case.replies)))
+        model, people = ScriptedModel(case.answers), _Replies(case.replies)
+        trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=people)
+        trial.journal = MemoryJournal()
         trial.library = Library(real.root)
         trial.secrets = real.secrets
         specs = (spec for spec in real.ops.vocabulary.ops if spec.is_available and real.ops.is_foreign(spec.kind))

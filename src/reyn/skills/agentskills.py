@@ -13,7 +13,7 @@ import msgspec
 
 from reyn.documents import DocumentError, parse_front_matter
 from reyn.errors import AgentSkillInvalid, SkillNotExportable
-from reyn.skills.files import one_line, to_front_matter, to_yaml
+from reyn.skills.files import printable_line, to_front_matter, to_yaml
 from reyn.skills.names import is_valid_name
 from reyn.skills.values import DEFAULT_OPS, END, USER_MESSAGE, is_skill_node
 
@@ -157,9 +157,9 @@ def to_reyn(skill: AgentSkill, name: str = "") -> Conversion:
         raise AgentSkillInvalid(f"a skill of Reyn cannot be named {name[:80]!r}", hint=hint)
     tools = _Tools(skill)
     notes = [*tools.notes]
-    notes += [f"`{one_line(key)}` in the front matter has no effect here" for key in skill.other]
+    notes += [f"`{printable_line(key)}` in the front matter has no effect here" for key in skill.other]
     if "compatibility" in skill.keys:
-        notes.append(f"`compatibility` is not checked: {one_line(str(skill.keys['compatibility']))}")
+        notes.append(f"`compatibility` is not checked: {printable_line(str(skill.keys['compatibility']))}")
     notes += [note for sign, note in _CLIENT_SYNTAX.items() if sign in skill.body]
     keys: dict[str, Any] = {
         "type": "skill",
@@ -263,7 +263,7 @@ class _Tools:
 def tools_of(value: Any) -> list[str]:
     """Return the tools of `allowed-tools`: a list, or a text with spaces or commas between them."""
     if isinstance(value, list):
-        return [shown for one in value if (shown := one_line(str(one)))]
+        return [shown for one in value if (shown := printable_line(str(one)))]
     if not isinstance(value, str):
         return []
     return [part for part in re.findall(r"[^\s,(]+(?:\([^)]*\))?", value) if part]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.documents.folder_times import FolderTimes
 from reyn.errors import ReynError
 from reyn.skills.resolve import STANDARD, STDLIB
 
@@ -59,18 +60,37 @@ class Catalogue:
         self._load = load
         self._known: dict[str, tuple[object, SkillSummary | None]] = {}
         self._shared: object = None
+        self._listed: tuple[FolderTimes, tuple[SkillSummary, ...]] | None = None
 
     def __iter__(self) -> Iterator[SkillSummary]:
         """Yield every skill that can be loaded, by name. One that has not changed is the same object as before."""
-        shared = [_stamp(str(folder)) for folder in self._library.shared if folder != STDLIB]
+        return iter(self.listed())
+
+    def listed(self, max_age: float = 0) -> tuple[SkillSummary, ...]:
+        """Return every skill that can be loaded, by name. While none changes, it is the same value.
+
+        Args:
+            max_age: The seconds for which files that stay in place, and files in a skill's folders, count as unchanged.
+        """
+        if self._listed is not None and self._listed[0].is_current(max_age):
+            return self._listed[1]
+        folders = sorted(self._library.folders())
+        shared_folders = [str(folder) for folder in self._library.shared if folder != STDLIB]
+        # The standard library does not change while the process runs.
+        own = [folder for _, shelf, folder in folders if shelf != STANDARD]
+        times = FolderTimes.of([*self._library.shelves, *shared_folders, *own])
+        shared = [_stamp(folder) for folder in shared_folders]
         if shared != self._shared:
             self._shared = shared
             self._known.clear()
-        for name, shelf, folder in sorted(self._library.folders()):
-            # The standard library does not change while the process runs.
-            summary = self._summary(name, (folder,) if shelf == STANDARD else _stamp(folder))
-            if summary is not None:
-                yield summary
+        found = (
+            self._summary(name, (folder,) if shelf == STANDARD else _stamp(folder)) for name, shelf, folder in folders
+        )
+        listed = tuple(summary for summary in found if summary is not None)
+        if self._listed is not None and self._listed[1] == listed:
+            listed = self._listed[1]
+        self._listed = (times, listed)
+        return listed
 
     def _summary(self, name: str, stamp: object) -> SkillSummary | None:
         known = self._known.get(name)

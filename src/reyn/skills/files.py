@@ -67,7 +67,7 @@ def to_front_matter(keys: Mapping[str, Any], body: str) -> str:
     return f"---\n{to_yaml(dict(keys))}---\n{body}"
 
 
-def one_line(text: str) -> str:
+def printable_line(text: str) -> str:
     """Return a text of a foreign file in one line of printable characters."""
     line = "".join(char if char.isprintable() else "?" for char in " ".join(text.split()))
     return line[:200]
@@ -110,18 +110,18 @@ def _names(root: str, left_out: list[str]) -> Iterator[str]:
             path = f"{here}{entry.name}"
             if entry.is_symlink():
                 if not f"{os.path.realpath(entry.path)}/".startswith(f"{root}/"):
-                    raise AgentSkillInvalid(f"`{one_line(path)}` is a symbolic link that leads out of the folder")
-                left_out.append(f"`{one_line(path)}` is a symbolic link and is not copied")
+                    raise AgentSkillInvalid(f"`{printable_line(path)}` is a symbolic link that leads out of the folder")
+                left_out.append(f"`{printable_line(path)}` is a symbolic link and is not copied")
             elif entry.name.startswith(".") or not entry.name.isprintable():
-                left_out.append(f"`{one_line(path)}` is not copied: its name is hidden or not plain text")
+                left_out.append(f"`{printable_line(path)}` is not copied: its name is hidden or not plain text")
             elif entry.is_dir():
                 if path.count("/") >= _MAX_DEPTH:
-                    raise AgentSkillInvalid(f"`{one_line(path)}` is more than {_MAX_DEPTH} folders deep")
+                    raise AgentSkillInvalid(f"`{printable_line(path)}` is more than {_MAX_DEPTH} folders deep")
                 pending.append(f"{path}/")
             elif entry.is_file():
                 yield path
             else:
-                left_out.append(f"`{one_line(path)}` is not a regular file and is not copied")
+                left_out.append(f"`{printable_line(path)}` is not a regular file and is not copied")
 
 
 def _read(path: str) -> bytes:

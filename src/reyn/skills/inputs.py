@@ -209,8 +209,3 @@ def check_supported(skill: Skill, vocabulary: Vocabulary) -> None:
     if features:
         names = "; ".join(f"{feature} ({feature.reason})" for feature in features)
         raise SkillUnsupported(f"skill `{skill.name}` uses unsupported features: {names}")
-
-
-def is_conversation(skill: Skill) -> bool:
-    """Return whether the entry of a skill is a conversation, which can start with a history."""
-    return skill.entry in skill.phases and skill.phases[skill.entry].conversation is not None

@@ -140,12 +140,17 @@ class Library:
         for name, shelf, folder in self.folders():
             yield name, shelf, Path(folder)
 
+    @property
+    def shelves(self) -> list[str]:
+        """The folders of the project that have skills."""
+        return [f"{self._root}/reyn/{shelf}" for shelf in SHELVES]
+
     def folders(self) -> Iterator[tuple[str, str, str]]:
         """Yield the same as texts, which cost less than paths: every turn of a conversation lists the skills."""
         seen: set[str] = set()
         root = os.path.realpath(self._root)
-        for shelf in SHELVES:
-            for name, folder in _skills_in(os.path.join(self._root, "reyn", shelf), root):  # noqa: PTH118 - see above
+        for shelf, place in zip(SHELVES, self.shelves, strict=True):
+            for name, folder in _skills_in(place, root):
                 if name not in seen:
                     seen.add(name)
                     yield name, shelf, folder

@@ -272,8 +272,11 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     @property
     def is_conversation(self) -> bool:
         """Whether the skill starts with a phase that waits for further messages of the user."""
-        phase = self.phases.get(self.entry)
-        return phase is not None and phase.conversation is not None and self.entry in self.graph.get(self.entry, ())
+        return self.holds_conversation(self.entry) and self.entry in self.graph.get(self.entry, ())
+
+    def holds_conversation(self, phase: str) -> bool:
+        """Return whether a phase is a conversation, which can start with a history and whose visits the user paces."""
+        return phase in self.phases and self.phases[phase].conversation is not None
 
     def inputs_of(self, node: str) -> tuple[ArtifactType, ...]:
         """Return the artifact types that a node of the graph accepts."""

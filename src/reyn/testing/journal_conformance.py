@@ -28,6 +28,7 @@ from reyn.journal import (
     Deletion,
     Event,
     RaiseLimit,
+    encode,
     kinds,
     link,
 )
@@ -232,7 +233,8 @@ class JournalConformance:
 
     def test_invalid_event_data_is_rejected(self) -> None:
         with self.journal() as journal:
-            for raw in (b"{}", b'{"phase":1}', b"not json"):
+            valid = encode(run_started("a"))
+            for raw in (b"{}", b'{"phase":1}', b"not json", valid.replace(b"{", b"{\n", 1)):
                 hashed = link(1, 1, "run_started", 1, raw, GENESIS)
                 with raises(EventInvalid):
                     journal.append("a", 0, [Event(1, "a", 1, "run_started", 1, raw, GENESIS, hashed)])

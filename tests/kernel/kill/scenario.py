@@ -157,7 +157,7 @@ class Scenario:
             **self.settings,
         )
         # Otherwise timing would change the number of points.
-        runtime._executor.polling = InboxPolling(seconds=0, busy_seconds=3600)
+        runtime.services.polling = InboxPolling(seconds=0, busy_seconds=3600)
         with file_changes_through(points.wrap(LedgerSystem(self.ledger), "os", FILE_CALLS)):
             yield runtime
 
@@ -236,7 +236,7 @@ class Scenario:
             spending = budget_violations(runtime, self.ledger.read())
             asyncio.run(self._verify(runtime, found))
         finally:
-            runtime.project.journal.close()
+            runtime.services.journal.close()
         return Outcome(found, claims, tree_of(self.root), spending)
 
     async def _verify(self, runtime: OSRuntime, found: dict[str, RunResult]) -> None:
@@ -345,7 +345,7 @@ def budget_violations(runtime: OSRuntime, entries: list[Entry]) -> list[str]:
         if row.reserved is not None:
             wrong.append(f"{run}: the reservation of {row.reserved.call} leaks")
     for account, tokens in charged.items():
-        balance = runtime.project.journal.balance(account)
+        balance = runtime.services.journal.balance(account)
         if (balance.tokens, balance.reserved_tokens, balance.reserved_cost) != (tokens, 0, 0):
             wrong.append(f"{account}: {balance}, but {tokens} tokens were charged")
     return wrong

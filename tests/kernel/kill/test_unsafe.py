@@ -38,7 +38,7 @@ def is_answered(scenario: Scenario) -> bool:
     """Whether an answer is in the inbox; the next execution of the run continues with it."""
     with scenario.world(Failpoints()) as runtime:
         question = runtime.runs.open_question(runtime.runs.find(RUN))
-        runtime.project.journal.close()
+        runtime.services.journal.close()
     return question is not None and question.is_answered
 
 
@@ -64,7 +64,7 @@ def resume(scenario: Scenario, resolution: str = "", kill_at: int = 0) -> RunRes
 def outcome(scenario: Scenario) -> kinds.OpCompleted:
     with scenario.world(Failpoints()) as runtime:
         found = [decode(event) for event in runtime.runs.events(RUN)]
-        runtime.project.journal.close()
+        runtime.services.journal.close()
     [started] = [body.call for body in found if isinstance(body, kinds.OpStarted) and body.op_kind == "send"]
     [completed] = [body for body in found if isinstance(body, kinds.OpCompleted) and body.call == started]
     return completed
@@ -176,6 +176,6 @@ def test_an_unsafe_op_that_asks_a_person_first_is_performed_once(arena: Path):
         assert scenario.files_differ() == []
         with scenario.world(Failpoints()) as runtime:
             found = [event.kind for event in runtime.runs.events(RUN)]
-            runtime.project.journal.close()
+            runtime.services.journal.close()
         assert found.count("request_fulfilled") == 1
     assert doubts > 1

@@ -23,7 +23,7 @@ FORK = "forked"
 def undo(scenario: Scenario, points: Failpoints) -> None:
     with scenario.world(points) as runtime:
         report = runtime.runs.undo(RUN)
-        runtime.project.journal.close()
+        runtime.services.journal.close()
         assert report.left == ()
 
 
@@ -33,7 +33,7 @@ def fork(scenario: Scenario, points: Failpoints) -> None:
     async def work() -> None:
         with scenario.world(points) as runtime:
             async with runtime:
-                if runtime.project.journal.find(FORK) is not None:
+                if runtime.services.journal.find(FORK) is not None:
                     assert (await runtime.resume(FORK)).ok
                     return
                 seq = next(e.seq for e in runtime.runs.events(RUN) if e.kind == "phase_completed")
@@ -102,11 +102,11 @@ def test_a_run_abandoned_after_a_kill_can_be_undone(arena: Path):
         scenario.reset()
         assert scenario.execute_in_child(kill_at=number) == KILLED
         with scenario.world(Failpoints()) as runtime:
-            if runtime.project.journal.find(RUN) is not None:
+            if runtime.services.journal.find(RUN) is not None:
                 if runtime.runs.find(RUN).status == "running":
                     runtime.cancel(RUN)
                 assert runtime.runs.undo(RUN).left == ()
-            runtime.project.journal.close()
+            runtime.services.journal.close()
         assert files_of(scenario.root) == before, points[number - 1]
 
 

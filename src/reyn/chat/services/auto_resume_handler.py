@@ -10,38 +10,29 @@ from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
     from reyn.journal import RunRow
-    from reyn.kernel.runtime_types import RunResult
-    from reyn.runtime import OSRuntime
+    from reyn.journal.results import RunResult
+    from reyn.runtime import OSRuntime, SyncRuntime
 
 
-class AutoResumeHandler:
-    """The interrupted runs of a project."""
+def interrupted_runs(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
+    """Return the runs without a parent that stopped in the middle, the oldest first. No process executes them."""
+    is_claimed = runtime.services.journal.is_claimed
+    rows = [row for row in runtime.runs.all() if row.status == "running" and not row.parent and not row.imported]
+    return [row for row in reversed(rows) if not is_claimed(row.run_id)]
 
-    def __init__(self, runtime: OSRuntime) -> None:
-        self._runtime = runtime
 
-    def interrupted(self) -> list[RunRow]:
-        """Return the runs without a parent that stopped in the middle, the oldest first. No process executes them."""
-        return [
-            row
-            for row in self._runtime.runs.all()
-            if row.status == "running" and not row.parent and not row.imported and not self._is_executed(row)
-        ][::-1]
+def open_conversations(runtime: OSRuntime | SyncRuntime) -> list[RunRow]:
+    """Return the conversations that can be continued, the latest first."""
+    rows = (row for row in runtime.runs.all() if row.skill.startswith(PREFIX) and row.status not in ENDED)
+    continuable = [row for row in rows if not row.parent and not row.imported]
+    return sorted(continuable, key=lambda row: row.updated, reverse=True)
 
-    def conversations(self) -> list[RunRow]:
-        """Return the conversations that can be continued, the latest first."""
-        rows = (row for row in self._runtime.runs.all() if row.skill.startswith(PREFIX) and row.status not in ENDED)
-        continuable = [row for row in rows if not row.parent and not row.imported]
-        return sorted(continuable, key=lambda row: row.updated, reverse=True)
 
-    def _is_executed(self, row: RunRow) -> bool:
-        return self._runtime.project.journal.is_claimed(row.run_id)
-
-    async def resume(self, row: RunRow) -> RunResult | ReynError | None:
-        """Continue a run; return its result, why it cannot continue, or `None` if another process continues it."""
-        try:
-            return await self._runtime.resume(row.run_id)
-        except RunBusy:
-            return None
-        except ReynError as error:
-            return error
+async def resume_interrupted(runtime: OSRuntime, row: RunRow) -> RunResult | ReynError | None:
+    """Continue a run; return its result, why it cannot continue, or `None` if another process continues it."""
+    try:
+        return await runtime.resume(row.run_id)
+    except RunBusy:
+        return None
+    except ReynError as error:
+        return error

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from reyn.journal.kinds import Charge, Usage
 
 if TYPE_CHECKING:
+    from reyn.runs.recorded import Runs
     from reyn.runs.usage import BudgetStatus
-    from reyn.runtime import OSRuntime
 
 
 class Spending(NamedTuple):
@@ -26,23 +26,14 @@ class Spending(NamedTuple):
     budgets: tuple[BudgetStatus, ...]
 
 
-class BudgetGateway:
-    """The spending of one conversation."""
-
-    def __init__(self, runtime: OSRuntime, run_id: str) -> None:
-        self._runtime = runtime
-        self._run_id = run_id
-
-    def spending(self) -> Spending:
-        """Return what was used so far, also by background runs that have not ended, and the budgets that hold."""
-        if not self._runtime.runs.is_recorded(self._run_id):
-            return Spending(Usage(), Charge(), ())
-        state = self._runtime.runs.state(self._run_id)
-        usage, charge = state.models.usage, state.charge
-        for run, report in state.inbox.background.items():
-            row = self._runtime.project.journal.find(run)
-            if row is None:
-                continue
-            charge += row.charge
-            usage += self._runtime.runs.state(run).models.usage - (report.usage if report is not None else Usage())
-        return Spending(usage, charge, self._runtime.runs.budgets(self._run_id))
+def spending_of(runs: Runs, run_id: str) -> Spending:
+    """Return what was used so far, also by background runs that have not ended, and the budgets that hold."""
+    if not runs.is_recorded(run_id):
+        return Spending(Usage(), Charge(), ())
+    state = runs.state(run_id)
+    usage, charge = state.models.usage, state.charge
+    for run, report in state.inbox.background.items():
+        if runs.is_recorded(run):
+            charge += runs.find(run).charge
+            usage += runs.state(run).models.usage - (report.usage if report is not None else Usage())
+    return Spending(usage, charge, runs.budgets(run_id))

@@ -12,9 +12,7 @@ from reyn.kernel.core.conversations import reply_text
 from reyn.kernel.world.loading import first_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from reyn.journal import Event, Journal
+    from reyn.journal import Journal
 
 
 class ChainLink(msgspec.Struct, frozen=True):
@@ -43,36 +41,26 @@ class ChainLink(msgspec.Struct, frozen=True):
     reply: str = ""
 
 
-class ChainManager:
-    """The chains of a project."""
-
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
-
-    def origin(self, run: str) -> list[kinds.AskRef]:
-        """Return the messages that led to a conversation, the latest first."""
-        found: list[kinds.AskRef] = []
-        while (started := first_event(self._journal, run)) is not None and started.ask is not None:
-            found.append(started.ask)
-            run = started.ask.run
-        return found
-
-    def links(self, run: str) -> list[ChainLink]:
-        """Return the messages that a conversation sent to other agents, in order."""
-        return list(read_links(run, self._journal.read(run), self._journal.blob))
+def read_origin(journal: Journal, run: str) -> list[kinds.AskRef]:
+    """Return the messages that led to a conversation, the latest first."""
+    found: list[kinds.AskRef] = []
+    while (started := first_event(journal, run)) is not None and started.ask is not None:
+        found.append(started.ask)
+        run = started.ask.run
+    return found
 
 
-def read_links(run: str, events: Iterable[Event], content: Callable[[str], bytes]) -> Iterator[ChainLink]:
-    """Yield the messages of a recorded run to other agents, each with what became of it."""
+def read_links(journal: Journal, run: str) -> list[ChainLink]:
+    """Return the messages of a conversation to other agents, in order, each with what became of it."""
     links: dict[str, ChainLink] = {}
     number = 0
-    for said, _, body in read_turns(events, kinds.ChildStarted, kinds.ChildEnded):
+    for said, _, body in read_turns(journal.read(run), kinds.ChildStarted, kinds.ChildEnded):
         number = said.number if said is not None else number
         match body:
             case kinds.ChildStarted(type="agent", text=str(text)):
-                message, conversation = content(text).decode(), "" if body.problem else body.run
+                message, conversation = journal.blob(text).decode(), "" if body.problem else body.run
                 links[body.call] = ChainLink(run, body.call, number, body.agent, message, conversation, body.depth)
             case kinds.ChildEnded() if body.call in links:
-                reply = reply_text(body, content) or body.error
+                reply = reply_text(body, journal.blob) or body.error
                 links[body.call] = msgspec.structs.replace(links[body.call], state=body.state, reply=reply)
-    yield from links.values()
+    return list(links.values())

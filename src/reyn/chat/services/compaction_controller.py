@@ -1,7 +1,8 @@
-"""When a conversation is compacted, and what a compaction leaves alone: a recent tail and the pinned facts.
+"""The compactions of a conversation.
 
-The kernel compacts a conversation before a model call, when the transcript exceeds its budget. A fact is pinned by
-remembering it in the conversation: it is no message, so no summary replaces it, and every prompt contains it.
+The kernel compacts a conversation before a model call, when the transcript exceeds its budget, or after
+`rt.conversations.compact`. A fact is pinned by `rt.conversations.remember`: no summary replaces it, because it is no
+message, and every prompt contains it. `rt.runs.conversation_size` has the sizes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ import msgspec
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
-    from reyn.context.transcript import MemoryEntry
-    from reyn.kernel.core.conversations import ConversationSize
-    from reyn.runtime import OSRuntime
+    from reyn.runs.recorded import Runs
 
 
 class Compacted(msgspec.Struct, frozen=True):
@@ -40,46 +39,12 @@ class Compacted(msgspec.Struct, frozen=True):
     summary: str
 
 
-class CompactionController:
-    """The size of one conversation."""
-
-    def __init__(self, runtime: OSRuntime, run_id: str) -> None:
-        self._runtime = runtime
-        self._run_id = run_id
-
-    def size(self) -> ConversationSize:
-        """Return how large the conversation is, and at which size it is compacted."""
-        return self._runtime.runs.conversation_size(self._run_id)
-
-    def request(self) -> None:
-        """Let the conversation be compacted before its next model call, whatever its size.
-
-        Raises:
-            MutationInvalid: The run has no conversation yet.
-        """
-        self._runtime.compact(self._run_id)
-
-    def pin(self, fact: str) -> None:
-        """Pin a fact.
-
-        Raises:
-            MutationInvalid: The fact is blank, or the pinned facts would not fit beside the messages.
-        """
-        self._runtime.remember(self._run_id, fact)
-
-    def pinned(self) -> tuple[MemoryEntry, ...]:
-        """Return the pinned facts, the oldest first."""
-        return self._runtime.runs.memory(self._run_id)
-
-    def compactions(self) -> list[Compacted]:
-        """Return the compactions so far, in order."""
-        found = []
-        for event in self._runtime.runs.events(self._run_id):
-            if event.kind != kinds.ContextCompacted.kind:
-                continue
-            body = decode(event)
-            assert isinstance(body, kinds.ContextCompacted)
-            summary = self._runtime.runs.content(body.summary).decode()
+def compactions(runs: Runs, run_id: str) -> list[Compacted]:
+    """Return the compactions of a conversation so far, in order."""
+    found = []
+    for event in runs.events(run_id):
+        body = decode(event) if event.kind == kinds.ContextCompacted.kind else None
+        if isinstance(body, kinds.ContextCompacted):
             sizes = (body.dropped, body.kept, body.tokens_before, body.tokens_after)
-            found.append(Compacted(event.seq, event.ts, *sizes, summary))
-        return found
+            found.append(Compacted(event.seq, event.ts, *sizes, runs.content(body.summary).decode()))
+    return found

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from reyn.chat.items import Redirected
 from reyn.errors import QuestionUnknown, ReplyInvalid
+from reyn.journal.questions import parse_reply
 from reyn.kernel.world.inbox import answer_error
-from reyn.runs.questions import parse_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,6 +1,6 @@
 """What an agent sees and may do when it routes a message: its role, ops, ranked skills, memories and other agents.
 
-The kernel puts the same overviews into the prompt of each turn; this adapter shows them to people and programs.
+The kernel puts the same overviews into the prompt of each turn; this module shows them to people and programs.
 """
 
 from __future__ import annotations
@@ -49,21 +49,14 @@ class RouterView(msgspec.Struct, frozen=True):
         return self.overviews[kind].lines if kind in self.overviews else ()
 
 
-class RouterHostAdapter:
-    """The host of one agent."""
+def router_view(runtime: OSRuntime | SyncRuntime, agent: str, message: str = "") -> RouterView:
+    """Return what an agent would see if a user said something.
 
-    def __init__(self, runtime: OSRuntime | SyncRuntime, agent: str) -> None:
-        self._runtime = runtime
-        self._agent = agent
-
-    def view(self, message: str = "") -> RouterView:
-        """Return what the agent would see if a user said something.
-
-        Raises:
-            AgentNotFound: There is no such agent.
-            SkillInvalid: Its file has errors.
-        """
-        skill = self._runtime.project.agent_skill(self._agent)
-        phase = skill.phases[skill.entry]
-        role = self._runtime.project.agents.load(self._agent).instructions
-        return RouterView(role, phase.instructions, phase.allowed_ops, self._runtime.project.overviews(skill, message))
+    Raises:
+        AgentNotFound: There is no such agent.
+        SkillInvalid: Its file has errors.
+    """
+    skill, project = runtime.services.agent_skill(agent), runtime.project
+    phase = skill.phases[skill.entry]
+    role = project.agents.load(agent).instructions
+    return RouterView(role, phase.instructions, phase.allowed_ops, project.overviews(skill, message))

@@ -45,7 +45,7 @@ class SkillRunner:
 
         Those of the agents that were asked are among them.
         """
-        for run in unreported(self._runtime.project.journal, state):
+        for run in unreported(self._runtime.services.journal, state):
             self.start(run, state.run_id)
         for thread in state.threads.values():
             if thread.run.startswith(f"{state.run_id}.") and self._runtime.runs.is_recorded(thread.run):
@@ -53,7 +53,7 @@ class SkillRunner:
 
     async def _execute(self, run: str, conversation: str) -> None:
         try:
-            result = await self._runtime.run_background(conversation, run, listener=self._on_event)
+            result = await self._runtime.conversations.run_background(conversation, run, listener=self._on_event)
         except RunBusy:
             return  # another process executes it, and reports its end
         except ReynError as error:
@@ -66,7 +66,7 @@ class SkillRunner:
     def _on_event(self, event: Event) -> None:
         body = decode(event) if event.kind == kinds.PhaseStarted.kind else None
         if isinstance(body, kinds.PhaseStarted) and event.run_id in self._tasks:
-            row = self._runtime.project.journal.find(event.run_id)
+            row = self._runtime.services.journal.find(event.run_id)
             item = SkillProgressed(event.run_id, row.skill if row is not None else "", body.phase, body.visit)
             self.progress[event.run_id] = item
             self._put(item)
@@ -74,7 +74,7 @@ class SkillRunner:
     def rows(self) -> list[RunRow]:
         """Return the background runs that have begun, in the order in which they were started."""
         background = self._runtime.runs.state(self._conversation).inbox.background
-        rows = (self._runtime.project.journal.find(run) for run in background)
+        rows = (self._runtime.services.journal.find(run) for run in background)
         return [row for row in rows if row is not None]
 
     def cancel(self, run: str, reason: str = "") -> None:

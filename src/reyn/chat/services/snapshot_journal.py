@@ -11,9 +11,10 @@ from reyn.errors import ConversationInvalid
 from reyn.journal import Rename, kinds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from reyn.journal import Event, InboxMessage
+    from reyn.journal.canonical import ReadBlob
 
 
 class RecordedMessage(msgspec.Struct, frozen=True):
@@ -48,7 +49,7 @@ class ChatOverview(msgspec.Struct, frozen=True):
     messages: int
 
 
-def read_messages(events: Iterable[Event], content: Callable[[str], bytes]) -> list[RecordedMessage]:
+def read_messages(events: Iterable[Event], content: ReadBlob) -> list[RecordedMessage]:
     """Return the messages of a conversation, in order."""
     return [
         RecordedMessage(said.number, said.role, text_of(body, content), event.seq, event.ts)
@@ -57,9 +58,7 @@ def read_messages(events: Iterable[Event], content: Callable[[str], bytes]) -> l
     ]
 
 
-def read_overview(
-    events: Iterable[Event], content: Callable[[str], bytes], inbox: Iterable[InboxMessage] = ()
-) -> ChatOverview:
+def read_overview(events: Iterable[Event], content: ReadBlob, inbox: Iterable[InboxMessage] = ()) -> ChatOverview:
     """Return the overview of a conversation. Only its first message is read.
 
     Args:

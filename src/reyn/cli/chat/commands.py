@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.chat.services.budget_gateway import BudgetGateway
-from reyn.chat.services.compaction_controller import CompactionController
+from reyn.chat.services.budget_gateway import spending_of
+from reyn.chat.services.compaction_controller import compactions
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.memory_service import MemoryService
-from reyn.chat.services.router_host_adapter import RouterHostAdapter
+from reyn.chat.services.router_host_adapter import router_view
 from reyn.cli.output import budget_text, charge_text, short, tokens_text
 from reyn.errors import ReynError
 
@@ -111,26 +111,22 @@ class ChatCommands:
             self._echo(f"  {short(line, 120)}")
 
     def _view(self) -> RouterView:
-        return RouterHostAdapter(self._runtime, self._conversation.agent.name).view()
+        return router_view(self._runtime, self._conversation.agent.name)
 
     def _pin(self, fact: str) -> None:
         if not self._is_recorded:
             self._echo("  ! say something first: the conversation begins with your first message")
             return
-        self._compaction.pin(fact)
+        self._runtime.conversations.remember(self._conversation.run_id, fact)
         self._echo("  pinned; /memory lists the pinned facts")
 
     def _compact(self, _: str) -> None:
         if not self._is_recorded:
             self._echo("  ! there is nothing to summarise yet")
             return
-        self._compaction.request()
-        size = self._compaction.size()
+        self._runtime.conversations.compact(self._conversation.run_id)
+        size = self._runtime.runs.conversation_size(self._conversation.run_id)
         self._echo(f"  the {size.tokens:,} tokens of messages are summarised before the next reply")
-
-    @property
-    def _compaction(self) -> CompactionController:
-        return CompactionController(self._runtime, self._conversation.run_id)
 
     def _memory(self, _: str) -> None:
         memories = MemoryService(self._runtime.project.root).all()
@@ -141,14 +137,15 @@ class ChatCommands:
                 self._echo(f"  {experience.id}: {short(experience.text, 100)}")
 
     def _usage(self, _: str) -> None:
-        spending = BudgetGateway(self._runtime, self._conversation.run_id).spending()
+        runs, run_id = self._runtime.runs, self._conversation.run_id
+        spending = spending_of(runs, run_id)
         cost = f", {charge_text(spending.charge)}" if spending.charge.calls else ""
         self._echo(f"  {tokens_text(spending.usage)}{cost}")
         for status in spending.budgets:
             self._echo(f"  {budget_text(status)}")
         if not self._is_recorded:
             return
-        size, past = self._compaction.size(), len(self._compaction.compactions())
+        size, past = runs.conversation_size(run_id), len(compactions(runs, run_id))
         times = f", summarised {past} time{'s' if past != 1 else ''}" if past else ""
         self._echo(f"  messages: {size.tokens:,} of {size.max_tokens:,} tokens{times}")
         if size.pinned:

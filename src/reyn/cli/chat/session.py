@@ -15,7 +15,7 @@ from reyn.cli.chat.commands import ChatCommands
 from reyn.cli.output import next_lines, out
 from reyn.errors import ChatStopped, InputInvalid, RunNotResumable
 from reyn.kernel.runtime_types import EXIT_CODES
-from reyn.runtime.messages import MAX_MESSAGE_CHARS
+from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -47,7 +47,7 @@ async def talk(conversation: Conversation, runtime: OSRuntime, printer: Printer,
             await asyncio.wait([talking])
             await conversation.close()
             await printing
-    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
+    row = runtime.services.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is None or row.status not in ("failed", "limited"):
         return 0
     for line in next_lines(runtime.runs.next_action(row)):

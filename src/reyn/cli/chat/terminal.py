@@ -11,7 +11,7 @@ from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+from reyn.chat.services.auto_resume_handler import interrupted_runs
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
@@ -54,7 +54,7 @@ def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
 
 def _interrupted(conversation: Conversation, runtime: OSRuntime) -> list[str]:
     """Return the runs that an earlier process left, without those that continue with the conversation."""
-    rows = AutoResumeHandler(runtime).interrupted()
+    rows = interrupted_runs(runtime)
     return [row.run_id for row in rows if not f"{row.run_id}.".startswith(f"{conversation.run_id}.")]
 
 
@@ -108,7 +108,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
 def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
     """Return the line below the prompt: agent, tokens, cost, what runs, and what waits for the user."""
     parts = [conversation.agent.name, f"{conversation.usage.total:,} tokens"]
-    row = runtime.project.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
+    row = runtime.services.journal.find(conversation.run_id) if runtime.runs.is_recorded(conversation.run_id) else None
     if row is not None and row.charge.currency:
         parts.append(charge_text(row.charge))
     parts += [f"{short(one.skill, 40)}: {short(one.phase, 40)}" for one in conversation.progress[:_MAX_PROGRESS]]

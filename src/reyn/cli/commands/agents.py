@@ -87,19 +87,19 @@ def list_agents() -> Report:
 @json_option
 def show_agent(name: str) -> Report:
     """Show an agent: its instructions, and what it may use."""
-    from reyn.chat.services.router_host_adapter import RouterHostAdapter
+    from reyn.chat.services.router_host_adapter import router_view
     from reyn.skills.agents import Budget
 
     runtime = open_existing_project()
     agent = runtime.project.agents.load(name)
-    skill = runtime.project.agent_skill(name)
+    skill = runtime.services.agent_skill(name)
     phase = skill.phases[skill.entry]
     fields = {
         "agent": agent.name,
         "about": agent.description if runtime.project.agents.path(name) is not None else _BUILT_IN,
         "model": agent.model or agent.model_class or "project default",
         "skills": "all" if agent.skills is None else ", ".join(agent.skills) or "none",
-        "may ask": ", ".join(line.partition(":")[0] for line in RouterHostAdapter(runtime, name).view().agents),
+        "may ask": ", ".join(line.partition(":")[0] for line in router_view(runtime, name).agents),
         "ops": ", ".join(phase.allowed_ops),
         "requests": msgspec.json.encode(skill.permissions).decode(),
         "memory": agent.memory,

@@ -95,14 +95,14 @@ def show(run: str) -> Report:
 
     Arrows mark what the agent asked other agents, and their replies.
     """
-    from reyn.chat.services.chain_manager import ChainManager
+    from reyn.chat.services.chain_manager import read_links, read_origin
     from reyn.chat.services.snapshot_journal import read_messages
 
     runtime = open_existing_project()
     row = _find(runtime.runs, run)
     messages = read_messages(runtime.runs.events(row.run_id), runtime.runs.content)
-    chains = ChainManager(runtime.project.journal)
-    links, origin = chains.links(row.run_id), chains.origin(row.run_id)
+    journal = runtime.services.journal
+    links, origin = read_links(journal, row.run_id), read_origin(journal, row.run_id)
     pairs = [(one, [link for link in links if link.number == one.number and one.role != "agent"]) for one in messages]
     value = [msgspec.to_builtins(one) | {"asks": msgspec.to_builtins(asked)} for one, asked in pairs]
     first = [f"asked by {ask.agent} in conversation {ask.run}" for ask in origin[:1]]
@@ -131,7 +131,7 @@ def rename(run: str, title: str) -> Report:
 
     runtime = open_project()
     row = _find(runtime.runs, run)
-    runtime.rename(row.run_id, title, by=user_name())
+    runtime.conversations.rename(row.run_id, title, by=user_name())
     return Report(None, [f"renamed {row.run_id}" if title.strip() else f"removed the title of {row.run_id}"])
 
 

@@ -46,14 +46,13 @@ def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
     from reyn.cli.files import relative_path
     from reyn.config import PythonSettings
     from reyn.lint import lint_agent, lint_skill
-    from reyn.ops import standard_ops
     from reyn.skills import Library
     from reyn.skills.agents import PREFIX, Agents
     from reyn.skills.resolve import is_path
 
     project, library = configured_project(), Library(project_root())
-    vocabulary = (standard_ops() if project is None else project.project.ops).vocabulary
-    python = (PythonSettings() if project is None else project.project.config.python).sandbox
+    vocabulary = project_ops().vocabulary
+    python = (PythonSettings() if project is None else project.config.python).sandbox
     agents = Agents(project_root())
     names = [name.removeprefix(PREFIX) for name in skills if name.startswith(PREFIX)]
     folders = [(library.find(skill_name(name)), is_path(name)) for name in skills if not name.startswith(PREFIX)]
@@ -64,7 +63,7 @@ def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
     libraries = {folder: Library.around(folder) if by_path else library for folder, by_path in folders}
     unfixed = _fix(libraries, vocabulary) if fix else 0
     # Models that need trust are configured, too.
-    classes = None if project is None else {*project.project.config.models, *project.project.trust.ignored_models}
+    classes = None if project is None else {*project.config.models, *project.trust.ignored_models}
     reports = []
     for folder, around in libraries.items():
         findings = lint_skill(folder, around, vocabulary, python, classes if around is library else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -29,13 +30,14 @@ from reyn.cli.project import (
     print_assumed_project,
     skill_name,
 )
-from reyn.errors import LimitUnknown, NextAction, QuestionUnknown, ReynError
+from reyn.errors import LimitUnknown, NextAction, ReynError
 
 if TYPE_CHECKING:
     from reyn.cli.functions import Work
     from reyn.cli.progress import Progress
-    from reyn.runs.questions import OpenQuestion, PostedReply
-    from reyn.runtime import RunResult, SyncRuntime
+    from reyn.journal.questions import OpenQuestion
+    from reyn.kernel.world.inbox import PostedReply
+    from reyn.runtime import OSRuntime, RunResult, SyncRuntime
 
 run_id_option = click.option("--run-id", metavar="ID", help="Id of the new run.")
 
@@ -153,16 +155,15 @@ _AFTER_END = {
 
 def _resume_all() -> int:
     """Continue the runs that earlier processes left, one after the other. Conversations wait for their next message."""
-    from reyn.chat.services.auto_resume_handler import AutoResumeHandler
+    from reyn.chat.services.auto_resume_handler import interrupted_runs, resume_interrupted
 
     code = 0
     runtime = open_existing_project()
-    handler = AutoResumeHandler(runtime.async_form)
-    interrupted = handler.interrupted()
+    interrupted = interrupted_runs(runtime)
     if not interrupted:
         return out.report(Report([], ["no interrupted runs"], each=True))
     for row in interrupted:
-        outcome = runtime.wait(handler.resume(row))
+        outcome = runtime.wait(resume_interrupted(runtime.async_form, row))
         if isinstance(outcome, ReynError):
             code = 1
             entry = {"run_id": row.run_id, "error": outcome.as_json()}
@@ -221,30 +222,25 @@ def answer_command(
         raise click.UsageError("missing argument VALUE")
     if len(question_and_value) > 2:
         raise click.UsageError(f"too many arguments: expected [QUESTION] VALUE, got {len(question_and_value)}")
+    from reyn.cli.people import user_name
+
     *question_ids, value = question_and_value
-    question_id = question_ids[0] if question_ids else None
+    reply = partial(_post, run, question_ids[0] if question_ids else None, value, user_name())
     if no_resume:
-        posted = _post(open_existing_project(), run, question_id, value)
+        posted = reply(open_existing_project().async_form)
         return _stored(posted, is_continued=posted.is_claimed)
     from reyn.cli.execution import execute
 
     def work(runtime: SyncRuntime, progress: Progress) -> RunResult | Report:
-        posted = _post(runtime, run, question_id, value)
+        posted = reply(runtime.async_form)
         result = runtime.resume_answered(posted, listener=progress, on_delta=progress.on_delta)
         return _stored(posted, is_continued=True) if result is None else result
 
     return execute(work, **how)
 
 
-def _post(runtime: SyncRuntime, run: str, question_id: str | None, value: str) -> PostedReply:
-    from reyn.cli.people import user_name
-
-    if question_id is not None:
-        return runtime.answer(run, question_id, value, is_text=True, by=user_name())
-    question = _open_question(runtime, run)
-    if value == question.question.id:
-        raise click.UsageError(f"`{value}` is the id of the open question; VALUE is missing")
-    return runtime.reply(question, value, is_text=True, by=user_name())
+def _post(run: str, question_id: str | None, value: str, by: str, runtime: OSRuntime) -> PostedReply:
+    return runtime.answer(run, question_id, value, is_text=True, by=by)
 
 
 def _show(runtime: SyncRuntime, run: str) -> Report:
@@ -262,11 +258,9 @@ def _open_question(runtime: SyncRuntime, run: str) -> OpenQuestion:
     row = runtime.runs.find(run)
     question = runtime.runs.open_question(row)
     if question is None:
-        raise QuestionUnknown(
-            f"run `{row.run_id}` has no open question; its status is {runtime.runs.display_status(row)}",
-            hint="`reyn runs --status waiting` lists the runs that wait for a reply.",
-            action=runtime.runs.next_action(row),
-        )
+        from reyn.runs.next_action import unknown_question
+
+        raise unknown_question(runtime.services.existing_journal, row, None)
     return question
 
 

@@ -15,7 +15,7 @@ import click
 from reyn.cli.groups import command
 from reyn.cli.options import ENDED, MAX_ARCHIVE_BYTES, STATUSES, Age, dry_run_option, json_option, number_option
 from reyn.cli.output import Report, now, short, time_of, wants_json
-from reyn.cli.project import open_existing_project, open_project
+from reyn.cli.project import open_existing_project, open_project, open_runs
 from reyn.errors import ArchiveInvalid, JournalError, RunNotFound
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from reyn.kernel.runtime_types import ReplayReport, VerifyReport
     from reyn.runs.diff import Decision, DiffReport
     from reyn.runs.prune import PruneReport
+    from reyn.runs.reading import RecordedRuns
     from reyn.runs.run_files import UndoReport, UntrackedOp
-    from reyn.runtime.sync_runtime import SyncRuns
 
 _MAX_SEQ = 2**62
 
@@ -44,7 +44,7 @@ def events_command(run: str, kinds: tuple[str, ...], after: int) -> Report:
     if after > _MAX_SEQ:
         raise click.BadParameter("no run has that many events", param_hint="--after")
     width = max(len(kind) for kind, _ in registry.kinds())
-    runs = open_existing_project().runs
+    runs = open_runs()
     _check_kinds(runs, run, kinds)
 
     def line(event: Event) -> str:
@@ -55,7 +55,7 @@ def events_command(run: str, kinds: tuple[str, ...], after: int) -> Report:
     return Report((event.as_json() for event in events), map(line, events), each=True)
 
 
-def _check_kinds(runs: SyncRuns, run: str, kinds: tuple[str, ...]) -> None:
+def _check_kinds(runs: RecordedRuns, run: str, kinds: tuple[str, ...]) -> None:
     """Reject a kind that is neither built in, nor of an installed op, nor in this run."""
     from reyn.documents import nearest_hint
     from reyn.journal import registry

@@ -31,7 +31,7 @@ from reyn.cli.output import (
     table_lines,
     time_of,
 )
-from reyn.cli.project import open_existing_project
+from reyn.cli.project import open_existing_project, open_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from reyn.journal import RunRow
     from reyn.journal.kinds import Question
     from reyn.journal.port import OpenReservation
-    from reyn.runs.questions import OpenQuestion
+    from reyn.journal.questions import OpenQuestion
+    from reyn.runs.reading import RecordedRuns
     from reyn.runs.usage import BudgetStatus, Grouping, UsageReport, UsageRow
-    from reyn.runtime.sync_runtime import SyncRuns
 
 _HEADER = ("RUN", "SKILL", "STATUS", "SINCE", "WAITING FOR")
 
@@ -57,7 +57,7 @@ class _Listed(NamedTuple):
     question: OpenQuestion | None
 
     def as_json(self) -> dict[str, Any]:
-        from reyn.kernel.runtime_types import Cost
+        from reyn.journal.results import Cost
 
         fields: dict[str, Any] = msgspec.to_builtins(self.row)
         fields |= {"display_status": self.display_status, "depth": self.depth, "next": self.command}
@@ -98,7 +98,7 @@ def runs_command(
 
     With --json, each run also has the id of its question, its origin and the command that continues it.
     """
-    runs = open_existing_project().runs
+    runs = open_runs()
     rows = runs.all()
     if not rows:
         return Report([], ["no runs; start one with `reyn run SKILL`"])
@@ -139,7 +139,7 @@ def _first_roots(ordered: list[tuple[RunRow, int]], limit: int | None) -> list[t
     return ordered if limit is None or len(roots) <= limit else ordered[: roots[limit]]
 
 
-def _describe(runs: SyncRuns, row: RunRow, depth: int) -> _Listed:
+def _describe(runs: RecordedRuns, row: RunRow, depth: int) -> _Listed:
     question = runs.open_question(row) if row.status in ("running", "waiting") else None
     return _Listed(row, depth, runs.display_status(row), command_line(runs.next_action(row)), question)
 
@@ -161,7 +161,7 @@ def show_command(run: str) -> Report:
     """
     from reyn.cli.timeline import Timeline, coloured_line
 
-    runs = open_existing_project().runs
+    runs = open_runs()
     row = runs.find(run)
     status, action = runs.display_status(row), runs.next_action(row)
     timeline = Timeline(runs.content)
@@ -215,7 +215,7 @@ def usage_command(by: str, since: int | None, format: str, limit: int | None) ->
     Models that answer at once, such as scripted ones, are counted only under a budget. The total and the budgets do not
     depend on --limit.
     """
-    report = open_existing_project().runs.usage(cast("Grouping", by), since=since)
+    report = open_runs().usage(cast("Grouping", by), since=since)
     hidden = max(0, len(report.rows) - limit) if limit is not None else 0
     if hidden:
         report = replace(report, rows=report.rows[hidden:] if by == "day" else report.rows[:limit])

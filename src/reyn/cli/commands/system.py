@@ -62,14 +62,14 @@ def explain(key: str | None, **settings: Any) -> Report:
 
 def _explain(key: str | None, options: dict[str, Any]) -> Report:
     from reyn.config.load import select_settings
+    from reyn.kernel.world.services import Services
     from reyn.permissions.trust import load_project
-    from reyn.runtime import OSRuntime
     from reyn.runtime.project import Project
 
     root = project_root().resolve()
     loaded = load_project(root, options)
     try:
-        OSRuntime(Project(root, loaded.config, trust=loaded.trust)).project.check_config()
+        Project(Services(root=root, config=loaded.config, trust=loaded.trust)).check_config()
     except ModelUnknown as error:  # the settings show where it is named
         out.note(f"warning: {error.message}")
     settings = loaded.settings()

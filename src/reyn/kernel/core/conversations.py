@@ -31,10 +31,11 @@ from reyn.journal import kinds
 from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from reyn.context import ContextMutation
     from reyn.context.transcript import Memory
+    from reyn.journal.canonical import ReadBlob
 
 SUMMARY_HEADING = "# Summary of the conversation so far\n"
 
@@ -83,14 +84,14 @@ class Transcript(msgspec.Struct, frozen=True):
         """The number of messages, those of the history included."""
         return self.messages.length + sum(part.messages for part in self.history)
 
-    def whole(self, content: Callable[[str], bytes]) -> NormalizedMessageList:
+    def whole(self, content: ReadBlob) -> NormalizedMessageList:
         """Return the history and the messages."""
         if not self.history:
             return self.messages
         before = HISTORIES.load(self.history, content).with_system(self.messages.system)
         return before.append(*self.messages.tail(self.messages.length))
 
-    def rendered(self, content: Callable[[str], bytes]) -> NormalizedMessageList:
+    def rendered(self, content: ReadBlob) -> NormalizedMessageList:
         """Return the history and the messages, with their texts and images."""
         own = self.messages.tail(self.messages.length)
         rendered = (rendered_message(message, content, with_images=True) for message in own)
@@ -284,7 +285,7 @@ class AgentThread(msgspec.Struct, frozen=True):
         )
 
 
-def reply_text(replied: kinds.ChildEnded, content: Callable[[str], bytes]) -> str:
+def reply_text(replied: kinds.ChildEnded, content: ReadBlob) -> str:
     """Return the reply of another agent; empty if there is none."""
     if replied.artifact is None:
         return ""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.skills import Skill
 
-    SkillCompiler = Callable[[kinds.RunStarted], "Program"]
+    ProgramCompiler = Callable[[kinds.RunStarted], "Program"]
 
 
 class Program(Protocol):
@@ -98,7 +98,7 @@ class _Stopped(Exception):
 class Driver:
     """Executes one run. Without a world it only recalls, which is a replay that ends where the recording does."""
 
-    def __init__(self, tape: Tape, compile_skill: SkillCompiler, world: World | None) -> None:
+    def __init__(self, tape: Tape, compile_skill: ProgramCompiler, world: World | None) -> None:
         self.tape = tape
         self._compile_skill = compile_skill
         self._started: kinds.RunStarted | None = None

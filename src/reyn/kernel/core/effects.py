@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from reyn.context.budget import FittedText
     from reyn.context.tokens import TokenCounter
     from reyn.journal import Blob, Body
+    from reyn.journal.canonical import ReadBlob
     from reyn.kernel.core.conversations import Transcript
     from reyn.models import Candidate, ChatTurn, ToolDefinition
     from reyn.skills import Skill
 
-    Content = Callable[[str], bytes]
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 R = TypeVar("R")
@@ -53,7 +53,7 @@ class Effect(Generic[R]):
         result: R = yield self
         return result
 
-    def result(self, outcome: Body, content: Content) -> R:
+    def result(self, outcome: Body, content: ReadBlob) -> R:
         """Return the result for a recorded outcome, the same whether it was just performed or recalled."""
         result: R = outcome  # type: ignore[assignment]  # `cast` would be a call
         return result
@@ -121,7 +121,7 @@ class CallModel(Effect[ModelReply]):
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused)
 
-    def result(self, outcome: Body, content: Content) -> ModelReply:
+    def result(self, outcome: Body, content: ReadBlob) -> ModelReply:
         assert isinstance(outcome, kinds.LlmResponded)
         return ModelReply(content(outcome.text).decode(), outcome.text, outcome.cut, outcome.choice_probability)
 
@@ -318,5 +318,5 @@ class StartChildren(Effect[None]):
     concurrency: int
 
 
-def decode_answer(answer: kinds.WaitAnswered, content: Content) -> Any:
+def decode_answer(answer: kinds.WaitAnswered, content: ReadBlob) -> Any:
     return msgspec.json.decode(content(answer.value))

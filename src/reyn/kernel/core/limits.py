@@ -71,11 +71,6 @@ def visits_left(state: RunState, skill: Skill, settings: RunSettings, phase: str
     return left
 
 
-def is_conversation(skill: Skill, phase: str) -> bool:
-    """Return whether a phase is a conversation. The user paces its visits, so their number is not limited."""
-    return phase in skill.phases and skill.phases[phase].conversation is not None
-
-
 def repeated_failure(state: RunState, settings: RunSettings, op: str, times: int) -> kinds.LimitReached | None:
     """Return the limit on repeated failures of the same op, if a visit has reached it."""
     cap = limit_of(state, settings, "no_progress")

@@ -9,7 +9,7 @@ import msgspec
 from reyn.context.frame import PATH_LENGTH, Repetition
 from reyn.errors import InternalError
 from reyn.journal import kinds
-from reyn.kernel.core.limits import is_conversation, limit_of, refusal_reason, visits_left
+from reyn.kernel.core.limits import limit_of, refusal_reason, visits_left
 from reyn.skills import may_finish
 from reyn.skills.values import is_skill_node
 
@@ -70,7 +70,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
     phase = state.phase or skill.entry
     visit = history.visits.get(phase, 0) + 1
     cap = limit_of(state, settings, "max_phase_visits")
-    if cap is not None and visit > cap and not is_conversation(skill, phase):
+    if cap is not None and visit > cap and not skill.holds_conversation(phase):
         often = "once" if cap == 1 else f"{cap} times"
         reason = f"phase `{phase}` was visited {often}, the maximum that `max_phase_visits` allows"
         return kinds.LimitReached("max_phase_visits", cap, phase, reason)

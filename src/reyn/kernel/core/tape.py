@@ -123,11 +123,11 @@ class Tape:
         return has_taken
 
     def _take(self, body: Body) -> Body:
-        """Take the next recorded event. Its place in the chain is checked, and that nothing in it was changed."""
+        """Take the next recorded event, whose hash the journal has compared. Its place in the chain is checked."""
         event = self.upcoming
         assert event is not None
-        if link(self.seq + 1, event.ts, event.kind, event.v, event.raw, self.hash) != event.hash:
-            raise ChainBroken(f"event {event.seq} `{event.kind}` of run `{self.run_id}` does not match its hash")
+        if event.prev != self.hash:
+            raise ChainBroken(f"event {event.seq} `{event.kind}` of run `{self.run_id}` does not follow the last one")
         self._apply(body, event)
         self.upcoming = next(self._recorded, None)
         return body

@@ -99,7 +99,7 @@ class AgentMessages:
         Raises:
             ChainTooDeep: They are too many.
         """
-        highest = self._services.agent_limits.max_depth
+        highest = self._services.config.agents.max_depth
         ask, parent = started.ask, started.parent
         while ask is None and parent is not None:
             above = first_event(self._services.journal, parent.run)
@@ -186,14 +186,14 @@ class AgentMessages:
             return _Reply("auth-required" if question.is_approval else "input-required", text)
         reply = _reply(spec, state)
         if is_late and reply.state != "completed":
-            late = f"no reply within {self._services.agent_limits.reply_seconds} seconds (`agents.reply_seconds`)"
+            late = f"no reply within {self._services.config.agents.reply_seconds} seconds (`agents.reply_seconds`)"
             return _Reply("canceled", late, timed_out=True)
         return reply
 
     async def _in_time(self, work: Execution, run: str) -> tuple[RunState, bool]:
         """Execute a conversation; abort its turn when the time of a reply is over. Returns whether that happened."""
         clock, task = self._services.clock, asyncio.ensure_future(work)
-        end = clock.now() + self._services.agent_limits.reply_seconds * SECOND
+        end = clock.now() + self._services.config.agents.reply_seconds * SECOND
         polls, next_abort = 0, 0
         try:
             while not task.done():

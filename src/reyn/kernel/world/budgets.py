@@ -8,10 +8,9 @@ is unknown is charged in full. `llm_call_recorder` makes the calls; prices belon
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.config.budgets import Caps, skill_caps
+from reyn.config.budgets import NO_CAPS, Caps, DayBudgets
 from reyn.errors import BudgetExceeded, CurrencyUnknown, ModelBroken, ModelError, PriceInvalid, PriceUnknown
 from reyn.journal import kinds
 from reyn.journal.kinds.shapes import MAX_INTEGER
@@ -23,7 +22,6 @@ from reyn.models.prices import Prices, cost_of, highest_cost, usage_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
-    from datetime import tzinfo
 
     from reyn.config import ModelSettings, RunSettings
     from reyn.config.budgets import BudgetsSettings
@@ -49,7 +47,6 @@ _QUARTER = 900_000_000
 _MAX_HOLDERS = 8
 """The runs that a refusal names."""
 _CACHED_RUNS = 256
-_NO_CAPS = Caps()
 _sleep = asyncio.sleep
 
 
@@ -74,15 +71,14 @@ class BudgetedRun(NamedTuple):
         """Return whether what the run has recorded limits money: its budgets, or a limit that was raised."""
         own = Caps(None, self.settings.limits.run_cost if self.is_root else None)
         costs = [self.caps("run", own, raised).cost]
-        costs.append(self.caps("skill", self.settings.skill_budgets.get(self.skill, _NO_CAPS), raised).cost)
+        costs.append(self.caps("skill", self.settings.skill_budgets.get(self.skill, NO_CAPS), raised).cost)
         costs += [value for name, value in self.raised.items() if name.endswith("_cost")]
         return any(cost is not None for cost in costs)
 
 
 def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
     """Return what the budgets of a run depend on."""
-    started = state.started
-    return BudgetedRun(started.run_id, started.skill, started.parent is None, settings, state.raised)
+    return BudgetedRun(state.run_id, state.started.skill, state.started.parent is None, settings, state.raised)
 
 
 def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: SettingsOf) -> tuple[BudgetedRun, ...]:
@@ -90,8 +86,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
     found: list[BudgetedRun] = []
     parent = started.parent
     while parent is not None:
-        state = load_state(journal, parent.run)
-        if state is EMPTY:
+        if (state := load_state(journal, parent.run)) is EMPTY:
             break  # deleted
         found.append(budgeted_run(state, settings_of(state.started, journal.blob)))
         parent = state.started.parent
@@ -99,10 +94,7 @@ def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: Setting
 
 
 class Draws(NamedTuple):
-    """The accounts that a call draws on, whether one of them has a cap, and whether one limits money.
-
-    They seldom change between the calls of a run: only with what else is here.
-    """
+    """The accounts that a call draws on, whether one of them has a cap or limits money, and what they depend on."""
 
     accounts: tuple[kinds.Draw, ...]
     is_capped: bool
@@ -113,53 +105,32 @@ class Draws(NamedTuple):
     above: tuple[BudgetedRun, ...]
 
 
-class Budgets:
+class Budgets(DayBudgets):
     """The budgets and prices of a project. Those of a day are the current ones, also for older runs."""
 
     def __init__(self, settings: BudgetsSettings, roster: Roster) -> None:
+        super().__init__(settings)
         self._roster = roster
-        self._zone: tzinfo = _zone(settings.timezone)
-        self._day = Caps.of(settings.day)
-        self._skill_days = skill_caps(settings, "day")
-        # Amounts of two currencies do not add up: each currency has its own accounts.
-        self._suffix = "" if settings.currency == "USD" else f":{settings.currency}"
         self._prices = Prices(settings.currency, settings.currencies)
         self._override_price: tuple[kinds.Price | None] | None = None
         self._draws: dict[str, Draws] = {}
 
-    def day(self, ts: int) -> str:
-        """Return the day of a time, as `2026-11-16`."""
-        return datetime.fromtimestamp(ts / 1_000_000, self._zone).date().isoformat()
-
-    def account_of(self, day: str, skill: str = "") -> str:
-        """Return the account of a day, or of a skill on that day."""
-        return f"day:{day}:{skill}{self._suffix}" if skill else f"day:{day}{self._suffix}"
-
-    @property
-    def skills(self) -> tuple[str, ...]:
-        """The skills that have a budget of a day."""
-        return tuple(self._skill_days)
-
-    def day_caps(self, skill: str = "") -> Caps:
-        """Return the caps of a day, or of a skill on a day."""
-        return self._skill_days.get(skill, _NO_CAPS) if skill else self._day
-
     def current_draws(self, state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...], ts: int) -> Draws:
         """Return the accounts that a call of a run draws on now, with their caps."""
-        assert state.started is not None
         known = self._draws.get(state.started.run_id)
         if (
-            known is None
-            or known.quarter != ts // _QUARTER
-            or known.own.raised is not state.raised
-            or known.own.settings is not settings
-            or known.above != above
+            known is not None
+            and known.quarter == ts // _QUARTER
+            and known.own.settings is settings
+            and known.own.raised is state.raised
+            and known.above == above
         ):
-            while len(self._draws) >= _CACHED_RUNS:
-                self._draws.pop(next(iter(self._draws)), None)
-            own = budgeted_run(state, settings)
-            known = self._draws[own.run_id] = self.draws(own, above, ts)
-        return known
+            return known
+        while len(self._draws) >= _CACHED_RUNS:
+            self._draws.pop(next(iter(self._draws)), None)
+        own = budgeted_run(state, settings)
+        found = self._draws[own.run_id] = self.draws(own, above, ts)
+        return found
 
     def draws(self, own: BudgetedRun, above: tuple[BudgetedRun, ...], ts: int) -> Draws:
         """Return the accounts that a call of a run at a time draws on, with their caps."""
@@ -188,13 +159,13 @@ class Budgets:
                 if caps:
                     found.append(kinds.Draw(run_account, "run", caps.tokens, caps.cost))
             if run.settings.skill_budgets:
-                caps = run.caps("skill", run.settings.skill_budgets.get(run.skill, _NO_CAPS), own.raised)
+                caps = run.caps("skill", run.settings.skill_budgets.get(run.skill, NO_CAPS), own.raised)
                 if caps:
                     found.append(kinds.Draw(skill_account, "skill", caps.tokens, caps.cost))
-        caps = own.caps("day", self._day, own.raised)
+        caps = own.caps("day", self.day_caps(), own.raised)
         found.append(kinds.Draw(self.account_of(day), "day", caps.tokens, caps.cost))
         for skill in skills:
-            caps = own.caps("skill_day", self._skill_days.get(skill, _NO_CAPS), own.raised)
+            caps = own.caps("skill_day", self.day_caps(skill), own.raised)
             found.append(kinds.Draw(self.account_of(day, skill), "skill_day", caps.tokens, caps.cost))
         return tuple(found)
 
@@ -211,11 +182,6 @@ class Budgets:
         """Return whether answers of a model take time; one that answers at once is counted only under a cap."""
         return self._roster.takes_time(model)
 
-    @property
-    def currency(self) -> str:
-        """The currency of all costs."""
-        return self._prices.currency
-
 
 def _is_plausible(usage: object) -> bool:
     """Return whether the bound that a model declares consists of numbers of tokens that can be counted."""
@@ -224,14 +190,6 @@ def _is_plausible(usage: object) -> bool:
     read, written = usage.input_tokens, usage.output_tokens
     is_count = type(read) is int and type(written) is int and read >= 0 and written >= 0
     return is_count and 0 < read + written <= _MAX_BOUND
-
-
-def _zone(name: str) -> tzinfo:
-    if name == "UTC":
-        return UTC
-    from zoneinfo import ZoneInfo
-
-    return ZoneInfo(name)
 
 
 class CallBudget:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed
-from reyn.journal import Blob, RaiseLimit, Say, canonical, decode, digest, kinds
+from reyn.journal import Blob, RaiseLimit, Say, canonical, decode, kinds
 from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
 from reyn.kernel.visit.compiled_phase import credentials_of
 from reyn.kernel.visit.handoffs import summarize
@@ -33,6 +33,7 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
+from reyn.kernel.world.run_scope import call_name
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
@@ -180,9 +181,7 @@ class Children:
         tape = scope.tape
         depth_below(tape.started)
         copies = pin_run(skill, Blob.of(canonical(artifact)), pin_ops(skill, self.services.ops.vocabulary))
-        earlier = "".join(part.content for part in spec.history[0])
-        name = digest(f"{copies.input.hash}{earlier}".encode()) if earlier else copies.input.hash
-        key = scope.next_key(copies.skill_hash, name)
+        key = scope.next_key(call_name(copies.skill_hash, copies.input.hash, spec.history[0]))
         run = f"{tape.run_id}.{key}"
         intent = kinds.ChildStarted(key, "function", skill.name, run, copies.skill_hash, copies.input, copies.ops)
         with self.journal.claim(run):

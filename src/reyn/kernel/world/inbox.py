@@ -1,15 +1,24 @@
-"""Read the inbox of a run: when to look, and the event that records each message or refuses it."""
+"""The inbox of a run: the protocol by which any process reaches a run, whoever executes it.
+
+A process that posts a message then checks whether another one holds the claim on the run. A process that executes a
+run releases its claim and then reads the inbox (`hold_claim`). One of the two sees the other, so no message is left
+unread, and neither has to poll. Messages become events of the run (`inbox_events`) in the process that holds the claim.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec.structs import replace
 
+from reyn.errors import NextAction, QuestionUnknown, ReplyInvalid, RunBlocked, RunBusy, RunNotResumable
 from reyn.journal import (
+    ENDED,
     AbortTurn,
     Answer,
     Blob,
@@ -18,21 +27,30 @@ from reyn.journal import (
     RaiseLimit,
     Rename,
     ReportRun,
+    RunRow,
     Say,
     canonical,
     check_json,
     kinds,
 )
+from reyn.journal.family import lineage
+from reyn.journal.questions import asking_run, parse_reply, reply_to
 from reyn.journal.spending import in_full
 from reyn.jsonschema import compile_schema
+from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
+from reyn.kernel.world.loading import load_head, unsupported_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
-    from reyn.journal import AttachedImage, InboxMessage
+    from reyn.journal import AttachedImage, InboxMessage, Journal
+    from reyn.journal.questions import OpenQuestion
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.runtime_types import Clock, RunResult
+
+    Attempt = Callable[[], Awaitable[RunResult]]
 
 _POLL_SECONDS = 0.02
 """Interval for reading the inbox between effects."""
@@ -67,6 +85,179 @@ class InboxPolling:
     def notify(self, run_id: str) -> None:
         """Make the next read due: a message was posted, or the run stopped."""
         self._read_at.pop(run_id, None)
+
+
+class PostedReply(msgspec.Struct, frozen=True):
+    """A reply in the inbox of the run that asked."""
+
+    run_id: str
+    """The run that asked."""
+    question_id: str
+    root_run: str
+    """The run to resume."""
+    message_id: int
+    is_claimed: bool
+    """Whether a live process executes the run; it continues with the reply."""
+
+
+# -- posting ------------------------------------------------------------------------------------------
+
+
+def post_reply(
+    journal: Journal,
+    question: OpenQuestion,
+    value: Any,
+    *,
+    clock: Clock,
+    is_text: bool = False,
+    by: str = "",
+) -> PostedReply:
+    """Post a reply to an open question, then check whether a process executes the run.
+
+    Args:
+        journal: The journal of the run.
+        question: The question.
+        value: The reply, a JSON value.
+        clock: The clock; it is read if the question expires.
+        is_text: Whether `value` is text as a user typed it, see `parse_reply`.
+        by: The name of the user who replies; it is recorded.
+
+    Raises:
+        QuestionUnknown: The question has a reply already, or has expired.
+        ReplyInvalid: The reply does not match the schema of the question.
+        RunBlocked: The run follows rules that are not supported, so that it cannot continue.
+    """
+    rows, wait = lineage(journal, question.row), question.question
+    asking, root = question.row, rows[-1].run_id
+    if question.is_answered:
+        raise QuestionUnknown(
+            f"question `{wait.id}` of run `{asking.run_id}` has a reply already",
+            hint="Resume the run; it continues with the stored reply.",
+            action=NextAction("resume", root),
+        )
+    if asking.rules not in versions.SUPPORTED_RULES:
+        raise unsupported_rules(root, asking.rules)
+    if wait.expires_at is not None and wait.is_expired(clock.now()):
+        raise QuestionUnknown(
+            f"question `{wait.id}` of run `{asking.run_id}` has expired",
+            hint="Resume the run; it continues as if the question was declined.",
+            action=NextAction("resume", root),
+        )
+    if is_text:
+        value = parse_reply(wait, value)
+    if fault := answer_error(wait, wait.id, value):
+        raise ReplyInvalid(fault)
+    message_id = journal.post(asking.run_id, reply_to(wait, value, by))
+    is_claimed = any(journal.is_claimed(run.run_id) for run in rows)  # after the post
+    return PostedReply(asking.run_id, wait.id, root, message_id, is_claimed)
+
+
+def images_error(images: Sequence[AttachedImage]) -> str:
+    """Return why the images of a message are invalid; empty if they are valid."""
+    for image in images:
+        try:
+            content = base64.b64decode(image.data, validate=True)
+        except (binascii.Error, ValueError) as error:
+            return f"the data of an image is not base64: {error}"
+        if not content and not image.url:
+            return "an image has neither data nor an address"
+    return ""
+
+
+def answer_error(wait: kinds.Question | None, asked: str, value: Any) -> str:
+    """Return why the reply to a question is invalid; empty if it is valid."""
+    if wait is None or wait.id != asked:
+        return f"no question `{asked}` is open"
+    try:
+        check_json(value)
+    except ValueError as invalid:
+        return f"the reply is not JSON: {invalid}"
+    error = compile_schema(wait.response_schema).first_error(value)
+    return f"the reply does not match the question's schema: {error.path('reply')} {error.message}" if error else ""
+
+
+# -- executing ----------------------------------------------------------------------------------------
+
+
+async def hold_claim(journal: Journal, run_id: str, attempt: Attempt, again: Attempt) -> tuple[RunResult | None, bool]:
+    """Execute a run under its claim, and again as long as a message is pending for it.
+
+    Args:
+        journal: The journal of the run.
+        run_id: The run.
+        attempt: Executes the run until it ends or stops. It is repeated if the run refuses and then gets a message.
+        again: Continues the run with the messages in its inbox.
+
+    Returns:
+        The result, and whether another process continues the run by now. The result is `None` if another process took
+        the last message first: the journal has a newer one.
+
+    Raises:
+        RunBusy: Another process executes the run.
+        RunNotResumable: The run does not continue, and no message changes that.
+    """
+    result: RunResult | None = None
+    refusal: RunNotResumable | None = None
+    handled = 0
+    while True:
+        try:
+            with journal.claim(run_id):
+                result = await (attempt() if result is None else again())
+            refusal = None
+        except RunNotResumable as error:
+            refusal = error
+        except RunBusy:
+            if result is None:
+                raise
+            return result, True
+        if result is not None and result.status in ENDED:  # no message continues it
+            return result, False
+        pending = pending_message(journal, run_id)
+        if pending <= handled:
+            break
+        handled = pending
+    if result is None and refusal is not None:
+        raise refusal
+    return (None if refusal is not None else result), False
+
+
+def pending_message(journal: Journal, run_id: str) -> int:
+    """Return the id of the newest reply or cancellation that a stopped run has not handled; 0 if there is none.
+
+    A driver calls this after it has released its claim.
+    """
+    row = journal.find(run_id)
+    if row is None or row.status == "running" or row.status in ENDED:
+        return 0
+    waits_for_message = row.wait is not None and row.wait.is_message and row.wait.run is None
+    handled = (Cancel, Say, ReportRun) if waits_for_message else (Cancel,)
+    ids = [message.id for message in journal.drain(run_id, row.messages_taken) if isinstance(message.payload, handled)]
+    asking = asking_run(journal, row) if row.status == "waiting" else None
+    if asking is not None:
+        ids += [message.id for message in journal.drain(asking.run_id, asking.messages_taken)]
+    return max(ids, default=0)
+
+
+def take_messages(journal: Journal, clock: Clock, run_id: str) -> None:
+    """Record the messages to a run, unless another process executes the run and records them itself."""
+    with suppress(RunBusy, RunBlocked), journal.claim(run_id):
+        state, tape = load_head(journal, run_id)
+        now, messages = clock.now(), journal.drain(run_id, state.messages_taken)
+        for body, blobs in inbox_events(messages, state, now):
+            tape.record(body, now, *blobs)
+        tape.flush_now(journal)
+
+
+def cancel_runs(journal: Journal, clock: Clock, polling: InboxPolling, rows: Iterable[RunRow], reason: str) -> None:
+    """Cancel the runs that have not ended. A process that executes one stops before its next effect."""
+    running = [row for row in rows if row.status not in ENDED]
+    for row in running:
+        messages = journal.drain(row.run_id, row.messages_taken)
+        if not any(isinstance(message.payload, Cancel) for message in messages):
+            journal.post(row.run_id, Cancel(reason))
+        polling.notify(row.run_id)  # a driver in this process reads it before its next effect
+    for row in running:
+        take_messages(journal, clock, row.run_id)
 
 
 def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) -> list[EventWithBlobs]:
@@ -149,37 +340,3 @@ def _stored(images: Sequence[AttachedImage]) -> tuple[tuple[kinds.ImageRef, ...]
         for image, picture in zip(images, pictures, strict=True)
     )
     return refs, tuple(picture for picture in pictures if picture is not None)
-
-
-def reply_to(wait: kinds.Question, value: Any, by: str) -> Answer | Say:
-    """Return the request that replies to a question. A conversation that waits for its next message is told it."""
-    return Say(value, by) if wait.is_message else Answer(wait.id, value, by)
-
-
-def is_reply_to(wait: kinds.Question, request: object) -> bool:
-    """Return whether a request in the inbox ends a wait, as `reply_to` does."""
-    return isinstance(request, Say) if wait.is_message else isinstance(request, Answer) and request.wait == wait.id
-
-
-def images_error(images: Sequence[AttachedImage]) -> str:
-    """Return why the images of a message are invalid; empty if they are valid."""
-    for image in images:
-        try:
-            content = base64.b64decode(image.data, validate=True)
-        except (binascii.Error, ValueError) as error:
-            return f"the data of an image is not base64: {error}"
-        if not content and not image.url:
-            return "an image has neither data nor an address"
-    return ""
-
-
-def answer_error(wait: kinds.Question | None, asked: str, value: Any) -> str:
-    """Return why the reply to a question is invalid; empty if it is valid."""
-    if wait is None or wait.id != asked:
-        return f"no question `{asked}` is open"
-    try:
-        check_json(value)
-    except ValueError as invalid:
-        return f"the reply is not JSON: {invalid}"
-    error = compile_schema(wait.response_schema).first_error(value)
-    return f"the reply does not match the question's schema: {error.path('reply')} {error.message}" if error else ""

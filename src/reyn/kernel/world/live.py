@@ -20,6 +20,7 @@ from reyn.journal import (
     decode,
     kinds,
 )
+from reyn.journal.questions import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
 from reyn.kernel.core.driver import Driver
@@ -41,7 +42,7 @@ from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
-from reyn.kernel.world.inbox import answer_error, inbox_events, reply_to
+from reyn.kernel.world.inbox import answer_error, inbox_events
 from reyn.kernel.world.llm_call_recorder import LlmCallRecorder
 from reyn.kernel.world.run_scope import run_scope
 
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from reyn.models import ModelRequest
 
 _APPROVAL_DECIDED = kinds.ApprovalDecided.kind
+_LLM_RESPONDED = kinds.LlmResponded.kind
 _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
@@ -161,7 +163,7 @@ class LiveWorld:
                 op = self._ops.op_of(effect, tape)
                 if op is not None and not op.may_take_time:
                     return await self._ops.perform(effect, op, tape)
-                with run_scope(self._services.owner, tape, effect.key, self._above):
+                with run_scope(self._services, tape, effect.key, self._above):
                     return await self._unless_cancelled(self._ops.perform(effect, op, tape), tape)
             case CheckOutput():
                 return self._check_output(effect), ()
@@ -203,6 +205,8 @@ class LiveWorld:
 
     async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
         """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
+        if isinstance(effect, PerformOp) and self._needs_no_intent(effect, tape):
+            return None
         if not isinstance(effect, CallModel):
             return await self.flush(tape)
         services, started = self._services, tape.state.started
@@ -217,6 +221,16 @@ class LiveWorld:
         except BudgetExceeded:
             budget.withdraw()
             await self.flush(tape)
+
+    def _needs_no_intent(self, effect: PerformOp, tape: Tape) -> bool:
+        """Return whether an op only reads, and at once, so that it may be executed again after a crash.
+
+        The answer that asked for it is durable before its first op is executed.
+        """
+        op = self._ops.op_of(effect, tape)
+        if op is None or op.may_take_time or not op.only_reads(effect.args):
+            return False
+        return not any(event.kind == _LLM_RESPONDED for event in tape.pending)
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run or the turn was cancelled before or during the call."""

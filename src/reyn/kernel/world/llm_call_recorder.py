@@ -23,7 +23,7 @@ from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, Sche
 from reyn.journal import Blob, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
 from reyn.kernel.world.redacting_stream import RedactingStream
-from reyn.models import ChatTurn, Delta, Message, ModelAnswer, ModelRequest
+from reyn.models import ChatTurn, Message, ModelAnswer, ModelRequest
 from reyn.models.protocol import encode_reply, takes_time
 from reyn.models.text_tools import complete_with_text_tools, in_words
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import CallBudget
+    from reyn.kernel.world.services import OnDelta
     from reyn.models import Model
     from reyn.models.endpoints import Endpoint, Wait
     from reyn.models.roster import Roster
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     Recorded = tuple[Body, tuple[Blob, ...]]
     Attempted = ModelAnswer | ModelError | kinds.BudgetRefused
     Record = Callable[[Body], Awaitable[None]]
-    OnDelta = Callable[[Delta], None]
 
 _FIRST_DELAY = 0.5
 _MAX_DELAY = 30.0

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from reyn.config.values import PromptLimit
-from reyn.errors import ChainBroken, OpMissing, RunBlocked, RunNotFound
-from reyn.journal import GENESIS, Blob, canonical, decode, kinds, link, ordered
+from reyn.errors import OpMissing, RunBlocked, RunNotFound
+from reyn.journal import GENESIS, Blob, canonical, decode, kinds, ordered
 from reyn.kernel import versions
 from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.core.snapshot import Models
@@ -23,7 +23,7 @@ from reyn.skills import pin
 from reyn.vocabulary import OpSpec, Vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from reyn.config import RunSettings
     from reyn.journal import Event, Journal
@@ -273,7 +273,7 @@ def _tape(content: Callable[[str], bytes], run_id: str, place: _Place, recorded:
 
 
 _MIN_CACHED = 64
-"""Events of a run below which folding it again costs little."""
+"""Events of a run below which folding it again costs little. A conversation is read after each of its turns."""
 _MAX_CACHED = 64
 _folds: WeakKeyDictionary[Journal, OrderedDict[str, _Folded]] = WeakKeyDictionary()
 """The folds of long runs that this process has loaded, by journal; the least recently used is dropped first."""
@@ -284,7 +284,7 @@ def _fold(journal: Journal, run_id: str) -> _Folded:
     known = _folds.setdefault(journal, OrderedDict()).pop(run_id, None)
     folded = _continued(known, journal, run_id) if known is not None else None
     if folded is None:
-        folded = _extended(_Folded(), check_chain(journal.read(run_id)))
+        folded = _extended(_Folded(), journal.read(run_id))
     _keep(journal, run_id, folded)
     return folded
 
@@ -298,7 +298,7 @@ def keep_fold(journal: Journal, tape: Tape) -> None:
 
 
 def _keep(journal: Journal, run_id: str, folded: _Folded) -> None:
-    if folded.head.seq < _MIN_CACHED:
+    if folded.head.seq < _MIN_CACHED and not folded.head.state.conversations:
         return
     folds = _folds.setdefault(journal, OrderedDict())
     folds[run_id] = folded
@@ -314,7 +314,7 @@ def _continued(known: _Folded, journal: Journal, run_id: str) -> _Folded | None:
     last = next(events, None)
     if last is None or last.seq != head.seq or last.hash != head.hash:
         return None
-    return _extended(known, check_chain(events, head.seq, head.hash))
+    return _extended(known, events)
 
 
 def _extended(folded: _Folded, events: Iterable[Event]) -> _Folded:
@@ -334,30 +334,16 @@ def _extended(folded: _Folded, events: Iterable[Event]) -> _Folded:
     return _Folded(head, start, tuple(open_visit))
 
 
-def check_chain(events: Iterable[Event], after: int = 0, prev: str = GENESIS) -> Iterator[Event]:
-    """Yield the events, checking that each follows the one before.
-
-    Args:
-        events: The events.
-        after: The sequence number of the event before the first one.
-        prev: Its hash.
-    """
-    for seq, event in enumerate(events, start=after + 1):
-        if event.seq != seq or link(seq, event.ts, event.kind, event.v, event.raw, prev) != event.hash:
-            raise ChainBroken(f"event {seq} `{event.kind}` of run `{event.run_id}` does not match its recorded hash")
-        prev = event.hash
-        yield event
-
-
 def check_executable(run_id: str, state: RunState) -> kinds.RunStarted:
     """Check that a run exists and that this version supports its rules; return its first event."""
     if state is EMPTY:
         raise RunNotFound(f"no run `{run_id}`")
-    check_supported_rules(run_id, state.started.rules)
+    if state.started.rules not in versions.SUPPORTED_RULES:
+        raise unsupported_rules(run_id, state.started.rules)
     return state.started
 
 
-def check_supported_rules(run_id: str, rules: int) -> None:
-    if rules not in versions.SUPPORTED_RULES:
-        supported = ", ".join(map(str, sorted(versions.SUPPORTED_RULES)))
-        raise RunBlocked(f"run `{run_id}` follows rules {rules}; this version executes rules {supported}")
+def unsupported_rules(run_id: str, rules: int) -> RunBlocked:
+    """Return the error that this version does not execute the rules of a run."""
+    supported = ", ".join(map(str, sorted(versions.SUPPORTED_RULES)))
+    return RunBlocked(f"run `{run_id}` follows rules {rules}; this version executes rules {supported}")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -30,14 +30,13 @@ if TYPE_CHECKING:
     from reyn.journal import Approval, Body
     from reyn.kernel.core.effects import PerformOp, PlanOp, ReadOverviews, Restore
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.kernel.world.environments import SkillCompiler
     from reyn.ops import Op, OpSpec, OpTable, Overview, Result
     from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
     from reyn.workspace.observation import Observed
 
-    SkillCompiler = Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
 _APPROVED = " (approved)"
@@ -310,6 +309,11 @@ class InstalledOp(NamedTuple):
     may_take_time: bool
     is_unchanged: bool
     permissions: tuple[str, ...]
+
+    def only_reads(self, args: dict[str, Any]) -> bool:
+        """Return whether a call with these arguments changes nothing."""
+        form = self.op.spec.form(args.get("op")) or self.op.spec.form(None)
+        return form is not None and form.effect_of(args) == "pure"
 
 
 def _is_untracked(spec: OpSpec, call: Call, plan: Plan) -> bool:

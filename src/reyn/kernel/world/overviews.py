@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from reyn.context.words import one_line
@@ -52,7 +53,12 @@ def overviews_read(
     return read, tuple(blob for blob in (text, listed) if blob is not None)
 
 
+@lru_cache(4096)
+def _item(line: str) -> str:
+    return f"- {one_line(line)}\n"
+
+
 def _section(overview: Overview) -> str:
     """Return a section of a prompt. No line of it can pass for a heading."""
-    lines = [f"- {one_line(line)}\n" for line in overview.lines[:_MAX_LINES]]
+    lines = [_item(line) for line in overview.lines[:_MAX_LINES]]
     return f"\n# {one_line(overview.heading)}\n{''.join(lines)}" if lines else ""

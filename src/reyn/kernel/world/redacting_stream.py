@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any
 from reyn.models import Delta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from reyn.kernel.world.services import OnDelta
     from reyn.models.roster import Roster
-
-    OnDelta = Callable[[Delta], None]
 
 
 class RedactingStream:

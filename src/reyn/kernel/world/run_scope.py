@@ -5,32 +5,45 @@ from __future__ import annotations
 import asyncio
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reyn.errors import CallImpossible
 from reyn.journal import digest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+    from reyn.journal.kinds import HistoryPart
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
+    from reyn.kernel.world.services import Services
 
 _KEY_LENGTH = 12
+
+
+def call_name(skill_hash: str, input_hash: str, history: Iterable[HistoryPart] = ()) -> str:
+    """Return the name of a call of a function with an input.
+
+    It derives from what is called, not from the order of calls: when the op is performed again after a crash, each call
+    finds the sub-run that it started before.
+    """
+    earlier = "".join(part.content for part in history)
+    name = digest(f"{input_hash}{earlier}".encode()) if earlier else input_hash
+    return digest(f"{skill_hash}{name}".encode())[:_KEY_LENGTH]
 
 
 class RunScope:
     """One op that is being performed.
 
     Attributes:
-        owner: The runtime that executes the run.
+        services: What the run uses.
         tape: The tape of the run.
         loop: The event loop that executes it.
         above: Returns the runs above it, on whose budgets sub-runs draw as well.
     """
 
-    def __init__(self, owner: Any, tape: Tape, call: str, above: Above) -> None:
-        self.owner = owner
+    def __init__(self, services: Services, tape: Tape, call: str, above: Above) -> None:
+        self.services = services
         self.tape = tape
         self.above = above
         self.loop = asyncio.get_running_loop()
@@ -43,14 +56,9 @@ class RunScope:
         """The id of the op's call in its run."""
         return self._call
 
-    def next_key(self, skill_hash: str, input_hash: str) -> str:
-        """Return the id of the next call of a function with an input, unique in the run.
-
-        It derives from what is called, not from the order of calls: when the op is performed again after a crash, each
-        call finds the sub-run that it started before.
-        """
+    def next_key(self, name: str) -> str:
+        """Return the id of the next call of a function, unique in the run; `call_name` names what is called."""
         self.check_open()
-        name = digest(f"{skill_hash}{input_hash}".encode())[:_KEY_LENGTH]
         count = self._counts[name] = self._counts.get(name, 0) + 1
         return f"{self._call}.{name}" if count == 1 else f"{self._call}.{name}-{count}"
 
@@ -75,9 +83,9 @@ def current_scope() -> RunScope | None:
 
 
 @contextmanager
-def run_scope(owner: Any, tape: Tape, call: str, above: Above) -> Iterator[None]:
+def run_scope(services: Services, tape: Tape, call: str, above: Above) -> Iterator[None]:
     """Make an op the current scope of the calls in the block."""
-    scope = RunScope(owner, tape, call, above)
+    scope = RunScope(services, tape, call, above)
     token = _scope.set(scope)
     try:
         yield

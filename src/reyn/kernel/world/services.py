@@ -1,38 +1,78 @@
-"""What performing effects needs, the same for all runs of a runtime, and the callbacks of one call."""
+"""`Services`: what the runs of a project use, opened on first use, and the callbacks of one call.
+
+Journal, skills, ops, models, secrets, clock, ids, people. The same value serves the kernel, which performs effects
+with it, `reyn.runs`, which reads recorded runs, and `reyn.runtime`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.kernel.world.hooks import hook_name
+import msgspec
+
+from reyn.config import ModelSettings, RunSettings, journal_key, user_config
+from reyn.config.load import merge_rules
+from reyn.config.values import PromptLimit
+from reyn.context.budget_log import BudgetLog
+from reyn.context.handoff import read_summaries
+from reyn.context.histories import HISTORIES
+from reyn.context.token_counting import check_installed
+from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
+from reyn.journal import MemoryJournal
+from reyn.journal.commits import SharedCommits
+from reyn.journal.port import DATABASE, STATE
+from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
+from reyn.kernel.visit.compiled_phase import uses_handoffs
+from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.kernel.world.budgets import Budgets
+from reyn.kernel.world.environments import Environments
+from reyn.kernel.world.hooks import check_hooks, hook_name
+from reyn.kernel.world.inbox import InboxPolling
+from reyn.kernel.world.loading import unpin_ops
+from reyn.kernel.world.op_performer import OpPerformer
+from reyn.lint import lint_agent, lint_skill
+from reyn.lint.requests import malformed_requests
+from reyn.models.roster import Roster
+from reyn.ops import OpSetup, standard_ops
+from reyn.ops.mcp import Connections, with_mcp_tools
+from reyn.permissions import RuleError, parse_requests
+from reyn.permissions.policy import policy_of
+from reyn.skills import Library, load_skill, read_skill, unpin
+from reyn.skills.agents import CHAT, Agents
+from reyn.skills.agents import PREFIX as AGENT_PREFIX
+from reyn.skills.inputs import check_supported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import asyncio
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
-    from reyn.config import RunSettings
-    from reyn.config.values import AgentsSettings
+    from reyn.config import Config
     from reyn.context import NormalizedMessageList
-    from reyn.context.budget_log import BudgetLog
+    from reyn.errors import Finding
     from reyn.journal import Blob, Event, Journal, kinds
-    from reyn.journal.commits import SharedCommits
+    from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.runtime_types import Clock, Ids, People
-    from reyn.kernel.visit.compiled_skill import CompiledSkill
-    from reyn.kernel.world.budgets import Budgets
     from reyn.kernel.world.hooks import Hook
-    from reyn.kernel.world.inbox import InboxPolling
-    from reyn.kernel.world.op_performer import OpPerformer
-    from reyn.models import Delta
-    from reyn.models.roster import Roster
-    from reyn.ops import OpTable
+    from reyn.models import Delta, Model
+    from reyn.ops import Op, OpTable
+    from reyn.permissions import Policy
+    from reyn.permissions.trust import ProjectTrust
+    from reyn.secrets import Scrubber, Secrets
     from reyn.skills import Skill
-    from reyn.skills.agents import Agents
+    from reyn.skills.cases import TrialReport
 
     Listener = Callable[[Event], None]
     OnDelta = Callable[[Delta], None]
     OutputCheck = Callable[[Any], tuple[str, str]]
     """Returns the JSON path and the message of an error in a final output; both are empty if it is valid."""
     History = tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]]
+
+_CACHED_SKILLS = 64
+"""The number of compiled skills to cache; the oldest is dropped first."""
 
 
 class Observers(NamedTuple):
@@ -43,44 +83,360 @@ class Observers(NamedTuple):
     check: OutputCheck | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Services:
-    """What performing effects needs.
+    """What the runs of a project use. Assign to a part that is opened on first use to replace it.
 
     Attributes:
-        owner: The runtime that the code of an op finds as `RunScope.owner`.
-        agent_limits: The limits of messages between agents.
-        load: Loads a skill by name.
-        agent_skill: Loads the skill of a conversation with an agent.
-        compile_skill: Compiles the skill of a run from the run's own copies.
-        store_history: Returns the parts of a history, and the content that the journal does not have.
+        root: The project's folder.
+        config: The settings in effect.
+        trust: The decision about the settings that need trust.
+        model: The model that the caller passed, used instead of the configured ones.
+        clock: The clock.
+        ids: The generator of run ids.
+        people: Replies to questions.
+        hooks: Functions that are called before each model call.
+        added_ops: Ops besides the built-in and installed ones.
+        adopts_journal: Whether to trust the journal even if another user created it.
+        allow_shell: Whether skills that have the permission `shell` may run shell commands.
+        allow_unsafe_python: Whether python steps with `mode: unsafe` may run.
+        base: The services that these were derived from. Both share journal, secrets and servers.
+        run_cases: Runs the cases of the skill in a folder. The runtime sets it.
     """
 
-    owner: object
-    journal: Journal
-    commits: SharedCommits
-    clock: Clock
-    ids: Ids
-    people: People
-    polling: InboxPolling
-    roster: Roster
-    budgets: Budgets
-    budget_log: BudgetLog
-    ops: OpTable
-    performer: OpPerformer
-    hooks: tuple[Hook, ...]
-    agents: Agents
-    agent_limits: AgentsSettings
-    load: Callable[[str], Skill]
-    agent_skill: Callable[[str], Skill]
-    compile_skill: Callable[[kinds.RunStarted, Callable[[str], bytes]], CompiledSkill]
-    store_history: Callable[[NormalizedMessageList], History]
+    root: Path
+    config: Config
+    trust: ProjectTrust
+    model: Model | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    ids: Ids = field(default_factory=TimedIds)
+    people: People = field(default_factory=Unattended)
+    hooks: tuple[Hook, ...] = ()
+    added_ops: Sequence[Op] = ()
+    adopts_journal: bool = False
+    allow_shell: bool = False
+    allow_unsafe_python: bool = False
+    base: Services | None = None
+    run_cases: Callable[[Path], TrialReport] | None = None
+
+    def __post_init__(self) -> None:
+        base, root = self.base, self.root
+        self.library: Library = base.library if base else Library(root)
+        self.agents: Agents = base.agents if base else Agents(root)
+        self.polling: InboxPolling = base.polling if base else InboxPolling()
+        self.executing: set[asyncio.Task[Any]] = base.executing if base else set()
+        """The tasks that execute runs."""
+        self.mcp: Connections = base.mcp if base else Connections(root)
+        self.budget_log = BudgetLog(root)
+        self._project_journal: SqliteJournal | None = None
+        self._compiled: dict[tuple[str, str, str | None], CompiledSkill] = {}
+        if base is not None:
+            self._own_ops = base.ops.overlaid(*self.added_ops)
+        else:
+            setup = OpSetup(self.config, self.secret_for, self.library, self._findings_of, self.load, self.try_folder)
+            ops = standard_ops().with_ops(*self.added_ops).set_up(setup)
+            self._own_ops = with_mcp_tools(ops, self.mcp, setup, root)
+
+    def derive(
+        self,
+        settings: dict[str, Any],
+        *,
+        ops: Sequence[Op] = (),
+        model: Model | None = None,
+        permissions: Mapping[str, Any] | None = None,
+        hooks: Sequence[Hook] = (),
+        people: People | None = None,
+    ) -> Services:
+        """Return these services with other ops, model or settings; `OSRuntime.derive` documents the arguments."""
+        base = self.base or self
+        rules = merge_rules(base.config.permissions, dict(permissions or {}))
+        derived = replace(
+            self,
+            config=msgspec.structs.replace(self.config, **settings, permissions=rules),
+            model=model or (None if "model" in settings else self.model),
+            people=people or self.people,
+            hooks=(*self.hooks, *check_hooks(hooks)),
+            added_ops=ops,
+            base=base,
+        )
+        if derived.model is self.model:
+            derived.roster = self.roster
+        elif derived.model is None:
+            derived.roster = base.roster
+        return derived
 
     @property
     def hook_names(self) -> tuple[str, ...]:
         """The names of the hooks, as runs record them."""
         return tuple(map(hook_name, self.hooks))
 
-    def settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes]) -> RunSettings:
+    # -- the journal ----------------------------------------------------------------------------------
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The journal. It is opened on first use, so that a refused run creates no files."""
+        if self.base is not None:
+            return self.base.journal
+        from reyn.journal.sqlite import SqliteJournal
+
+        journal = self._project_journal = SqliteJournal(self.state_folder, owner=journal_key())
+        if self.adopts_journal:
+            journal.adopt()
+        return journal
+
+    @cached_property
+    def commits(self) -> SharedCommits:
+        """The commits of all runs that are executed here."""
+        return self.base.commits if self.base is not None else SharedCommits(self.journal)
+
+    @property
+    def state_folder(self) -> Path:
+        """The folder of the journal and of the workspaces of runs."""
+        return self.root / STATE
+
+    @property
+    def existing_journal(self) -> Journal:
+        """The journal, or an empty one if the project has none yet: reading creates no files."""
+        return self.journal if "journal" in vars(self) or self.has_journal else MemoryJournal()
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether the journal exists already."""
+        origin = self.base or self
+        return "journal" in vars(origin) or (self.state_folder / DATABASE).exists()
+
+    def check_owner(self) -> None:
+        """Refuse to execute or undo runs of a journal that another user created."""
+        if self.base is not None:
+            self.base.check_owner()
+        elif self.has_journal and self.journal is self._project_journal:
+            self._project_journal.check_own()
+
+    # -- ops and skills -------------------------------------------------------------------------------
+
+    @cached_property
+    def ops(self) -> OpTable:
+        """The ops: built in, of installed packages, of the project's `tools`, and those that the caller passed."""
+        if self.base is not None or not self.config.tools:
+            return self._own_ops
+        return self._own_ops.with_tools(self.config.tools, self.root)
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The operator's rules and zones. The current configuration applies to all runs, also to older ones."""
+        return policy_of(
+            self.config,
+            self.ops.vocabulary.permission_keys,
+            self.root,
+            self.trust,
+            allow_shell=self.allow_shell,
+            allow_unsafe_python=self.allow_unsafe_python,
+        )
+
+    @cached_property
+    def performer(self) -> OpPerformer:
+        """Performs the ops of runs, behind the permission gate."""
+        environments = Environments(
+            self.root,
+            self.state_folder,
+            self.policy,
+            self.compile_skill,
+            self.config.sandbox,
+            self.config.python,
+            lambda handle: self.roster.secrets().resolve(handle),
+        )
+        return OpPerformer(
+            self.ops, environments, self.journal.approvals, self.compile_skill, lambda: self._key_scrubber
+        )
+
+    def load(self, skill: str) -> Skill:
+        """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
+        if skill.startswith(AGENT_PREFIX):
+            return self.agent_skill(skill.removeprefix(AGENT_PREFIX), is_single_turn=True)
+        folder = self.library.find(skill)
+        loaded = load_skill(folder, self.ops.vocabulary, self.library)
+        for name, one in ((skill, loaded), *loaded.skills.items()):
+            try:
+                parse_requests(one.permissions)
+            except RuleError as error:
+                result = read_skill(self.library.find(name), self.ops.vocabulary, self.library)
+                findings = list(malformed_requests(result, self.ops.vocabulary))
+                raise SkillInvalid(f"skill `{one.name}` has errors:", findings) from error
+        check_supported(loaded, self.ops.vocabulary)
+        return loaded
+
+    def agent_skill(self, name: str, *, is_single_turn: bool = False) -> Skill:
+        """Return the skill of a conversation with an agent.
+
+        Args:
+            name: The agent.
+            is_single_turn: Whether it ends with the first reply.
+
+        Raises:
+            AgentNotFound: There is no such agent.
+            SkillInvalid: Its file has errors.
+        """
+        findings = lint_agent(self.agents, name, self.skill_names, self.ops.vocabulary)
+        if errors := [finding for finding in findings if finding.severity == "error"]:
+            raise SkillInvalid(f"agent `{name}` has errors:", errors)
+        loaded = self.agents.load(name).skill(self.load(CHAT), is_single_turn=is_single_turn)
+        check_supported(loaded, self.ops.vocabulary)
+        return loaded
+
+    @property
+    def skill_names(self) -> list[str]:
+        """The names of the skills that runs of this project can use, without those that a program passes as values."""
+        return [name for name, _, _ in self.library]
+
+    def compile_skill(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> CompiledSkill:
+        """Return the compiled skill of a run, from the run's own copies and never from the current files.
+
+        Args:
+            started: The first event of the run, which names the copies.
+            content: Where to read the copies of a run that is not in the journal yet.
+        """
+        key = (started.skill_hash, started.settings, started.ops)
+        if key not in self._compiled:
+            content = content or self.existing_journal.blob
+            try:
+                skill, settings = content(started.skill_hash), content(started.settings)
+                specs = content(started.ops) if started.ops else None
+            except BlobMissing as error:
+                raise RunBlocked(f"the run's own copy of its skill or settings is missing: {error}") from error
+            vocabulary = unpin_ops(specs) if specs is not None else self.ops.vocabulary
+            while len(self._compiled) >= _CACHED_SKILLS:
+                self._compiled.pop(next(iter(self._compiled)))
+            self._compiled[key] = CompiledSkill(unpin(skill), _to_settings(settings), vocabulary)
+        return self._compiled[key]
+
+    def settings_of(self, started: kinds.RunStarted, content: Callable[[str], bytes] | None = None) -> RunSettings:
         """Return the settings of a run."""
         return self.compile_skill(started, content).settings
+
+    def _findings_of(self, folder: Path) -> list[Finding]:
+        classes = {*self.config.models, *self.trust.ignored_models}
+        return lint_skill(folder, self.library, self.ops.vocabulary, self.config.python.sandbox, classes)
+
+    def try_folder(self, folder: Path) -> TrialReport:
+        """Run the cases of the skill in a folder with their scripted answers, in memory and without effects outside."""
+        run_cases = (self.base or self).run_cases
+        assert run_cases is not None
+        return run_cases(folder)
+
+    # -- new runs -------------------------------------------------------------------------------------
+
+    @cached_property
+    def _configured_settings(self) -> RunSettings:
+        """The settings of a run as the configuration has them, without the properties of models."""
+        return RunSettings.of(self.config)
+
+    def run_settings(self) -> RunSettings:
+        """Return the settings that a new run records."""
+        settings = self._configured_settings
+        if settings.counter == "exact":
+            check_installed()
+        if not settings.classes:
+            return settings
+        forms = {name: self.roster.answer_form(name) for name in settings.classes.values()}
+        limits = {name: self.roster.prompt_limit(name) for name in settings.classes.values()}
+        known = {name: limit for name, limit in limits.items() if limit != PromptLimit()}
+        return msgspec.structs.replace(settings, answer_forms=forms, prompt_limits=known)
+
+    def summaries(self, skill: Skill, settings: RunSettings) -> Blob | None:
+        """Return the summaries of phases that other programs left in the project, if the skill receives handoffs."""
+        return read_summaries(self.root, self.roster.scrub) if uses_handoffs(skill, settings) else None
+
+    def store_history(self, history: NormalizedMessageList) -> History:
+        """Return the parts of a history, and the content that the journal does not have."""
+        if not history.length:
+            return (), ()
+
+        def is_stored(name: str) -> bool:
+            try:
+                return bool(self.journal.blob(name))
+            except BlobMissing:
+                return False
+
+        return HISTORIES.store(history, is_stored, self.roster.scrub)
+
+    # -- models ---------------------------------------------------------------------------------------
+
+    @cached_property
+    def roster(self) -> Roster:
+        """The models."""
+        return Roster(
+            self.config.models,
+            self.root,
+            lambda: self.existing_journal,
+            lambda: self.secrets,
+            self.model,
+            self.trust.may_bind,
+            self._configured_settings.counter,
+            self.config.endpoints,
+            self.trust.ignored_models,
+        )
+
+    @cached_property
+    def budgets(self) -> Budgets:
+        """The budgets of the current configuration, and the prices of the models."""
+        return Budgets(self.config.budgets, self.roster)
+
+    # -- secrets --------------------------------------------------------------------------------------
+
+    @cached_property
+    def secrets(self) -> Secrets:
+        """The secrets of the user, by name."""
+        if self.base is not None:
+            return self.base.secrets
+        from reyn.secrets import EnvironmentStore, Secrets, open_secrets
+
+        origins = user_config()
+        try:
+            return open_secrets(origins=origins)
+        except SecretStoreUnavailable:  # there is no home directory
+            return Secrets([], EnvironmentStore(os.environ), origins)
+
+    def secret_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server."""
+        from reyn.secrets import origin_of
+
+        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+
+    @cached_property
+    def scrubber(self) -> Scrubber:
+        """Replaces the values of secrets outside the keyring in everything that is recorded."""
+        secrets = self.roster.secrets()
+        secrets.learn()
+        return secrets.scrubber
+
+    @cached_property
+    def _key_scrubber(self) -> Scrubber:
+        """Also knows the keys of the configured models, which may be in the keyring.
+
+        They are read before the first op of this project, because a file that an op reads may contain them.
+        """
+        secrets, entries = self.roster.secrets(), self.config.models.values()
+        secrets.learn(entry.key for entry in entries if isinstance(entry, ModelSettings) and entry.key)
+        return secrets.scrubber
+
+    # -- lifetime -------------------------------------------------------------------------------------
+
+    async def close_connections(self) -> None:
+        """Close MCP servers and models that were opened."""
+        await self.mcp.aclose()
+        if "roster" in vars(self):
+            await self.roster.close()
+
+    def close_journal(self) -> None:
+        """Close the journal and the shared commits if they were opened."""
+        if "commits" in vars(self):
+            self.commits.close()
+        if "journal" in vars(self):
+            self.journal.close()
+
+
+def _to_settings(content: bytes) -> RunSettings:
+    try:
+        return msgspec.json.decode(content, type=RunSettings)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise RunBlocked(f"the run's own copy of its settings cannot be read: {error}") from error

@@ -31,9 +31,7 @@ from reyn.workspace import (
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Content = Callable[[str], bytes]
+    from reyn.journal.canonical import ReadBlob
 
 Arguments = dict[str, Any]
 
@@ -190,13 +188,13 @@ def _names(argument: str, recorded: str) -> bool:
     return plain == recorded or (plain.startswith("/") and plain.endswith(f"/{recorded}"))
 
 
-def _write(arguments: Arguments, change: Change, content: Content) -> str:
+def _write(arguments: Arguments, change: Change, content: ReadBlob) -> str:
     return (
         "" if change.after == digest(arguments["content"].encode()) else "it writes another content than its argument"
     )
 
 
-def _edit(arguments: Arguments, change: Change, content: Content) -> str:
+def _edit(arguments: Arguments, change: Change, content: ReadBlob) -> str:
     if change.before is None:
         return "it edits a file that did not exist"
     old, new = arguments["old_string"].encode(), arguments["new_string"].encode()
@@ -206,11 +204,11 @@ def _edit(arguments: Arguments, change: Change, content: Content) -> str:
     return ""
 
 
-def _delete(arguments: Arguments, change: Change, content: Content) -> str:
+def _delete(arguments: Arguments, change: Change, content: ReadBlob) -> str:
     return "" if change.after is None and change.before is not None else "it does not delete a file"
 
 
-def _index(arguments: Arguments, change: Change, content: Content) -> str:
+def _index(arguments: Arguments, change: Change, content: ReadBlob) -> str:
     """The entries come from files that are not recorded; only the header is an argument."""
     is_index = change.after is not None and content(change.after).startswith(arguments["header"].encode())
     return "" if is_index else "it does not write an index with the header of its arguments"

@@ -1,31 +1,34 @@
-"""Post messages to runs: replies, cancellations, aborted turns, changes of a conversation's memory.
+"""`Conversations`: messages to conversations, as `rt.conversations`: say, rename, abort a turn, change the memory.
 
 A message goes to the inbox of the run. The process that executes the run, now or later, reads it from there.
+`reyn.chat` builds conversations with agents on it.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from reyn.context.transcript import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, Say
-from reyn.journal.family import descendants
+from reyn.journal.family import check_not_imported, descendants
 from reyn.kernel.core.conversations import memory_error
+from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 from reyn.kernel.world.agent_messages import abort_turns
-from reyn.kernel.world.inbox import images_error
-from reyn.runs.importing import check_not_imported
-from reyn.runs.questions import find_question, post_reply
-from reyn.runtime.executor import RuntimeBase
+from reyn.kernel.world.inbox import images_error, take_messages
+from reyn.kernel.world.services import Observers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import RunRow
     from reyn.journal.port import InboxPayload
+    from reyn.journal.results import RunResult
+    from reyn.kernel.world.services import Listener, OnDelta
     from reyn.models import Image
-    from reyn.runs.questions import OpenQuestion, PostedReply
+    from reyn.runtime.executor import RunExecutor
+
+MAX_TITLE_CHARS = 200
 
 
 class PostedMessage(NamedTuple):
@@ -36,50 +39,14 @@ class PostedMessage(NamedTuple):
     is_claimed: bool
 
 
-class RunMessages(RuntimeBase):
-    """Messages to runs."""
+class Conversations:
+    """Messages to runs that are conversations. A run is named by its id or by a unique prefix of it."""
 
-    def answer(
-        self,
-        run: str,
-        question_id: str,
-        value: Any,
-        *,
-        is_text: bool = False,
-        by: str = "",
-    ) -> PostedReply:
-        """Post a reply to an open question of a run or of its descendants.
-
-        If a process executes the run, it continues with the reply. `resume_answered` resumes the run otherwise.
-
-        Args:
-            run: The run that asks, or an ancestor of it.
-            question_id: The id of the question.
-            value: The reply, a JSON value.
-            is_text: Whether `value` is text that a user typed. It is parsed as JSON unless the question takes text.
-            by: The name of the user who replies; it is recorded.
-
-        Raises:
-            QuestionUnknown: The question is not open, has a reply already, or has expired.
-            ReplyInvalid: The reply does not match the schema of the question.
-        """
-        row = self.runs.find(run)
-        check_not_imported(row, "answered")
-        question = find_question(self.project.journal, row, question_id)
-        return self.reply(question, value, is_text=is_text, by=by)
-
-    def reply(self, question: OpenQuestion, value: Any, *, is_text: bool = False, by: str = "") -> PostedReply:
-        """Post a reply to a question that `runs.open_question` returned; see `answer`."""
-        posted = post_reply(
-            self.project.journal,
-            question,
-            self.project.scrub(value),
-            now=self.project.clock.now(),
-            is_text=is_text,
-            by=by,
-        )
-        self._executor.polling.notify(posted.run_id)
-        return posted
+    def __init__(self, executor: RunExecutor) -> None:
+        self._services = executor.services
+        self._runs = executor.runs
+        self._executor = executor
+        self._known: set[str] = set()
 
     def say(self, run: str, text: str, *, by: str = "", images: Sequence[Image] = ()) -> PostedMessage:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
@@ -102,12 +69,12 @@ class RunMessages(RuntimeBase):
         row = self._conversation(run, "continued")
         if row.status in ENDED:
             raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
-        message = checked_message(self.project.scrub(text), has_images=bool(images))
+        message = checked_message(self._services.scrubber.scrub_value(text), has_images=bool(images))
         attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
         if fault := images_error(attached):
             raise InputInvalid(fault, hint="Pass images with content, or with an address.")
         posted = self._post(row.run_id, Say(message, by, images=attached))
-        return PostedMessage(row.run_id, posted, self.project.journal.is_claimed(row.run_id))
+        return PostedMessage(row.run_id, posted, self._services.journal.is_claimed(row.run_id))
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:
         """Give a conversation a title, which `reyn chats` shows; an empty one removes it.
@@ -119,48 +86,27 @@ class RunMessages(RuntimeBase):
             ConversationInvalid: The run is not a conversation.
         """
         row = self._conversation(run, "renamed")
-        self._post(row.run_id, Rename(checked_title(self.project.scrub(title)), by))
-        self._executor.take_messages(row.run_id)
+        self._post(row.run_id, Rename(checked_title(self._services.scrubber.scrub_value(title)), by))
+        take_messages(self._services.journal, self._services.clock, row.run_id)
 
     def _conversation(self, run: str, what: str) -> RunRow:
         """Return a run that is a conversation and was not imported. A run that is one stays one: it is read once."""
-        row = self.runs.find(run)
+        row = self._runs.find(run)
         check_not_imported(row, what)
-        if (row.wait is not None and row.wait.is_message) or row.run_id in self._known_conversations:
+        if (row.wait is not None and row.wait.is_message) or row.run_id in self._known:
             return row
-        started = self.runs.state(row.run_id).started
-        phases = self.runs.compile_skill(started).skill.phases.values()
+        started = self._runs.state(row.run_id).started
+        phases = self._services.compile_skill(started).skill.phases.values()
         if all(phase.conversation is None for phase in phases):
             raise ConversationInvalid(f"run `{row.run_id}` is a run of `{row.skill}`, which is not a conversation")
-        self._known_conversations.add(row.run_id)
-        return row
-
-    @cached_property
-    def _known_conversations(self) -> set[str]:
-        return set()
-
-    def _open_run(self, run: str, what: str, hint: str) -> RunRow:
-        """Return a run that has not ended and was not imported."""
-        row = self.runs.find(run)
-        check_not_imported(row, f"{what}: it is never executed here")
-        if row.status in ENDED:
-            raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint=hint)
+        self._known.add(row.run_id)
         return row
 
     def _post(self, run_id: str, payload: InboxPayload) -> int:
         """Put a message into the inbox of a run; a driver in this process reads it before its next effect."""
-        message_id = self.project.journal.post(run_id, payload)
-        self._executor.polling.notify(run_id)
+        message_id = self._services.journal.post(run_id, payload)
+        self._services.polling.notify(run_id)
         return message_id
-
-    def cancel(self, run: str, reason: str = "") -> None:
-        """Cancel a run and its descendants. The process that executes the run stops before the next effect.
-
-        Raises:
-            RunNotResumable: The run has ended.
-        """
-        row = self._open_run(run, "cancelled", "There is nothing to cancel.")
-        self._executor.cancel((row, *descendants(self.project.journal, row.run_id)), reason)
 
     def abort_turn(self, run: str, reason: str = "", *, partial: str = "") -> None:
         """Abort the turn in progress of a conversation. The conversation can be continued.
@@ -177,10 +123,30 @@ class RunMessages(RuntimeBase):
         Raises:
             RunNotResumable: The run has ended.
         """
-        row = self._open_run(run, "aborted", "There is nothing to abort.")
-        self._post(row.run_id, AbortTurn(reason, self.project.scrub(partial)))
-        journal = self.project.journal
-        abort_turns(journal, self._executor.polling, descendants(journal, row.run_id), reason)
+        row = open_run(self._runs.find(run), "aborted", "There is nothing to abort.")
+        self._post(row.run_id, AbortTurn(reason, self._services.scrubber.scrub_value(partial)))
+        journal = self._services.journal
+        abort_turns(journal, self._services.polling, descendants(journal, row.run_id), reason)
+
+    async def run_background(
+        self, run: str, background: str, *, listener: Listener | None = None, on_delta: OnDelta | None = None
+    ) -> RunResult:
+        """Execute a run that a conversation started in the background, until it ends or stops.
+
+        If it has begun before, it continues. Its end is reported to the conversation as a message.
+
+        Args:
+            run: The conversation.
+            background: The id of the background run.
+            listener: A callback that receives every event after it is durable.
+            on_delta: A callback that receives the pieces of a model's answer as they arrive.
+
+        Raises:
+            RunNotFound: The conversation did not start this run.
+            RunBusy: Another process executes it.
+        """
+        conversation = self._runs.find(run).run_id
+        return await self._executor.run_background(conversation, background, Observers(listener, on_delta))
 
     def remember(self, run: str, text: str) -> None:
         """Add a text to the memory of a conversation. Every later prompt contains it, also after a compaction.
@@ -210,19 +176,28 @@ class RunMessages(RuntimeBase):
         self._change_memory(run, "compact", "")
 
     def _change_memory(self, run: str, action: Literal["remember", "forget", "compact"], text: str) -> None:
-        row = self._open_run(run, "changed", "Its memory is not used any more.")
-        state, value = self.runs.state(row.run_id), self.project.scrub(text)
+        row = open_run(self._runs.find(run), "changed", "Its memory is not used any more.")
+        state, value = self._runs.state(row.run_id), self._services.scrubber.scrub_value(text)
         if state.phase not in state.conversations:
             raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
-        size = self.runs.conversation_size(row.run_id)
+        size = self._runs.conversation_size(row.run_id)
         if error := memory_error(state.memory(state.phase), action, value, size.max_pinned):
             raise MutationInvalid(error)
         self._post(row.run_id, ChangeMemory(action, value))
-        self._executor.take_messages(row.run_id)
+        take_messages(self._services.journal, self._services.clock, row.run_id)
 
 
-MAX_MESSAGE_CHARS = 10_000_000
-MAX_TITLE_CHARS = 200
+def open_run(row: RunRow, what: str, hint: str) -> RunRow:
+    """Return a run that has not ended and was not imported.
+
+    Raises:
+        RunImported: It was imported.
+        RunNotResumable: It has ended.
+    """
+    check_not_imported(row, f"{what}: it is never executed here")
+    if row.status in ENDED:
+        raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint=hint)
+    return row
 
 
 def checked_title(title: str) -> str:

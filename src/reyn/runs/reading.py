@@ -1,0 +1,159 @@
+"""`RecordedRuns`: what the journal alone shows of runs. `Runs` adds what executes, compares or changes them.
+
+Imports the kernel only for the fold of a run (`state`, `result`), so that a program that only looks starts fast.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from reyn.errors import hint_of
+from reyn.journal.family import descendants, find_run, root_run
+from reyn.journal.questions import open_question
+from reyn.journal.results import Cost, RunResult, display_status
+from reyn.runs.changes import changed_files
+from reyn.runs.next_action import next_action
+from reyn.runs.questions import question_text
+from reyn.runs.usage import usage_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reyn.config.budgets import DayBudgets
+    from reyn.errors import NextAction
+    from reyn.journal import Event, InboxMessage, Journal, RunRow
+    from reyn.journal.questions import OpenQuestion
+    from reyn.kernel.core.snapshot import RunState
+    from reyn.runs.usage import Grouping, UsageReport
+
+
+class RecordedRuns:
+    """The runs of a journal. A run is named by its id or by a unique prefix of it."""
+
+    def __init__(self, journal: Callable[[], Journal], days: Callable[[], DayBudgets], now: Callable[[], int]) -> None:
+        """Read the runs of a journal.
+
+        Args:
+            journal: Returns the journal.
+            days: Returns the budgets of the project.
+            now: Returns the time, in microseconds since 1970.
+        """
+        self._open_journal = journal
+        self._days = days
+        self._now = now
+
+    @property
+    def _journal(self) -> Journal:
+        return self._open_journal()
+
+    def is_recorded(self, run_id: str) -> bool:
+        """Return whether a run of exactly this id exists."""
+        return self._journal.find(run_id) is not None
+
+    def find(self, run: str) -> RunRow:
+        """Return a run by its id, or by a unique prefix of it.
+
+        Raises:
+            RunNotFound: There is no such run, or the prefix is ambiguous.
+        """
+        return find_run(self._journal, run)
+
+    def all(self) -> list[RunRow]:
+        """Return all runs, newest first."""
+        return self._journal.runs()
+
+    def root_run(self, row: RunRow) -> RunRow:
+        """Return the root run of a sub-run, or the run itself."""
+        return root_run(self._journal, row)
+
+    def display_status(self, row: RunRow) -> str:
+        """Return the status of a run for users, including `running (interrupted)` and `blocked`."""
+        return display_status(row, is_claimed=self._journal.is_claimed(row.run_id))
+
+    def next_action(self, row: RunRow) -> NextAction | None:
+        """Return the operation that continues a run; `None` if there is none, or if a live process executes the run."""
+        return next_action(self._journal, row)
+
+    def open_question(self, row: RunRow) -> OpenQuestion | None:
+        """Return the open question of a run or of one of its descendants."""
+        return open_question(self._journal, row)
+
+    def question_text(self, question: OpenQuestion) -> str:
+        """Return the text of a question. Unlike its `message`, the preview of an approval is not truncated."""
+        return question_text(self._journal, question)
+
+    def events(self, run: str, after: int = 0) -> Iterator[Event]:
+        """Yield the events of a run after a sequence number."""
+        return self._journal.read(self.find(run).run_id, after)
+
+    def inbox(self, run: str) -> list[InboxMessage]:
+        """Return the messages to a run that it has not recorded yet."""
+        row = self.find(run)
+        return self._journal.drain(row.run_id, row.messages_taken)
+
+    def content(self, hash: str) -> bytes:
+        """Return content that an event refers to, by its hash."""
+        return self._journal.blob(hash)
+
+    def state(self, run: str) -> RunState:
+        """Return the state of a run: the fold of all its events."""
+        from reyn.kernel.core.run_state import fold
+
+        return fold(self.events(run))
+
+    def result(self, run: str) -> RunResult:
+        """Return the result of a run as recorded so far."""
+        return self.to_result(self.state(run))
+
+    def to_result(
+        self, state: RunState, warnings: tuple[str, ...] = (), content: Callable[[str], bytes] | None = None
+    ) -> RunResult:
+        """Return the result of a run in this state, with further warnings.
+
+        `content` returns recorded content by its hash; by default, the journal does.
+        """
+        assert state.status is not None
+        artifact = None
+        final = state.final_artifact
+        if state.status == "finished" and final is not None:
+            stored = msgspec.json.decode((content or self._journal.blob)(final.hash))
+            artifact = {"type": stored["type"], "data": stored["data"]}
+        switches = (
+            f"model `{name}` was replaced by its fallback `{other}`" for name, other in state.models.switched.items()
+        )
+        code = state.stop.code if state.status == "failed" else ""
+        return RunResult(
+            state.run_id,
+            state.status,
+            state.reason,
+            artifact,
+            state.models.usage,
+            state.history.path,
+            warnings=(*state.warnings, *switches, *warnings),
+            question=state.wait,
+            code=code,
+            hint=(state.stop.hint or hint_of(code)) if code else "",
+            cost=Cost.of(state.charge),
+        )
+
+    def _family(self, run: str) -> list[str]:
+        """Return the ids of a run and its descendants."""
+        row = self.find(run)
+        return [row.run_id, *(child.run_id for child in descendants(self._journal, row.run_id))]
+
+    def changed_files(self, run: str) -> dict[str, str]:
+        """Return the files that a run and its descendants changed: `new`, `changed` or `deleted` by path."""
+        return changed_files(self._journal, self._family(run))
+
+    def usage(self, by: Grouping = "day", *, since: int | None = None) -> UsageReport:
+        """Return what model calls were charged, and the budgets of today.
+
+        Args:
+            by: What to group by: `day`, `skill`, `model` or `run`.
+            since: A time in microseconds since 1970; earlier days are left out.
+        """
+        days = self._days()
+        first = days.day(since) if since is not None else ""
+        return usage_report(self._journal, days, by, since=first, now=self._now())
