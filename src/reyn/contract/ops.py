@@ -84,7 +84,7 @@ class OpRules:
         spec = self._offered.get(kind) if isinstance(kind, str) else None
         if spec is None:
             return f"{path}.kind", f"{kind!r} is not offered here; use {_either(list(self._offered))}"
-        form = spec.form(op.get("op")) or spec.form(None)
+        form = spec.form(op.get("op"))
         if form is None:
             names = [form.op for form in spec.forms if form.op is not None]
             return f"{path}.op", f"{op.get('op')!r} is no {spec.kind} op here; use {_either(names)}"

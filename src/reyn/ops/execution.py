@@ -264,7 +264,7 @@ def check_result(call: Call, result: Any, op: Op | None = None) -> Result:
         check_json(result)
     except ValueError as error:
         return call.error(f"the op returned a result that is not JSON: {str(error)[:200]}")
-    form = (op.spec.form(form_name) or op.spec.form(None)) if op is not None else None
+    form = op.spec.form(form_name) if op is not None else None
     wrong = compile_schema(form.result).first_error(result) if form is not None else None
     if wrong is not None:
         return call.error(f"the op returned a result that its specification excludes: {wrong.path('result')}")

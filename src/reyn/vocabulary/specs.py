@@ -137,15 +137,15 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return kind.startswith(self.kind[:-1]) if self.kind.endswith("*") else kind == self.kind
 
     def form(self, op: str | None) -> OpForm | None:
-        """Return the form with a name, or `None`."""
+        """Return the form with a name, or the only form of a kind whose calls name none; `None` if there is none."""
         for form in self.forms:
-            if form.op == op:
+            if form.op is None or form.op == op:
                 return form
         return None
 
     def complete(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return the valid arguments of a call with the defaults of those that are missing."""
-        form = self.form(args.get("op")) or self.form(None)
+        form = self.form(args.get("op"))
         assert form is not None
         return form.complete(args)
 

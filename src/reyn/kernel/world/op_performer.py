@@ -318,7 +318,7 @@ class InstalledOp(NamedTuple):
 
 def _is_untracked(spec: OpSpec, call: Call, plan: Plan) -> bool:
     """Return whether an op may change files without an event: a program, a tool, or a step that is not safe."""
-    form = spec.form(call.op) or spec.form(None)
+    form = spec.form(call.op)
     is_open = not plan.changes and plan.result is None and plan.request is None
     return is_open and form is not None and form.effect_of(call.args) == "unsafe"
 
@@ -334,7 +334,7 @@ def _within_budget(plan: Plan, call: Call, env: Env) -> Plan:
 
 def _rejected_now(spec: OpSpec, call: Call) -> str:
     """Return why the current version of an op does not accept these arguments."""
-    form = spec.form(call.op) or spec.form(None)
+    form = spec.form(call.op)
     wrong = compile_schema(form.arguments).first_error(call.args) if form else None
     if form is not None and wrong is None:
         return ""
