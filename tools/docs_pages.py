@@ -19,7 +19,8 @@ import msgspec
 from reyn.cli.app import COMMANDS, app
 from reyn.cli.hints import full_hint
 from reyn.cli.templates import EXAMPLES
-from reyn.config import Config, UserConfig
+from reyn.config import Config
+from reyn.config.user import UserConfig
 from reyn.errors import FINDINGS, all_errors
 from reyn.journal.registry import families, kinds
 from reyn.kernel.versions import RULES, WORDING

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.config import user_config
+from reyn.config.user import user_config
 from tests.cli.support import IN, Terminal, write_answers
 from tests.support import act, file, finish, question, write_skill
 

@@ -4,7 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from reyn.config import Config, ModelSettings, load_config
+from reyn.config import Config, ModelSettings
+from reyn.config.load import load_config
 from reyn.errors import ConfigInvalid
 from reyn.secrets import is_handle
 from reyn.secrets.stores import SECRET_PREFIX, variable_of

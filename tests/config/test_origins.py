@@ -3,8 +3,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reyn.config import Config, Setting, explain_config, load_sources
-from reyn.config.load import select_settings
+from reyn.config import Config
+from reyn.config.load import Setting, explain_config, load_sources, select_settings
 from reyn.errors import ConfigInvalid, SettingUnknown
 
 

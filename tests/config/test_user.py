@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reyn.config import TrustEntry, UserConfig, UserConfigFile, load_config, user_config
+from reyn.config.load import load_config
+from reyn.config.user import TrustEntry, UserConfig, UserConfigFile, user_config
 from reyn.errors import ConfigInvalid, UserConfigUnavailable
 
 DIGEST = "0" * 64

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from reyn import SyncRuntime
-from reyn.config import journal_key
+from reyn.config.user import journal_key
 from reyn.models.scripted import ScriptedModel
 from tests.fuzz.harness import Case
 from tests.fuzz.oracles import check_prompt

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
-from reyn.config import ModelSettings, load_config
+from reyn.config import ModelSettings
+from reyn.config.load import load_config
 from reyn.config.models import EndpointSettings
 from reyn.errors import CircuitOpen, ConfigInvalid, KeyRejected, ModelUnavailable, RateLimited
 from reyn.journal.kinds import Usage

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reyn.config import ModelSettings, load_config
+from reyn.config import ModelSettings
+from reyn.config.load import load_config
 from reyn.errors import ConfigInvalid
 from reyn.models.catalog import remote_class
 from reyn.secrets import Secrets

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reyn.config import Config, ModelSettings, user_config
+from reyn.config import Config, ModelSettings
+from reyn.config.user import user_config
 from reyn.permissions.trust import LoadedProject, ProjectTrust, bound_secrets, load_project, store_decision
 
 

@@ -12,7 +12,8 @@ from keyring.backends import null
 from keyring.backends.chainer import ChainerBackend
 from keyring.errors import KeyringLocked
 
-from reyn.config import Config, load_config
+from reyn.config import Config
+from reyn.config.load import load_config
 from reyn.errors import SecretMissing, SecretNameInvalid, SecretStoreUnavailable, SecretValueInvalid
 from reyn.secrets import (
     EnvironmentStore,

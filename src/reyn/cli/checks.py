@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from reyn.cli.hints import full_hint
-from reyn.config import journal_key
+from reyn.config.user import journal_key
 from reyn.errors import (
     ConfigError,
     ConfigInvalid,

@@ -76,8 +76,8 @@ def open_runs(config: Config | None = None) -> RecordedRuns:
     Args:
         config: The configuration to use instead of the project's, which may be invalid.
     """
-    from reyn.config import journal_key
     from reyn.config.budgets import DayBudgets
+    from reyn.config.user import journal_key
     from reyn.journal.port import STATE
     from reyn.journal.sqlite import SqliteJournal
     from reyn.permissions.trust import load_project

@@ -14,7 +14,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from reyn.config import ModelSettings, user_config
+from reyn.config import ModelSettings
+from reyn.config.user import user_config
 from reyn.context.transcript import normalize
 from reyn.contract import Contract
 from reyn.errors import FunctionInvalid, SchemaRejected

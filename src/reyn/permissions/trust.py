@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.config import Config, ConfigSources, ModelSettings, TrustEntry, explain_config, load_sources, user_config
-from reyn.config.load import FILES, merge_rules
+from reyn.config import Config, ModelSettings
+from reyn.config.load import FILES, ConfigSources, explain_config, load_sources, merge_rules
 from reyn.config.models import ADAPTERS
+from reyn.config.user import TrustEntry, user_config
 from reyn.config.values import SEARCH_URLS, FileZones
 from reyn.errors import OriginInvalid
 from reyn.journal import canonical, digest
@@ -25,7 +26,8 @@ from reyn.secrets.handles import origin_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from reyn.config import Setting, UserConfig
+    from reyn.config.load import Setting
+    from reyn.config.user import UserConfig
     from reyn.documents import Document
 from reyn.permissions.paths import Access
 

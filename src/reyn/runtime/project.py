@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.config import journal_key
+from reyn.config.user import journal_key
 from reyn.errors import McpServerFailed, McpServerUnknown
 from reyn.journal.port import DATABASE, STATE
 from reyn.kernel.world.loading import pin_model

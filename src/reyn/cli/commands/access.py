@@ -193,7 +193,7 @@ def _trust(root: Path, *, yes: bool) -> Report:
 
 
 def _revoke(root: Path) -> Report:
-    from reyn.config import user_config
+    from reyn.config.user import user_config
     from reyn.permissions.trust import bound_secrets
 
     existed = user_config().decide(root, None)
@@ -206,7 +206,7 @@ def _revoke(root: Path) -> Report:
 
 
 def _list() -> Report:
-    from reyn.config import user_config
+    from reyn.config.user import user_config
     from reyn.permissions.trust import load_project
 
     listed: list[dict[str, Any]] = []

@@ -47,7 +47,7 @@ def set_secret(context: click.Context, name: str, variable: str | None, origins:
     A secret is sent only to the origins that it is bound to: scheme, host and port. Without --origin, the first use in
     a trusted project binds it.
     """
-    from reyn.config import user_config
+    from reyn.config.user import user_config
     from reyn.secrets import handle_of, open_secrets, validate_origin
     from reyn.secrets.handles import validate_name
 
@@ -74,7 +74,7 @@ def list_secrets() -> Report:
 
     The origins are those that the secret may be sent to. Reads no values.
     """
-    from reyn.config import user_config
+    from reyn.config.user import user_config
     from reyn.secrets import handle_of, open_secrets
 
     bound = dict(user_config().read().secrets)
@@ -105,7 +105,7 @@ def allow_origin(name: str, origin: str) -> Report:
 
     ORIGIN is scheme, host and port of a server, such as https://api.example.com. NAME may be env://VARIABLE.
     """
-    from reyn.config import user_config
+    from reyn.config.user import user_config
     from reyn.secrets import validate_origin
 
     handle, checked = _handle(name), validate_origin(origin)
@@ -121,7 +121,7 @@ def revoke_origin(name: str, origin: str | None) -> Report:
 
     Without ORIGIN, remove all origins of the secret.
     """
-    from reyn.config import user_config
+    from reyn.config.user import user_config
     from reyn.secrets import validate_origin
 
     handle = _handle(name)
@@ -137,7 +137,7 @@ def remove_secret(name: str) -> Report:
 
     The origins that it is bound to are removed, too.
     """
-    from reyn.config import user_config
+    from reyn.config.user import user_config
     from reyn.secrets import handle_of, open_secrets
 
     removed = [f"removed {name} from {place}" for place in open_secrets().remove(name)]

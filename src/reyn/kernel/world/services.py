@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.config import ModelSettings, RunSettings, journal_key, user_config
+from reyn.config import ModelSettings, RunSettings
 from reyn.config.load import merge_rules
+from reyn.config.user import journal_key, user_config
 from reyn.config.values import PromptLimit
 from reyn.context.budget_log import BudgetLog
 from reyn.context.handoff import read_summaries
