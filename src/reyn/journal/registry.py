@@ -93,7 +93,7 @@ B = TypeVar("B", bound=Body)
 _TYPES: dict[tuple[str, int], type[Body]] = {}
 """The versions that are written."""
 _DECODE: dict[tuple[str, int], Callable[[bytes], Body]] = {}
-"""Decodes the data of every version, as the version that is written."""
+"""Decodes the data of a version, as the version that is written. Decoders are created on first use."""
 _FAMILIES: dict[tuple[str, int], type[Body]] = {}
 _OP_TYPES: dict[tuple[type[Body], str], type[Body]] = {}
 OP_KIND = r"[a-z][a-z0-9_]{0,39}|mcp:[a-z][a-z0-9_-]{0,39}/[A-Za-z0-9_.-]{1,128}"
@@ -162,7 +162,6 @@ def _make_op_event(shape: type[B], op_kind: str) -> type[B]:
 def _define(cls: type[B], kind: str, v: int, origin: Origin, enters: Status | None) -> type[B]:
     cls.kind, cls.version, cls.origin, cls.enters = kind, v, origin, enters
     _TYPES[kind, v] = cls
-    _DECODE[kind, v] = msgspec.json.Decoder(cls).decode
     return cls
 
 
@@ -187,8 +186,16 @@ def _op_decoder(kind: str, v: int) -> Callable[[bytes], Body] | None:
     shape = _FAMILIES.get((match[2], v)) if match else None
     if match is None or shape is None or kind in fixed_kinds():
         return None
-    op_event(shape, match[1])
-    return _DECODE[kind, v]
+    return msgspec.json.Decoder(op_event(shape, match[1])).decode
+
+
+def _new_decoder(kind: str, v: int) -> Callable[[bytes], Body] | None:
+    """Return the decoder of a kind, which is then known; `None` if there is no such kind."""
+    cls = _TYPES.get((kind, v))
+    decoder = msgspec.json.Decoder(cls).decode if cls is not None else _op_decoder(kind, v)
+    if decoder is not None:
+        _DECODE[kind, v] = decoder
+    return decoder
 
 
 encode: Callable[[Body], bytes] = canonical
@@ -201,7 +208,7 @@ def decode(event: Event) -> Body:
     Raises:
         EventInvalid: The kind or version is unknown, or the data does not match its schema.
     """
-    decode_data = _DECODE.get((event.kind, event.v)) or _op_decoder(event.kind, event.v)
+    decode_data = _DECODE.get((event.kind, event.v)) or _new_decoder(event.kind, event.v)
     if decode_data is None:
         raise EventInvalid(f"event {event.seq}: this release does not know `{event.kind}` version {event.v}")
     try:
@@ -215,7 +222,7 @@ def decode_all(events: Sequence[Event]) -> list[Body]:
     try:
         return [_DECODE[event.kind, event.v](event.raw) for event in events]
     except (KeyError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return [decode(event) for event in events]  # it names the event, and finds the decoder of a new op kind
+        return [decode(event) for event in events]  # it names the event, and creates the decoder of a kind
 
 
 CONTENT = "content"
