@@ -2,7 +2,8 @@
 
 Counts are exact: calls of Python functions, JSON, hashes, validations, files, SQL and pages. CPU time is divided
 by that of a fixed loop, the unit, which is measured alternately with it in the same process. The costs that
-`tests/kernel/test_costs.py` allows are stored in `tests/costs.json`; `--write` stores the current ones.
+`tests/kernel/test_costs.py` allows are stored in `tests/costs.json`; `--write` stores the current ones, and lists the
+places of the work in `docs/explanation/one-decision.md`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ from bench import chats, functions, ops, workload
 from reyn import OSRuntime
 from reyn.functions import use_runtime
 
-STORED = Path(__file__).parents[1] / "tests" / "costs.json"
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "tests" / "costs.json"
+PAGE = ROOT / "docs" / "explanation" / "one-decision.md"
+BEGIN, END = "<!-- bench.units -->", "<!-- end -->"
 SMALL, LARGE = 5, 25
 """The two sizes whose difference is counted, so that what is done once does not count."""
 _SIZE = 40
@@ -56,6 +60,8 @@ _KINDS = {
     "lstat": "resolved names",
     "open": "opened files",
 }
+_LISTED = ("JSON decodes", "JSON encodes", "hashes", "validations")
+_HELPERS = ("reyn.journal.canonical", "reyn.jsonschema.validation")
 
 
 @asynccontextmanager
@@ -150,15 +156,35 @@ def in_memory() -> str | None:
 
 
 def count(name: str) -> Costs:
-    """Return the exact costs of one activity: the difference between two sizes, the least of a few rounds.
+    """Return the exact costs of one activity, by kind."""
+    found: Costs = {}
+    for (kind, _), value in places(name).items():
+        found[kind] = round(found.get(kind, 0.0) + value, 2)
+    return dict(sorted(found.items()))
 
-    Rounds differ only in what depends on time, such as reading the inbox of a run that waits.
+
+def places(name: str) -> dict[tuple[str, str], float]:
+    """Return the exact costs of one activity, by kind and the function that does the work.
+
+    They are the difference between two sizes, the least of a few rounds. Rounds differ only in what depends on time,
+    such as reading the inbox of a run that waits.
     """
     rounds = []
     for _ in range(_COUNT_ROUNDS):
         small, large = (asyncio.run(_counted(ACTIVITIES[name], size)) for size in (SMALL, LARGE))
-        rounds.append({kind: (large[kind] - small[kind]) / (LARGE - SMALL) for kind in large})
-    return {kind: round(min(one.get(kind, 0.0) for one in rounds), 2) for kind in sorted(rounds[0])}
+        rounds.append({key: (large[key] - small[key]) / (LARGE - SMALL) for key in large})
+    return {key: round(min(one.get(key, 0.0) for one in rounds), 2) for key in rounds[0]}
+
+
+def table() -> str:
+    """Return a Markdown table of the places that decode, encode, hash and validate values."""
+    found = {name: places(name) for name in ACTIVITIES}
+    rows = sorted({key for one in found.values() for key, value in one.items() if key[0] in _LISTED and round(value)})
+    lines = ["| | by | " + " | ".join(found) + " |", "|---|---|" + "---|" * len(found)]
+    for kind, place in rows:
+        cells = [f"{round(one.get((kind, place), 0)) or ''}" for one in found.values()]
+        lines.append(f"| {kind} | `{place}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def _kind(function: Any) -> str | None:
@@ -166,14 +192,21 @@ def _kind(function: Any) -> str | None:
     return _KINDS.get(function.__qualname__) or _KINDS.get(function.__name__)
 
 
-async def _counted(activity: Activity, size: int) -> Counter[str]:
-    counts: Counter[str] = Counter()
+def _place(frame: Any) -> str:
+    """Return the function that a call belongs to: not a helper that hashes or validates for others."""
+    while frame.f_globals.get("__name__") in _HELPERS and frame.f_back is not None:
+        frame = frame.f_back
+    return f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname.partition('.<locals>')[0]}"
+
+
+async def _counted(activity: Activity, size: int) -> Counter[tuple[str, str]]:
+    counts: Counter[tuple[str, str]] = Counter()
 
     def profile(frame: Any, event: str, argument: Any) -> None:
         if event == "call":
-            counts["Python calls"] += 1
+            counts["Python calls", ""] += 1
         elif event == "c_call" and (kind := _kind(argument)) is not None:
-            counts[kind] += 1
+            counts[kind, _place(frame)] += 1
 
     # A driver reads its inbox, and lets other tasks work, at intervals of time.
     still = SimpleNamespace(monotonic=lambda: 0.0)
@@ -191,7 +224,7 @@ async def _counted(activity: Activity, size: int) -> Counter[str]:
                 await work()
             finally:
                 sys.setprofile(None)
-            counts["pages"] = (log.stat().st_size - before) // _PAGE_BYTES
+            counts["pages", ""] = (log.stat().st_size - before) // _PAGE_BYTES
     return counts
 
 
@@ -260,6 +293,9 @@ def main() -> int:
         stored = json.loads(STORED.read_text()) if STORED.exists() else {"counts": {}, "units": {}}
         stored["counts"][python_version()], stored["units"][platform.machine()] = counts, units
         STORED.write_text(json.dumps(stored, indent=2, sort_keys=True) + "\n")
+        text = PAGE.read_text(encoding="utf-8")
+        before, after = text[: text.index(BEGIN)], text[text.index(END) :]
+        PAGE.write_text(f"{before}{BEGIN}\n\n{table()}\n\n{after}", encoding="utf-8")
     return 0
 
 

@@ -55,3 +55,11 @@ def test_work_for_every_nested_value_of_an_artifact_is_noticed(monkeypatch: pyte
     monkeypatch.setattr(FieldOrder, "apply", FieldOrder._apply_slowly)
     stored = STORED["counts"].get(units.python_version(), {"visit": {"Python calls": 400}})
     assert units.count("visit")["Python calls"] > 1.2 * stored["visit"]["Python calls"]
+
+
+def test_the_page_on_a_decision_lists_where_values_are_decoded_encoded_hashed_and_validated():
+    text = units.PAGE.read_text(encoding="utf-8")
+    listed = text[text.index(units.BEGIN) + len(units.BEGIN) : text.index(units.END)].strip()
+    if units.python_version() not in STORED["counts"]:
+        pytest.skip(f"the page lists another version than Python {units.python_version()}")
+    assert listed == units.table()
