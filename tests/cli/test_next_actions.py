@@ -12,6 +12,7 @@ from reyn.journal.kinds import Usage
 from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.cli.support import IN, write_answers
+from tests.journal.stored import change_event
 from tests.support import abort, act, file, finish, go, question, write_skill
 
 READ = act(file("read", "reyn.yaml"))
@@ -210,6 +211,18 @@ def test_runs_is_a_table_with_sub_runs_and_questions(here: Path, reyn):
     assert {run: rows[run]["next"] for run in NEXT} == NEXT
     assert rows["forked"]["fork_of"] == "finished"
     assert rows["waiting.1.1.1"]["depth"] == 1
+
+
+@pytest.mark.parametrize("run", ["limited", "waiting", "failed", "finished"])
+def test_a_damaged_run_does_not_hide_the_others(here: Path, reyn, run: str):
+    stopped_runs(here, reyn)
+    change_event(here / ".reyn" / "journal.db", 1, run, ts=b"1")
+    rows = {row["run_id"]: row for row in reyn("runs", "--json").json}
+    assert rows.keys() == {"finished", "aborted", "failed", "waiting", "waiting.1.1.1", "limited"}
+    expected = NEXT | ({"limited": "reyn verify limited"} if run == "limited" else {})
+    assert {name: rows[name]["next"] for name in NEXT} == expected
+    assert {one["run_id"] for one in reyn("doctor", "--json").json["runs"]} == NEXT.keys()
+    assert reyn("verify", run).code == 1
 
 
 def test_a_sub_run_of_an_ended_run_is_not_open(here: Path, reyn):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from reyn.errors import SkillNotFound, StoreUnavailable, hint_of
+from reyn.errors import QuestionUnknown, SkillNotFound, StoreUnavailable, hint_of
 
 COMMANDS = {
     "RYN101": "`reyn skills` lists the skills.",
@@ -72,6 +72,8 @@ def full_hint(code: str, hint: str) -> str:
     """
     if hint == StoreUnavailable.foreign_hint:
         return f"{hint} `reyn runs` lists them, `reyn trust` makes the journal yours."
+    if hint == QuestionUnknown.waiting_hint:
+        return "`reyn runs --status waiting` lists the runs that wait for a reply."
     sentence, general, name = COMMANDS.get(code), hint_of(code), _NAME.search(hint)
     if sentence is None or not (
         hint.endswith(general) or (name and "{name}" in sentence) or ("{origin}" in sentence and _BINDING.search(hint))

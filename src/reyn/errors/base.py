@@ -37,7 +37,7 @@ class NextAction(msgspec.Struct, frozen=True):
         reply: For `answer`, an example of a reply as a user would type it; empty if none is known.
     """
 
-    verb: Literal["answer", "resume", "fork", "chat"]
+    verb: Literal["answer", "resume", "fork", "chat", "verify"]
     run_id: str
     question_id: str | None = None
     retry: bool = False

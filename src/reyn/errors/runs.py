@@ -144,6 +144,7 @@ class QuestionUnknown(JournalError, code="RYN414", exit_code=2):
     """The run has no open question with this id."""
 
     hint = "Use the id of a question that is open."
+    waiting_hint = "List the runs that wait for a reply."
 
 
 class ReplyInvalid(JournalError, code="RYN415", exit_code=2):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.errors import BlobMissing, NextAction, QuestionUnknown
+from reyn.errors import BlobMissing, JournalError, NextAction, QuestionUnknown
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, root_run
 from reyn.journal.questions import open_question
@@ -60,7 +60,7 @@ def unknown_question(journal: Journal, row: RunRow, question_id: str | None) -> 
     status = display_status(row, is_claimed=journal.is_claimed(row.run_id))
     return QuestionUnknown(
         f"run `{row.run_id}` has no open question{f' `{question_id}`' if question_id else ''}; its status is {status}",
-        hint="List the runs that wait for a reply.",
+        hint=QuestionUnknown.waiting_hint,
         action=next_action(journal, row),
     )
 
@@ -69,7 +69,10 @@ def _raise_limit(journal: Journal, run_id: str) -> NextAction:
     """Raise the limit that stopped a run to its current usage plus the previous cap."""
     from reyn.kernel.world.loading import load_state
 
-    state = load_state(journal, run_id)
+    try:
+        state = load_state(journal, run_id)
+    except JournalError:  # its events are damaged
+        return NextAction("verify", run_id)
     if state.stop.limit is None:
         return NextAction("resume", run_id, limit="")
     name, reached = state.stop.limit

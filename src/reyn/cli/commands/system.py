@@ -108,11 +108,13 @@ def doctor_command() -> Report:
     from reyn.cli.checks import run_checks
 
     checks = run_checks(project_root().resolve())
+    is_broken = any(check.health == "broken" for check in checks)
     try:
         runs, old_failures = _open_runs()
-    except JournalError:  # the journal check reports it
-        runs, old_failures = [], 0
-    is_broken = any(check.health == "broken" for check in checks)
+    except JournalError:
+        if not is_broken:
+            raise
+        runs, old_failures = [], 0  # a check reports the journal
     value = {"checks": checks, "runs": runs, "old_failures": old_failures, "is_broken": is_broken}
     lines = [line for check in checks for line in _check_lines(check)]
     lines += [line for run in runs for line in _open_run_lines(run)]
