@@ -8,6 +8,7 @@ the run. Leaving the conversation interrupts it where it is; it continues from t
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from reyn.models import Delta, Message
     from reyn.runtime import OSRuntime
     from reyn.skills.agents import Agent
+
+_logger = logging.getLogger("reyn.chat")
 
 
 class Conversation:
@@ -416,7 +419,11 @@ class Conversation:
 
     def _on_event(self, event: Event) -> None:
         if self._listener is not None:
-            self._listener(event)
+            try:
+                self._listener(event)
+            except Exception as error:  # noqa: BLE001 - listeners are foreign code
+                self._listener = None
+                _logger.warning("the listener failed at event %s and was dropped: %r", event.seq, error)
         for item in self._reader.read(event):
             self.publish(item)
             match item:
