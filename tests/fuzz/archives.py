@@ -156,6 +156,20 @@ class Agreeable:
         return ModelAnswer(json.dumps(answers[request.answered % len(answers)]))
 
 
+class Exchangeable:
+    """A model that answers as another one does, which can be exchanged while a runtime is open."""
+
+    name = "scripted"
+    takes_time = False
+
+    def __init__(self, now: Any) -> None:
+        self.now = now
+
+    async def complete(self, request: Any) -> ModelAnswer:
+        answer: ModelAnswer = await self.now.complete(request)
+        return answer
+
+
 def target(case: Case) -> None:
     chance = case.random
     root = make_surroundings(case.folder)
@@ -169,7 +183,8 @@ def target(case: Case) -> None:
         return
     lines = make(chance, case.folder)
     world, stored, files = World(case.folder, root), _stored(root), tree(root / ".reyn" / "workspace")
-    with SyncRuntime.open(root, model=Agreeable()) as rt:
+    model = Exchangeable(Agreeable())
+    with SyncRuntime.open(root, model=model) as rt:
         imported: list[str] = []
         try:
             with case.guarded("import"):
@@ -180,6 +195,7 @@ def target(case: Case) -> None:
             case.found("refused-import-stores-runs", sorted(_stored(root) - stored))
         for run in sorted({row.run_id for row in _rows(case, rt)} - stored)[:_MOST_RUNS]:
             _use(case, rt, world, run)
+        model.now = Ordering("honest")
         _use_victim(case, rt, victim)
     if kept.read_text() != "kept":
         case.found("writes-files-of-another-run", kept.read_text())
@@ -267,8 +283,6 @@ def _start_victim(root: Path) -> str:
 
 
 def _use_victim(case: Case, rt: SyncRuntime, wait: str) -> None:
-    rt.async_form.services.model = Ordering("honest")  # the roster may be made already
-    vars(rt.async_form.project).pop("roster", None)
     with case.guarded("resume the victim"):
         rt.answer("order", wait, "yes")
         rt.resume("order")

@@ -200,6 +200,18 @@ def test_the_older_form_is_a_warning(tmp_path: Path):
     assert lint(folder) == [("artifacts/note.yaml", 2, "RYN135"), ("phases/a.md", 7, "RYN135")]
 
 
+@pytest.mark.parametrize("content", ["", "\n", " \n\n", "# a comment\n", "---\n", "null\n", "~\n"])
+def test_a_file_of_the_older_form_without_a_value_has_the_findings_of_any_other(tmp_path: Path, content: str):
+    steps = "preprocessor:\n  - {type: lint_plan, over: data}\n"
+    for file, text in [("artifacts/note.yaml", content), ("phases/b.md", f"---\n{content}---\nDo.\n")]:
+        folders = make(tmp_path / "documented" / file), make(tmp_path / "older" / file, phase=steps)
+        for folder in folders:
+            (folder / file).write_text(text)
+        documented, older = ([code for name, _, code in lint(folder) if name == file] for folder in folders)
+        assert documented
+        assert older == documented
+
+
 def test_one_error_does_not_hide_others(tmp_path: Path):
     schema = {"type": "object", "properties": {"x": {"type": "string"}}}
     folder = make(

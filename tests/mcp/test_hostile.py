@@ -162,7 +162,7 @@ def test_runs_that_lost_their_server_at_once_start_one_new_server(tools: Tools):
 
     async def execute() -> None:
         async with OSRuntime.open(tools.root, model=ScriptedModel([]), **settings) as runtime:
-            connections, server = runtime.project.mcp, runtime.project.config.mcp.servers["desk"]
+            connections, server = runtime.services.mcp, runtime.project.config.mcp.servers["desk"]
 
             async def call(tool: str, arguments: dict[str, Any]) -> Any:
                 return await (await connections.connect("desk", server, {})).call(tool, arguments)

@@ -60,7 +60,7 @@ class YamlNodes:
             yaml.YAMLError: It is not YAML.
         """
         self.text = text
-        self.root: Node = yaml.compose(text, Loader=yaml.CSafeLoader)
+        self.root: Node = yaml.compose(text, Loader=yaml.CSafeLoader) or ScalarNode("", "", None, None)
         self._source = self.root
         self._changed: set[int] = set()
         self._in_flow: set[int] = set()

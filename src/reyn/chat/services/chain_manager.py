@@ -51,7 +51,7 @@ def read_origin(journal: Journal, run: str) -> list[kinds.AskRef]:
 
 
 def read_links(journal: Journal, run: str) -> list[ChainLink]:
-    """Return the messages of a conversation to other agents, in order, each with what became of it."""
+    """Return the messages of a conversation to other agents, in order, each with its outcome."""
     links: dict[str, ChainLink] = {}
     number = 0
     for said, _, body in read_turns(journal.read(run), kinds.ChildStarted, kinds.ChildEnded):

@@ -209,6 +209,7 @@ class Tape:
         assert len(self._pending) >= mark.pending, "events after the mark are durable"
         self.seq, self.hash, self.ts, self.state = mark.seq, mark.hash, mark.ts, mark.state
         del self._pending[mark.pending :]
+        self.visit_events = [event for event in self.visit_events if event.seq <= mark.seq]
 
     @property
     def pending(self) -> Sequence[Event]:

@@ -240,7 +240,7 @@ class AgentMessages:
 
 
 class _Reply(NamedTuple):
-    """What became of a message: fields of `ChildEnded`."""
+    """The outcome of a message: fields of `ChildEnded`."""
 
     state: kinds.TaskState
     error: str = ""
@@ -249,7 +249,7 @@ class _Reply(NamedTuple):
 
 
 def _reply(spec: ChildSpec, state: RunState) -> _Reply:
-    """Return what became of a message, from the state of the conversation."""
+    """Return the outcome of a message, from the state of the conversation."""
     received = state.received
     if received is not None and spec.ask is not None and received.ask.key == spec.ask.key:
         if received.state == "completed" and received.reply is not None:

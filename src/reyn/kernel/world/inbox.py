@@ -1,4 +1,4 @@
-"""The inbox of a run: the protocol by which any process reaches a run, whoever executes it.
+"""The inbox of a run: the protocol by which any process reaches a run.
 
 A process that posts a message then checks whether another one holds the claim on the run. A process that executes a
 run releases its claim and then reads the inbox (`hold_claim`). One of the two sees the other, so no message is left

@@ -61,11 +61,12 @@ if TYPE_CHECKING:
     from reyn.models import ModelRequest
 
 _APPROVAL_DECIDED = kinds.ApprovalDecided.kind
-_LLM_RESPONDED = kinds.LlmResponded.kind
 _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
 """Maximum time for cancelled work to end."""
+_MAX_READS = 20
+"""The number of ops that only read which share a commit."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 
@@ -112,6 +113,8 @@ class LiveWorld:
         self._listener = observers.listener
         self.warnings = self._recorder.warnings
         self._invalid_answers = 0
+        self._reads: int | None = None
+        """The ops since the last commit, if that came before an op that only reads, and all of them only read."""
         self._call: tuple[ModelRequest, CallBudget] | None = None
         """The model call whose intent is durable."""
 
@@ -205,8 +208,11 @@ class LiveWorld:
 
     async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
         """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
-        if isinstance(effect, PerformOp) and self._needs_no_intent(effect, tape):
+        only_reads = isinstance(effect, PerformOp) and self._only_reads(effect, tape)
+        if only_reads and self._reads is not None and self._reads < _MAX_READS:
+            self._reads += 1
             return None
+        self._reads = 0 if only_reads else None
         if not isinstance(effect, CallModel):
             return await self.flush(tape)
         services, started = self._services, tape.state.started
@@ -222,15 +228,10 @@ class LiveWorld:
             budget.withdraw()
             await self.flush(tape)
 
-    def _needs_no_intent(self, effect: PerformOp, tape: Tape) -> bool:
-        """Return whether an op only reads, and at once, so that it may be executed again after a crash.
-
-        The answer that asked for it is durable before its first op is executed.
-        """
+    def _only_reads(self, effect: PerformOp, tape: Tape) -> bool:
+        """Return whether an op only reads, and at once, so that it can be executed again after a crash."""
         op = self._ops.op_of(effect, tape)
-        if op is None or op.may_take_time or not op.only_reads(effect.args):
-            return False
-        return not any(event.kind == _LLM_RESPONDED for event in tape.pending)
+        return op is not None and not op.may_take_time and op.only_reads(effect.args)
 
     async def _call_model(self, effect: CallModel, tape: Tape) -> EventWithBlobs | None:
         """Call the model; return nothing if the run or the turn was cancelled before or during the call."""
