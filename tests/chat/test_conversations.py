@@ -124,7 +124,7 @@ def test_a_background_run_goes_on_while_the_user_talks(tmp_path: Path):
             model.work.set()
             await chat.runs.settle()
             assert (await chat.say("what is new?")).text == "You said: what is new?"
-            chat._items.put_nowait(None)
+            await chat.close()
             seen = [item async for item in chat.items()]
             assert SkillEnded(child, "finished") in seen
             [told] = [item for item in seen if isinstance(item, Reply) and item.run == child]

@@ -298,6 +298,27 @@ def test_a_conversation_with_a_key_continues_in_another_process(tmp_path: Path):
     asyncio.run(scenario())
 
 
+def test_a_listener_that_raises_is_dropped_and_the_conversation_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    seen: list[Any] = []
+
+    def listener(event: Any) -> None:
+        seen.append(event)
+        raise BrokenPipeError("gone")
+
+    async def scenario() -> None:
+        world = World(tmp_path, "one", "two", "three")
+        for options, text in (({"key": "a"}, "one"), ({"key": "a"}, "two"), ({}, "three")):
+            seen.clear()
+            assert (await world.agent.options(listener=listener, **options)("hi")).text == text
+            assert len(seen) == 1
+            warning = f"the listener failed at event {seen[0].seq} and was dropped: BrokenPipeError('gone')"
+            assert caplog.messages[-1] == warning
+
+    asyncio.run(scenario())
+
+
 class CountingJournal(MemoryJournal):
     """A journal that counts the events that are read from it."""
 

@@ -8,26 +8,19 @@ the run. Leaving the conversation interrupts it where it is; it continues from t
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+import logging
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reyn.chat.items import (
-    ChatItem,
-    MessageReceived,
-    QuestionAsked,
-    Reply,
-    ReplyDelta,
-    SkillProgressed,
-    SkillStarted,
-    Stopped,
-)
+from reyn.chat.items import ChatItem, MessageReceived, QuestionAsked, Reply, SkillProgressed, SkillStarted, Stopped
 from reyn.chat.reader import ItemReader
-from reyn.chat.recorded import history_of, last_reply, stop_error
+from reyn.chat.recorded import CONTINUE_THERE, failure_of, history_of, last_reply, left_error, stop_error
 from reyn.chat.replies import PendingReplies
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
-from reyn.errors import ConversationInvalid, RunBusy, RunNotResumable
+from reyn.chat.unread import UnreadItems
+from reyn.errors import RunBusy, RunNotResumable
 from reyn.journal import ENDED, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.runtime.conversations import checked_message
@@ -46,8 +39,7 @@ if TYPE_CHECKING:
     from reyn.runtime import OSRuntime
     from reyn.skills.agents import Agent
 
-_STORED = "The message is stored; it is answered when the conversation continues."
-_CONTINUE_THERE = "Continue there, or leave it there first."
+_logger = logging.getLogger("reyn.chat")
 
 
 class Conversation:
@@ -100,7 +92,7 @@ class Conversation:
         """Whether the run asks this conversation for the next message. If not, it stops after each reply."""
         self._beginning, self._by, self._model, self._listener = beginning, by, model, listener
         self._reader = ItemReader(self._runtime.runs.content, run_id, by)
-        self._items: asyncio.Queue[ChatItem | None] = asyncio.Queue()
+        self._items = UnreadItems()
         self._replies = PendingReplies()
         self._is_recorded = False
         self._driving: asyncio.Task[None] | None = None
@@ -153,24 +145,26 @@ class Conversation:
     # -- opening and leaving --------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        if self._runtime.runs.is_recorded(self.run_id):
-            await self.open()
+        await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def open(self) -> None:
-        """Continue the conversation where it was interrupted, and its background runs.
+        """Continue the conversation where it was interrupted, and its background runs; a new one begins empty.
 
         Raises:
             RunBusy: Another process executes the conversation.
         """
+        if self._is_driving:
+            return
         self._is_closed = False
-        if self._runtime.runs.find(self.run_id).status in ENDED:
+        self._items.restart()
+        if not self._runtime.runs.is_recorded(self.run_id) or self._runtime.runs.find(self.run_id).status in ENDED:
             return
         if self._runtime.services.journal.is_claimed(self.run_id):
-            raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=_CONTINUE_THERE)
+            raise RunBusy(f"conversation `{self.run_id}` is open in another process", hint=CONTINUE_THERE)
         self.runs.continue_all(self._runtime.runs.state(self.run_id))
         self.resume()
 
@@ -181,7 +175,7 @@ class Conversation:
         if self._driving is not None:
             self._driving.cancel()
             await asyncio.wait([self._driving])
-        self._items.put_nowait(None)
+        self._items.end()
 
     # -- talking --------------------------------------------------------------------------------------
 
@@ -206,34 +200,42 @@ class Conversation:
         """Say something, and yield what happens until the reply, which is the last item. See `say` about errors.
 
         A reply that did not arrive in pieces is one `ReplyDelta`, too. Leaving the loop early aborts the reply. Only
-        one task can read a conversation, by `stream` or by `items`.
+        one task can read a conversation, by `stream` or by `items`. Items from before the message are dropped.
 
         Args:
-            message: The text, or a `Message` with images; by default, the reply that was interrupted is continued. If
-                there is nothing to continue, the last reply is yielded again.
+            message: The text, or a `Message` with images; by default, the reply in progress or the one that was
+                interrupted is yielded. If there is nothing to continue, the last reply is yielded again.
         """
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if message is None:
-            self._replies.add(0, reply)
-            self.resume()
-        else:
+        if message is not None:
             self.post(message, reply)
-        text = ""
+            self._items.restart()
+        else:
+            self._attach(reply)
         try:
-            async for item in self.items():
-                is_reply = isinstance(item, Reply) and reply.done() and item is reply.result()
-                if isinstance(item, Stopped) or (is_reply and self._stays_open):
-                    break
-                if isinstance(item, Reply | MessageReceived):
-                    continue
-                text = text + item.text if isinstance(item, ReplyDelta) else ""
-                yield item
-            found = await reply
-            if found.text not in ("", text):
-                yield ReplyDelta(found.text)
-            yield found
+            async with aclosing(self._items.read_turn(reply, is_last=not self._stays_open)) as turn:
+                async for item in turn:
+                    yield item
         finally:
             await self._leave(reply)
+
+    def _attach(self, reply: asyncio.Future[Reply]) -> None:
+        """Await the reply in progress, continue the one that was interrupted, or repeat the last one."""
+        if self._is_driving:
+            self._items.drop_turns()
+        else:
+            self.resume()
+            self._items.restart()
+        self._replies.add(0, reply)
+        if not self.is_busy:
+            self._repeat()
+
+    def _repeat(self) -> None:
+        """Give the last reply to everyone who waits for one although there is nothing to answer."""
+        if 0 in self._replies:
+            reply = last_reply(self._runtime.runs, self.run_id)
+            self.publish(reply)
+            self._replies.resolve(0, reply)
 
     async def _leave(self, reply: asyncio.Future[Reply]) -> None:
         """Abort a reply that nobody reads any more, and wait until that is recorded."""
@@ -261,9 +263,7 @@ class Conversation:
         text, images = (message, ()) if isinstance(message, str) else (message.text, message.images)
         checked_message(text, has_images=bool(images))
         if self._is_closed:
-            raise ConversationInvalid(
-                f"conversation `{self.run_id}` was left", hint=f'Open it again: `rt.chat(run_id="{self.run_id}")`.'
-            )
+            raise left_error(self.run_id)
         if not self._beginning.is_single_turn and not self._is_recorded:
             self._is_recorded = self._runtime.runs.is_recorded(self.run_id)
         if (is_new := not self._is_recorded) and self._is_driving:  # the first message is about to be recorded
@@ -278,12 +278,20 @@ class Conversation:
             arguments = self._beginning.arguments(text, images)
             self._beginning = self._beginning.said(text, images)
             self._execute(partial(self._runtime.run, **arguments, run_id=self.run_id or None))
-        elif not self._is_driving:
+        else:
             self.resume()
         self.questions.wake(self.run_id)
 
     def resume(self) -> None:
-        """Continue the run with what is in its inbox, and retry what failed."""
+        """Continue the run with what is in its inbox, and retry what failed, unless it is being executed here.
+
+        Raises:
+            ConversationInvalid: The conversation was left.
+        """
+        if self._is_closed:
+            raise left_error(self.run_id)
+        if self._is_driving:
+            return
         state = self._runtime.runs.state(self.run_id)  # another process may have taken messages
         self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.models.usage)
         model, self._model = self._model, None
@@ -302,12 +310,11 @@ class Conversation:
 
     def publish(self, item: ChatItem) -> None:
         """Add an item to the stream, after those of events so far."""
-        self._items.put_nowait(item)
+        self._items.put(item)
 
-    async def items(self) -> AsyncIterator[ChatItem]:
-        """Yield what happens in the conversation until it is closed. There is one reader."""
-        while (item := await self._items.get()) is not None:
-            yield item
+    def items(self) -> AsyncIterator[ChatItem]:
+        """Yield what happens from opening the conversation to closing it, to one reader. Nothing is yielded twice."""
+        return self._items.read()
 
     def abort(self, reason: str = "") -> None:
         """Stop the reply in progress, or the next one if it is about to begin; the conversation continues.
@@ -356,25 +363,18 @@ class Conversation:
             result = await work(listener=self._on_event, on_delta=self._on_delta)
             self._reader.usage = result.usage
         except asyncio.CancelledError:
-            self._items.put_nowait(None)
+            self._items.end()
             self._replies.fail(None)
             raise
-        except RunBusy as error:
-            said = "; what you said is in its inbox" if self._posted else ""
-            busy = RunBusy(f"{error.message}{said}", hint=_CONTINUE_THERE)
-            self._fail(busy, Stopped("busy", busy.message, busy.code, _CONTINUE_THERE))
-        except RunNotResumable as error:
-            row = self._runtime.runs.find(self.run_id)
-            self._fail(error, Stopped(str(row.status), row.reason, error.code, _STORED))
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
-            self._fail(error, Stopped("failed", str(error)))
+            self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=self._posted > 0))
         else:
             self._stop(result)
 
     def _stop(self, result: RunResult) -> None:
         self._reader.run_id = result.run_id  # also if it recorded nothing
-        if 0 in self._replies and (reply := last_reply(self._runtime.runs, result)) is not None:
-            self._replies.resolve(0, reply)  # there was nothing left to do
+        if result.status == "finished" or (result.question is not None and result.question.is_message):
+            self._repeat()  # there was nothing left to do
         stopped = Stopped(str(result.status), result.reason, result.code, result.hint)
         self._fail(stop_error(self._runtime.runs, result, self.history) if self._replies else None, stopped)
 
@@ -395,6 +395,7 @@ class Conversation:
             if self._posted:
                 return LATER  # the message is in the inbox
             self._abort_reason = None  # there was no turn to abort
+            self._repeat()
         else:
             item = QuestionAsked(run_id, question)
             self.questions.open(item)
@@ -418,7 +419,11 @@ class Conversation:
 
     def _on_event(self, event: Event) -> None:
         if self._listener is not None:
-            self._listener(event)
+            try:
+                self._listener(event)
+            except Exception as error:  # noqa: BLE001 - listeners are foreign code
+                self._listener = None
+                _logger.warning("the listener failed at event %s and was dropped: %r", event.seq, error)
         for item in self._reader.read(event):
             self.publish(item)
             match item:
@@ -427,7 +432,8 @@ class Conversation:
                 case MessageReceived():
                     self._take(item)
                 case Reply():
-                    self._finish_turn(item)
+                    self._is_busy = self._is_turn_open = False
+                    self._replies.resolve(self._reader.answering.message, item)
         if event.kind == kinds.TranscriptExtended.kind and event.run_id == self.run_id:
             self._is_turn_open = self._is_busy
             if self._abort_reason is not None and self._is_turn_open:
@@ -442,7 +448,3 @@ class Conversation:
         early, self._replies.early = self._replies.early, []
         for one, reply in early:
             self.post(one, reply)
-
-    def _finish_turn(self, reply: Reply) -> None:
-        self._is_busy = self._is_turn_open = False
-        self._replies.resolve(self._reader.answering.message, reply)

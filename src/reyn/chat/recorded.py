@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.chat.items import Reply
+from reyn.chat.items import Reply, Stopped
 from reyn.chat.reader import artifact_text
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList
-from reyn.errors import ChatStopped, RunNotFound
+from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
 
 if TYPE_CHECKING:
     from reyn.journal.canonical import ReadBlob
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from reyn.runs.recorded import Runs
 
 _QUESTION = "Reply to the question first, for example with `OSRuntime.answer`; then resume the conversation."
+_STORED = "The message is stored; it is answered when the conversation continues."
+CONTINUE_THERE = "Continue there, or leave it there first."
 _rendered = RenderedMessages()
 
 
@@ -59,11 +61,15 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
     return rendered
 
 
-def last_reply(runs: Runs, result: RunResult) -> Reply | None:
-    """Return the last reply of a conversation that has nothing more to do; `None` if it stopped for another reason."""
-    waits = result.question is not None and result.question.is_message
-    artifact = runs.state(result.run_id).output.artifact if waits or result.status == "finished" else None
-    return None if artifact is None else Reply(artifact_text(runs.content(artifact.hash)), usage=result.usage)
+def last_reply(runs: Runs, run_id: str) -> Reply:
+    """Return the last reply of a conversation that has nothing more to do. Without any, its turns were aborted."""
+    state = runs.state(run_id)
+    artifact, usage = state.output.artifact, state.models.usage
+    return (
+        Reply("", "aborted", usage)
+        if artifact is None
+        else Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
+    )
 
 
 def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) -> ChatStopped:
@@ -77,3 +83,29 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
         hint=result.hint or (_QUESTION if asks else None),
         action=runs.next_action(runs.find(result.run_id)),
     )
+
+
+def left_error(run_id: str) -> ConversationInvalid:
+    """Return the error of a conversation that was left."""
+    return ConversationInvalid(
+        f"conversation `{run_id}` was left", hint=f'Open it again: `rt.chat(run_id="{run_id}")`.'
+    )
+
+
+def failure_of(runs: Runs, run_id: str, error: Exception, *, is_stored: bool) -> tuple[Exception, Stopped]:
+    """Return the error for everyone who waits for a reply, and the item, of a run that could not be executed.
+
+    Args:
+        runs: The recorded runs.
+        run_id: The conversation.
+        error: Why it could not be executed.
+        is_stored: Whether a message is in its inbox.
+    """
+    if isinstance(error, RunBusy):
+        said = "; what you said is in its inbox" if is_stored else ""
+        busy = RunBusy(f"{error.message}{said}", hint=CONTINUE_THERE)
+        return busy, Stopped("busy", busy.message, busy.code, CONTINUE_THERE)
+    if isinstance(error, RunNotResumable):
+        row = runs.find(run_id)
+        return error, Stopped(str(row.status), row.reason, error.code, _STORED)
+    return error, Stopped("failed", str(error))

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 class PendingReplies:
     """The replies that were not given yet, by the id of their message in the inbox.
 
-    0 is the first message of the run, or the one that is being answered when the run is resumed.
+    0 stands for the next reply, whichever message it answers: the first message of the run has no id in the inbox, and
+    a caller can wait for the reply in progress.
 
     Attributes:
         early: The messages that came before the first one was recorded. They are sent as soon as that is.
@@ -22,7 +23,7 @@ class PendingReplies:
 
     def __init__(self) -> None:
         self.early: list[tuple[str | Message, asyncio.Future[Reply] | None]] = []
-        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._waiting: dict[int, list[asyncio.Future[Reply]]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._waiting or self.early)
@@ -33,17 +34,18 @@ class PendingReplies:
     def add(self, message: int, reply: asyncio.Future[Reply] | None) -> None:
         """Await the reply to a message."""
         if reply is not None:
-            self._waiting[message] = reply
+            self._waiting.setdefault(message, []).append(reply)
 
     def resolve(self, message: int, reply: Reply) -> None:
-        """Give the reply to a message."""
-        waiting = self._waiting.pop(message, None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(reply)
+        """Give the reply to a message to everyone who waits for it or for the next reply."""
+        for waiting in (*self._waiting.pop(0, ()), *self._waiting.pop(message, ())):
+            if not waiting.done():
+                waiting.set_result(reply)
 
     def fail(self, error: Exception | None) -> None:
         """Give everyone the reason why there is no reply; `None` if they stopped waiting."""
-        waiting = [*self._waiting.values(), *(reply for _, reply in self.early if reply is not None)]
+        waiting = [reply for replies in self._waiting.values() for reply in replies]
+        waiting += [reply for _, reply in self.early if reply is not None]
         self.early, self._waiting = [], {}
         for reply in waiting:
             if error is None:

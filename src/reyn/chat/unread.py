@@ -1,0 +1,90 @@
+"""The items of a conversation between the events that make them and the one reader."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from reyn.chat.items import MessageReceived, OpFinished, OpRequested, Reply, ReplyDelta, Restarted, Stopped
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from reyn.chat.items import ChatItem
+
+MAX_UNREAD = 10_000
+"""The number of items that are stored while nobody reads them. The oldest are dropped."""
+_BEFORE_AN_ANSWER = Reply | MessageReceived | Restarted | OpRequested | OpFinished
+"""The items after which the text of another answer begins."""
+
+
+class UnreadItems:
+    """The items that were not read yet, oldest first."""
+
+    def __init__(self) -> None:
+        self._items: deque[ChatItem] = deque()
+        self._has_changed = asyncio.Event()
+        self._is_read = False
+        self._is_ended = False
+
+    def put(self, item: ChatItem) -> None:
+        """Add an item."""
+        self._items.append(item)
+        if len(self._items) > MAX_UNREAD and not self._is_read:
+            self._items.popleft()
+        self._has_changed.set()
+
+    def restart(self) -> None:
+        """Drop everything, and expect more items."""
+        self._items.clear()
+        self._is_ended = False
+
+    def drop_turns(self) -> None:
+        """Drop the turns that are over."""
+        last = max((at for at, item in enumerate(self._items, 1) if isinstance(item, Reply | Stopped)), default=0)
+        for _ in range(last):
+            self._items.popleft()
+
+    def end(self) -> None:
+        """Let the reader end after the items so far."""
+        self._is_ended = True
+        self._has_changed.set()
+
+    async def read(self) -> AsyncGenerator[ChatItem]:
+        """Yield the items until the end."""
+        self._is_read = True
+        try:
+            while self._items or not self._is_ended:
+                if self._items:
+                    yield self._items.popleft()
+                else:
+                    self._has_changed.clear()
+                    await self._has_changed.wait()
+        finally:
+            self._is_read = False
+
+    async def read_turn(self, reply: asyncio.Future[Reply], *, is_last: bool) -> AsyncGenerator[ChatItem]:
+        """Yield the items until a reply, which is the last one. Its text is among them as pieces.
+
+        Args:
+            reply: The reply.
+            is_last: Whether the conversation stops after the reply. Items are read until then.
+        """
+        text = ""
+        async with aclosing(self.read()) as items:
+            async for item in items:
+                is_reply = isinstance(item, Reply) and reply.done() and item is reply.result()
+                if isinstance(item, Stopped) or (is_reply and not is_last):
+                    break
+                if isinstance(item, ReplyDelta):
+                    text += item.text
+                elif isinstance(item, _BEFORE_AN_ANSWER) and not is_reply:
+                    text = ""
+                if not isinstance(item, Reply | MessageReceived):
+                    yield item
+        found = await reply
+        if found.text not in ("", text):
+            yield ReplyDelta(found.text)
+        yield found
