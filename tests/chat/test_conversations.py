@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from reyn.errors import (
     ConversationInvalid,
     InputInvalid,
     ModelUnavailable,
+    RunBusy,
     RunNotResumable,
     SkillInvalid,
 )
@@ -668,3 +670,19 @@ def test_a_reply_that_the_question_does_not_take_leaves_it_open(tmp_path: Path):
             assert recorded_replies(rt, run_id) == [7]
 
     run(talk())
+
+
+def test_a_first_message_that_lost_a_race_is_not_said_to_be_stored(tmp_path: Path):
+    """Two objects of one new conversation: the run of the second is busy, and its message is nowhere."""
+
+    async def race() -> list[Any]:
+        async with OSRuntime.open(tmp_path, model=Agent()) as rt:
+            chats = [rt.chat(run_id="new") for _ in range(2)]
+            found = await asyncio.gather(*(chat.say("hello") for chat in chats), return_exceptions=True)
+            for chat in chats:
+                await chat.close()
+            return found
+
+    [error] = [one for one in asyncio.run(race()) if isinstance(one, Exception)]
+    assert isinstance(error, RunBusy)
+    assert "inbox" not in error.message

@@ -352,8 +352,7 @@ class Conversation:
     # -- the run --------------------------------------------------------------------------------------
 
     def _execute(self, work: Callable[..., Coroutine[Any, Any, RunResult]], *, is_turn_open: bool = False) -> None:
-        self._is_busy = True  # perhaps it continues a turn
-        self._is_turn_open = is_turn_open
+        self._is_busy, self._is_turn_open = True, is_turn_open  # perhaps it continues a turn
         self._is_ready.clear()
         self._driving = asyncio.ensure_future(self._await(work))
 
@@ -367,7 +366,8 @@ class Conversation:
             self._replies.fail(None)
             raise
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
-            self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=self._posted > 0))
+            is_stored = self._is_recorded and self._posted > 0
+            self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=is_stored))
         else:
             self._stop(result)
 
