@@ -1,6 +1,6 @@
 """What the basic activities cost, in figures that hold on a busy machine: `python -m bench.units` prints them.
 
-Counts are exact: calls of Python functions, JSON, hashes, validations, files, SQL and pages. CPU time is divided
+Counts are exact: calls of functions of Reyn, JSON, hashes, validations, files, SQL and pages. CPU time is divided
 by that of a fixed loop, the unit, which is measured alternately with it in the same process. The costs that
 `tests/kernel/test_costs.py` allows are stored in `tests/costs.json`; `--write` stores the current ones, and lists the
 places of the work in `docs/explanation/one-decision.md`.
@@ -203,8 +203,8 @@ async def _counted(activity: Activity, size: int) -> Counter[tuple[str, str]]:
     counts: Counter[tuple[str, str]] = Counter()
 
     def profile(frame: Any, event: str, argument: Any) -> None:
-        if event == "call":
-            counts["Python calls", ""] += 1
+        if event == "call":  # those of the standard library depend on its version
+            counts["Python calls", ""] += frame.f_globals.get("__name__", "").startswith("reyn.")
         elif event == "c_call" and (kind := _kind(argument)) is not None:
             counts[kind, _place(frame)] += 1
 
