@@ -58,7 +58,16 @@ PROGRAMS = (
     Attack("raw socket", "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)\nprint('ESCAPED')"),
     Attack("start a process", "import os\nif os.fork() == 0: os._exit(0)\nprint('ESCAPED')"),
     Attack("start a program", "import subprocess\nsubprocess.run(['/bin/true'], check=True)\nprint('ESCAPED')"),
-    Attack("fork bomb", "import os\nwhile True:\n  try: os.fork()\n  except OSError: pass", ENDLESS, CHILDREN, True),
+    # Its children do not fork. The kernel does not limit the processes of root, and where a backend counts them from
+    # outside, those that do can be faster than the count and exhaust the machine that runs this test.
+    Attack(
+        "many processes",
+        "import os, time\nfor _ in range(1000):\n  try:\n    if os.fork() == 0: time.sleep(60), os._exit(0)\n"
+        "  except OSError: pass\nwhile True: pass",
+        ENDLESS,
+        CHILDREN,
+        True,
+    ),
     Attack("2 GB at once", "x = bytearray(2 << 30)\nprint('ESCAPED')"),
     Attack("2 GB in parts", "x = []\nfor _ in range(200): x.append(bytearray(10 << 20))\nprint('ESCAPED')"),
     Attack("2 GB of mapped memory", "import mmap\nx = mmap.mmap(-1, 2 << 30)\nprint('ESCAPED')"),
