@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime
-from reyn.errors import ChatStopped
+from reyn.errors import ChatStopped, ForkImpossible
 from reyn.functions import llm_chat, tool
 from reyn.journal import MemoryJournal
 from tests.functions.test_chat import Chatty, calls
@@ -129,5 +129,77 @@ def test_a_failed_compaction_leaves_older_turns_out_and_goes_on(tmp_path: Path):
             [event] = [one for one in runtime.runs.events(kept.conversation) if one.kind == "context_compacted"]
             assert b"no valid summary" in bytes(event.raw)
             await runtime.runs.replay(kept.conversation)
+
+    asyncio.run(scenario())
+
+
+def test_a_copy_of_a_conversation_executes_nothing(tmp_path: Path):
+    async def scenario() -> None:
+        bank = Bank(tmp_path, "Hello.", PAY)
+        async with bank.runtime as runtime:
+            chat = bank.chat.options(key="ada")
+            await chat("hi")
+
+            async def lost(_: Any) -> str:
+                raise asyncio.CancelledError
+
+            bank.answer(PAY, lost)
+            with pytest.raises(asyncio.CancelledError):
+                await chat("pay 5")
+            requests = len(bank.model.requests)
+            copy = await chat.fork("copy")
+            assert len(bank.model.requests) == requests
+            assert bank.paid == [5]
+            bank.answer("In the copy.")
+            reply = await copy("and?")
+            assert [message.text for message in reply.history] == ["hi", "Hello.", "and?", "In the copy."]
+            await runtime.runs.replay(reply.run_id)
+            bank.answer("In the first one.")
+            assert (await chat("and?")).history[2].text == "pay 5"
+
+    asyncio.run(scenario())
+
+
+def test_a_tool_can_copy_the_conversation_that_calls_it(tmp_path: Path):
+    async def scenario() -> None:
+        copies: list[str] = []
+
+        @tool(effect="unsafe")
+        async def branch() -> str:
+            """Copy the conversation."""
+            copies.append("copy")
+            await chat.options(key="ada").fork("copy")
+            return "copied"
+
+        model = Chatty("Hello.", calls(("branch", "{}")), "Done.", "In the copy.")
+        async with OSRuntime.open(tmp_path, model=model, journal=MemoryJournal()) as runtime:
+
+            @llm_chat(runtime=runtime, toolkit=[branch])
+            async def chat(message: str) -> None:
+                """Talk."""
+
+            kept = chat.options(key="ada")
+            await kept("hi")
+            assert (await kept("copy this")).text == "Done."
+            assert copies == ["copy"]
+            reply = await chat.options(key="copy")("and?")
+            assert [message.text for message in reply.history] == ["hi", "Hello.", "and?", "In the copy."]
+
+    asyncio.run(scenario())
+
+
+def test_a_conversation_without_a_turn_that_ended_cannot_be_copied(tmp_path: Path):
+    async def scenario() -> None:
+        async def lost(_: Any) -> str:
+            raise asyncio.CancelledError
+
+        bank = Bank(tmp_path, PAY, lost)
+        async with bank.runtime:
+            chat = bank.chat.options(key="ada")
+            with pytest.raises(asyncio.CancelledError):
+                await chat("pay 5")
+            with pytest.raises(ForkImpossible):
+                await chat.fork("copy")
+            assert bank.paid == [5]
 
     asyncio.run(scenario())
