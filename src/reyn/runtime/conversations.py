@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from reyn.context.transcript import NormalizedMessage, check_message
 from reyn.errors import ConversationInvalid, InputInvalid, MutationInvalid, RunNotResumable
 from reyn.journal import ENDED, AbortTurn, AttachedImage, ChangeMemory, Rename, Say
-from reyn.journal.family import check_not_imported, descendants
+from reyn.journal.family import check_not_imported, check_open, descendants
 from reyn.kernel.core.conversations import memory_error
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS
 from reyn.kernel.world.agent_messages import abort_turns
@@ -140,7 +140,7 @@ class Conversations:
         Raises:
             RunNotResumable: The run has ended.
         """
-        row = open_run(self._runs.find(run), "aborted", "There is nothing to abort.")
+        row = check_open(self._runs.find(run), "aborted", "There is nothing to abort.")
         self._post(row.run_id, AbortTurn(reason, self._services.scrubber.scrub_value(partial)))
         journal = self._services.journal
         abort_turns(journal, self._services.polling, descendants(journal, row.run_id), reason)
@@ -193,7 +193,7 @@ class Conversations:
         self._change_memory(run, "compact", "")
 
     def _change_memory(self, run: str, action: Literal["remember", "forget", "compact"], text: str) -> None:
-        row = open_run(self._runs.find(run), "changed", "Its memory is not used any more.")
+        row = check_open(self._runs.find(run), "changed", "Its memory is not used any more.")
         state, value = self._runs.state(row.run_id), self._services.scrubber.scrub_value(text)
         if state.phase not in state.conversations:
             raise MutationInvalid(f"phase `{state.phase}` of run `{row.run_id}` has no conversation yet")
@@ -202,19 +202,6 @@ class Conversations:
             raise MutationInvalid(error)
         self._post(row.run_id, ChangeMemory(action, value))
         take_messages(self._services.journal, self._services.clock, row.run_id)
-
-
-def open_run(row: RunRow, what: str, hint: str) -> RunRow:
-    """Return a run that has not ended and was not imported.
-
-    Raises:
-        RunImported: It was imported.
-        RunNotResumable: It has ended.
-    """
-    check_not_imported(row, f"{what}: it is never executed here")
-    if row.status in ENDED:
-        raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint=hint)
-    return row
 
 
 def checked_title(title: str) -> str:
