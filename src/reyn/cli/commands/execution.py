@@ -11,17 +11,7 @@ import click
 
 from reyn.cli.groups import command
 from reyn.cli.options import LIMITS, execution_options, json_option, number_option, setting_options
-from reyn.cli.output import (
-    Report,
-    Safe,
-    clean,
-    coloured,
-    next_lines,
-    out,
-    result_as_json,
-    reyn_command,
-    time_of,
-)
+from reyn.cli.output import coloured, next_lines, result_as_json, reyn_command, time_of
 from reyn.cli.project import (
     model_name,
     open_existing_project,
@@ -30,6 +20,7 @@ from reyn.cli.project import (
     print_assumed_project,
     skill_name,
 )
+from reyn.cli.writer import Line, Report, out
 from reyn.errors import LimitUnknown, NextAction, ReynError
 
 if TYPE_CHECKING:
@@ -354,5 +345,5 @@ def cancel_command(run: str, reason: str) -> Report:
     if row.status != "cancelled":
         text = "cancelling; another process executes the run and stops before its next step"
         return Report(fields, [f"{run_id}: {text}"])
-    done = Safe(f"{clean(run_id)}: {coloured('cancelled')}")
+    done = Line(f"{run_id}: ", coloured("cancelled"))
     return Report(fields, [done, *next_lines(runtime.runs.next_action(row))])
