@@ -60,10 +60,16 @@ def _escaped(match: re.Match[str]) -> str:
     return match[0] if match[1] else match[0].encode("unicode_escape").decode()
 
 
-def _json_escape(char: str) -> str:
-    if char.isprintable():
-        return char
-    units = char.encode("utf-16-be", "surrogatepass").hex()
+def _escape_json(text: str) -> str:
+    """Escape a text of JSON as JSON allows: what `escape` escapes, and everything else that is not printable."""
+    if text.isascii() and text.isprintable():
+        return text
+    text = _TEXT.sub(lambda match: _json_units(match[0]), text)
+    return "".join(char if char.isprintable() else _json_units(char) for char in text)
+
+
+def _json_units(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
@@ -289,12 +295,12 @@ class Writer:
             return
         for line in lines:
             text = line.decode("utf-8", "surrogateescape").rstrip("\n")
-            _screen.write(terminal, "".join(map(_json_escape, text)) + "\n")
+            _screen.write(terminal, _escape_json(text) + "\n")
 
     def json(self, value: Any) -> None:
         """Print a value as JSON on one line. Characters that could steer a terminal are escaped as JSON allows."""
         text = msgspec.json.encode(value).decode()
-        self._write(text if text.isprintable() else "".join(map(_json_escape, text)), "\n", err=False)
+        self._write(_escape_json(text), "\n", err=False)
 
     def report(self, report: Any) -> int:
         """Print what a command returned, unless it has printed itself, and return the exit code."""
