@@ -64,7 +64,7 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
 def last_reply(runs: Runs, run_id: str) -> Reply:
     """Return the last reply of a conversation that has nothing more to do. Without any, its turns were aborted."""
     state = runs.state(run_id)
-    artifact, usage = state.output.artifact, state.models.usage
+    artifact, usage = state.output.artifact, state.usage
     return (
         Reply("", "aborted", usage)
         if artifact is None

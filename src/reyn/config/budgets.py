@@ -12,6 +12,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+DAY_LIMITS = ("day_tokens", "day_cost", "skill_day_tokens", "skill_day_cost")
+BUDGET_LIMITS = ("run_tokens", "run_cost", "skill_tokens", "skill_cost", *DAY_LIMITS)
+"""The limits that a budget sets. A call that could exceed one is not made."""
 NANO = 1_000_000_000
 """Units of money in one unit of the currency."""
 MAX_AMOUNT = 9_000_000
