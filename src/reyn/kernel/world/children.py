@@ -81,7 +81,7 @@ class Children:
         state, vocabulary = tape.state, self.services.ops.vocabulary
         depth_below(tape.started)
         skill = effect.pinned or self.services.load(effect.skill)
-        if skill.is_conversation and state.phase in state.conversations:
+        if skill.opens_conversation and state.phase in state.conversations:
             raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
         check_supported(skill, vocabulary)
         value = effect.input
