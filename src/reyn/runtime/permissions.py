@@ -13,7 +13,7 @@ from reyn.errors import ApprovalUnknown, InputInvalid, OpUnknown
 from reyn.kernel.world.environments import roots_of
 from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
-from reyn.permissions import Allowed, Denied, Gate, parse_requests
+from reyn.permissions import Allowed, Denied, Gate, SkillRequests, parse_requests, unnamed_target
 from reyn.permissions.explain import RequestVerdict, explain_requests
 from reyn.permissions.policy import RulePlaces
 from reyn.runs.recorded import Runs
@@ -131,7 +131,7 @@ class Permissions:
         name, loaded = skill, self._services.load(skill)
         requests = [*self._requests(loaded, name, ())]
         for sub_skill in loaded.skills.values():
-            requests += self._requests(sub_skill, sub_skill.name, (loaded.permissions,))
+            requests += self._requests(sub_skill, sub_skill.name, (SkillRequests(loaded.name, loaded.permissions),))
         names = {loaded.name, *(sub_skill.name for sub_skill in loaded.skills.values())}
         rules = [rule for rule in self._policy.rules if not rule.skills or names & {*rule.skills}]
         return PermissionReport(
@@ -169,7 +169,7 @@ class Permissions:
         ]
         return [*reports, *(ZoneReport(access, "workspace:", "default") for access in accesses)]
 
-    def _requests(self, skill: Skill, name: str, above: tuple[dict[str, Any], ...]) -> list[RequestVerdict]:
+    def _requests(self, skill: Skill, name: str, above: tuple[SkillRequests, ...]) -> list[RequestVerdict]:
         verdicts = explain_requests(skill.name, skill.permissions, self._policy, above)
         return [
             msgspec.structs.replace(
@@ -229,7 +229,7 @@ class Permissions:
             if best.effect == "deny":
                 return OpReport(kind, phases, permission, "deny", rule, "", best.reason)
             return OpReport(kind, phases, permission, best.effect, rule, self._place_of(rule), note)
-        decided = self._gate(skill).capability(permission, target)
+        decided = self._gate(skill).capability(permission, target and unnamed_target(permission, target))
         effect, reason = "allow", ""
         if not isinstance(decided, Allowed):
             effect, reason = "deny" if isinstance(decided, Denied) else "ask", decided.reason

@@ -34,6 +34,7 @@ from reyn.kernel.world.loading import (
     pin_settings,
 )
 from reyn.kernel.world.run_scope import call_name
+from reyn.permissions import SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
@@ -240,7 +241,8 @@ class Children:
         requests = credentials = None
         if spec.rights == "caller":
             skill = self.services.compile_skill(above, parent.content).skill
-            requests = Blob.of(canonical([skill.permissions, *requests_above(above, parent.content)]))
+            own = SkillRequests(skill.name, skill.permissions)
+            requests = Blob.of(canonical([own, *requests_above(above, parent.content)]))
             credentials = credentials_of(skill, above.credentials)
         is_background = intent.type == "background"
         started = RunSpec(
