@@ -48,7 +48,7 @@ def test_explain_decides_about_one_op(tickets: Path, reyn):
     assert explain(file("write", "output/a", content="x")) == "allow: default: write output/\n  allowed in work\n"
     denied = explain(file("write", "tickets/a", content="x"))
     assert denied.startswith("deny: default: no grant\n  the operator must grant it: add ")
-    assert explain("ask_user") == "allow: default: ask_user\n  no phase allows this op kind\n"
+    assert explain("ask_user") == "allow: default: no permission needed\n  no phase allows this op kind\n"
     assert explain("file").splitlines()[1] == (
         "  zones, requests and rules for `file.read` and `file.write` decide about each call"
     )

@@ -16,6 +16,7 @@ from reyn.ops.execution import plan_op
 from reyn.permissions import Allowed, Denied, Gate, SkillRequests, parse_requests, unnamed_target
 from reyn.permissions.explain import RequestVerdict, explain_requests
 from reyn.permissions.policy import RulePlaces
+from reyn.permissions.rules import OPEN
 from reyn.runs.recorded import Runs
 from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import read_skill
@@ -215,7 +216,7 @@ class Permissions:
     def _op(self, kind: str, phases: tuple[str, ...], skill: Skill) -> OpReport:
         spec = self._ops.vocabulary.op(kind)
         permission = spec.permission if spec else None
-        if permission is None:
+        if permission is None or (permission in OPEN and not self._has_rules(permission)):
             keys = " and ".join(f"`{key}`" for key in spec.optional_permissions) if spec else ""
             note = f"zones, requests and rules for {keys} decide about each call" if keys else ""
             return OpReport(kind, phases, None, "allow", "default: no permission needed", "", note)
@@ -234,6 +235,9 @@ class Permissions:
         if not isinstance(decided, Allowed):
             effect, reason = "deny" if isinstance(decided, Denied) else "ask", decided.reason
         return OpReport(kind, phases, permission, effect, decided.rule, self._place_of(decided.rule), reason)
+
+    def _has_rules(self, permission: str) -> bool:
+        return any(rule.capability == permission for rule in self._policy.rules)
 
     def _gate(self, skill: Skill) -> Gate:
         roots = roots_of(self._services.root, self._services.state_folder, _NO_RUN)
