@@ -268,6 +268,17 @@ def test_the_operator_denies_what_needs_no_request(tmp_path: Path, rules: dict[s
     assert [row.run_id for row in project.journal.runs()] == ["k"]
 
 
+@pytest.mark.parametrize("rules", [{"run_skill": "deny"}, {"run_skill": [{"deny": "inner"}]}])
+def test_a_skill_that_may_not_be_run_is_not_run_as_a_node_either(tmp_path: Path, rules: dict[str, Any]):
+    write_skill(tmp_path, "inner", {"b": ["end"]})
+    write_skill(tmp_path, "outer", {"@inner": ["end"]})
+    project = Project(tmp_path)
+    result = project.run("outer", [finish()], permissions=rules)
+    assert result.status == "failed"
+    assert "permissions.run_skill: deny" in str(result)
+    assert [row.run_id for row in project.journal.runs()] == ["k"]
+
+
 def test_a_skill_that_may_not_be_run_is_not_started_either(tmp_path: Path):
     write_skill(tmp_path, "inner", {"b": ["end"]})
     for number, rules in enumerate(({"run_skill": [{"deny": "inner"}]}, {"start_skill": "deny"})):
