@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.errors import ReynError, SandboxUnavailable
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
-from reyn.permissions import Allowed, Denied, Verdict, refusal
+from reyn.permissions import Allowed, AnyTarget, Denied, Verdict, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
 from reyn.workspace.files import is_utf8
@@ -169,7 +169,7 @@ class SandboxedExecOp:
         for text_ in args.get("write_paths", ()):
             yield _write_verdict(locate(text_, env.roots), env)
         if args.get("network"):
-            yield env.gate.capability("web", call.kind)
+            yield env.gate.capability("web", AnyTarget(call.kind))
 
 
 def _write_verdict(location: Location, env: Env) -> Verdict:
@@ -193,12 +193,12 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
     read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
     write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
     for location in (*read, *write):
-        if location.zone == "full_content" or not os.path.lexists(_host_path(location, env)):
+        if location.zone == "full_content" or not os.path.lexists(env.roots.path_of(location)):
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
     hidden = tuple(name for location in read for name in _hidden_below(location, env, approved))
     return Access(
-        read=tuple(_host_path(location, env) for location in read),
-        write=tuple(_host_path(location, env) for location in write),
+        read=tuple(env.roots.path_of(location) for location in read),
+        write=tuple(env.roots.path_of(location) for location in write),
         hidden=hidden,
         network=bool(args.get("network")),
         subprocesses=bool(args.get("allow_subprocess")) and env.sandbox.processes > 1,
@@ -214,12 +214,6 @@ def _start_folder(read: list[Location], write: list[Location], env: Env) -> str:
     return env.roots.bases.workspace if (*read, *write) else "/"
 
 
-def _host_path(location: Location, env: Env) -> str:
-    bases = env.roots.bases
-    base = {"project": bases.project, "workspace": bases.workspace}.get(location.zone, "")
-    return "/".join((base.rstrip("/"), *location.parts)) or "/"
-
-
 def _hidden_below(folder: Location, env: Env, approved: str) -> Iterator[str]:
     """Yield the files and folders below a folder that the run may not read."""
     if folder.zone == "outside":
@@ -228,7 +222,7 @@ def _hidden_below(folder: Location, env: Env, approved: str) -> Iterator[str]:
     while waiting:
         above = waiting.pop()
         try:
-            entries = list(os.scandir(_host_path(above, env)))
+            entries = list(os.scandir(env.roots.path_of(above)))
         except NotADirectoryError:
             return
         seen += len(entries)
@@ -246,7 +240,7 @@ def _hidden_below(folder: Location, env: Env, approved: str) -> Iterator[str]:
 
 def _entry_verdict(location: Location, env: Env) -> Verdict:
     """Ask the gate about an entry by its own name; a state directory below the project is found by its path."""
-    path_ = _host_path(location, env)
+    path_ = env.roots.path_of(location)
     if path_ in env.roots.bases.hidden_normalized or path_.lower() in env.roots.bases.hidden_normalized:
         return Denied("the state directory is out of reach", "")
     return env.gate.read(location)

@@ -7,7 +7,6 @@ not lead elsewhere. Redirects are returned to the caller, which decides about th
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
 import zlib
@@ -17,6 +16,7 @@ from urllib.parse import quote, urlsplit
 
 from reyn._version import __version__
 from reyn.ops.budget import OpFailed
+from reyn.permissions.hosts import canonical_host
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -50,7 +50,7 @@ async def request(
     target: Target,
     *,
     seconds: float,
-    allow_private: Callable[[], OpFailed | None],
+    check: Callable[[list[str]], None],
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
@@ -61,7 +61,7 @@ async def request(
     Args:
         target: Where to send it.
         seconds: Time limit for everything together.
-        allow_private: Called if the host has a private or loopback address; returns why it must not be used.
+        check: Called with the addresses of the host; raises `OpFailed` if one of them must not be used.
         method: The method.
         headers: Further headers.
         body: The body.
@@ -73,13 +73,13 @@ async def request(
     """
     try:
         async with asyncio.timeout(seconds):
-            address = await _checked_address(target, allow_private)
+            address = await _checked_address(target, check)
             return await _exchange(target, address, method, dict(headers or {}), body, max_bytes)
     except TimeoutError as error:
         raise TimedOut(f"`{target.name}` did not answer within {seconds:g} seconds") from error
 
 
-async def _checked_address(target: Target, allow_private: Callable[[], OpFailed | None]) -> str:
+async def _checked_address(target: Target, check: Callable[[list[str]], None]) -> str:
     """Resolve a host, and return an address to connect to. All of its addresses are checked."""
     loop = asyncio.get_running_loop()
     try:
@@ -89,8 +89,7 @@ async def _checked_address(target: Target, allow_private: Callable[[], OpFailed 
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     if not addresses:
         raise OpFailed(f"the host `{target.host}` has no address")
-    if not all(map(is_public, addresses)) and (problem := allow_private()):
-        raise problem
+    check(addresses)
     return addresses[0]
 
 
@@ -175,13 +174,10 @@ def _pinned(address: str) -> Any:
 # -- addresses ------------------------------------------------------------------------------------------------
 
 _PORTS = {"http": 80, "https": 443}
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Target(NamedTuple):
-    """The parsed target of a URL: its host in ASCII, its port, and the path with the query."""
+    """The parsed target of a URL: its canonical host, its port, and the path with the query."""
 
     scheme: str
     host: str
@@ -210,7 +206,7 @@ def parse_url(url: str) -> Target:
     try:
         parts = urlsplit(url.strip())
         port = parts.port
-        host = _ascii_host(parts.hostname or "")
+        host = canonical_host(parts.hostname or "")
     except (ValueError, UnicodeError) as error:
         raise OpFailed(f"`{url[:200]}` is not a valid URL: {error}") from error
     if parts.scheme not in _PORTS:
@@ -222,47 +218,3 @@ def parse_url(url: str) -> Target:
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = f"?{quote(parts.query, safe='/%:@!$&()*+,;=~-._?[]')}" if parts.query else ""
     return Target(parts.scheme, host, port or _PORTS[parts.scheme], path + query)
-
-
-def _ascii_host(host: str) -> str:
-    host = host.rstrip(".").lower()
-    if ":" in host:
-        return str(ipaddress.IPv6Address(host.partition("%")[0]))
-    if host.isascii():
-        if not host or not all(char.isalnum() or char in "-._" for char in host):
-            raise ValueError("the host name is invalid")
-        return host
-    import idna
-
-    return idna.encode(host, uts46=True).decode()
-
-
-def is_public(address: str) -> bool:
-    """Return whether an address belongs to the public internet, including the addresses embedded in it."""
-    parsed: Address = ipaddress.ip_address(address.partition("%")[0])
-    return all(one.is_global and not one.is_multicast and not one.is_reserved for one in _embedded(parsed))
-
-
-def is_private_name(host: str) -> bool:
-    """Return whether a host is known to be private without a look-up: an address, or a name of this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return not is_public(host)
-    except ValueError:
-        return False
-
-
-def _embedded(address: Address) -> list[Address]:
-    """Return an address, or the IPv4 address that it leads to."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return [address]
-    if address.ipv4_mapped is not None:
-        return [address.ipv4_mapped]
-    if address in _NAT64:
-        return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
-    if address.sixtofour is not None:
-        return [address, address.sixtofour]
-    if address.teredo is not None:
-        return [address, *address.teredo]
-    return [address]

@@ -12,11 +12,11 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
-from reyn.ops.budget import OpFailed
+from reyn.ops.budget import OpFailed, OpRefused
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
-from reyn.ops.web.client import MISSING_EXTRA, Response, Target, TimedOut, is_private_name, parse_url, request
+from reyn.ops.web.client import MISSING_EXTRA, Response, Target, TimedOut, parse_url, request
 from reyn.permissions import Allowed, Denied, refusal
-from reyn.permissions.rules import PRIVATE
+from reyn.permissions.hosts import PRIVATE, Host, is_public, parse_address
 from reyn.vocabulary.schemas import INTEGER, STRING, boolean, integer, single_form, text
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class WebFetchOp:
         """
         target = parse_url(call.args["url"])
         verdict = env.gate.capability("web", f"{PRIVATE}{target.name}")
-        if isinstance(verdict, Denied) and is_private_name(target.host):
+        if isinstance(verdict, Denied) and Host(target.host).is_known_private:
             return Denied(verdict.rule, _private(target, verdict.reason))
         return Plan(approval=approval_of(verdict))
 
@@ -75,8 +75,7 @@ class WebFetchOp:
         try:
             async with asyncio.timeout(seconds):
                 for _ in range(_MAX_REDIRECTS + 1):
-                    allow = private_check(target, plan, env)
-                    response = await request(target, seconds=seconds, allow_private=allow)
+                    response = await request(target, seconds=seconds, check=address_check(target, plan, env))
                     if not response.location:
                         return await _result(call, target, response, args["max_length"])
                     following = _redirected(target, response.location)
@@ -105,16 +104,25 @@ def _not_followed(target: Target, following: Target, approved: str, env: Env) ->
     return ""
 
 
-def private_check(target: Target, plan: Plan, env: Env) -> Callable[[], OpFailed | None]:
-    """Return a function that says why a private address of a target must not be used; `None` if it may be."""
+def address_check(target: Target, plan: Plan, env: Env) -> Callable[[list[str]], None]:
+    """Return a function that raises `OpRefused` if the rules forbid an address that a target resolves to."""
 
-    def refused() -> OpFailed | None:
-        problem = refusal(env.gate.capability("web", f"{PRIVATE}{target.name}"), approved=plan.approved)
-        if problem is None:
-            return None
-        return OpFailed(_private(target, problem.reason), rule=problem.rule)
+    def check(addresses: list[str]) -> None:
+        is_private = not all(map(is_public, addresses))
+        if is_private and (
+            problem := refusal(env.gate.capability("web", f"{PRIVATE}{target.name}"), approved=plan.approved)
+        ):
+            raise OpRefused(_private(target, problem.reason), problem.rule)
+        if parse_address(target.host) is not None:
+            return  # the gate decided about the address itself
+        named = env.gate.restriction("web", target.name)
+        for address in addresses:
+            found = env.gate.restriction("web", Host(address, str(target.port), not is_public(address)).text)
+            if found is not None and (isinstance(found, Denied) or found != named):
+                reason = f"`{target.name}` resolves to `{address}`: {found.reason} for it"
+                raise OpRefused(reason, found.rule)
 
-    return refused
+    return check
 
 
 def _private(target: Target, reason: str) -> str:
