@@ -97,6 +97,7 @@ class SyncRuntime(Synchronous):
         check: OutputCheck | None = ...,
         within: RunScope | None = ...,
         history: Iterable[Message | dict[str, Any]] = ...,
+        wait: bool = ...,
     ) -> RunResult: ...
     def resume(
         self,
