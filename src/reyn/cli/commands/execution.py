@@ -37,7 +37,7 @@ run_id_option = click.option("--run-id", metavar="ID", help="Id of the new run."
 @command(epilog='Example: reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl')
 @click.argument("skill")
 @click.argument("input", required=False)
-@click.option("--run-id", metavar="ID", help="Id of the run. If it exists, continue it.")
+@click.option("--run-id", metavar="ID", help="Id of the run. If it exists, continue it, or wait for its result.")
 @setting_options
 @execution_options
 def run_command(skill: str, input: str | None, run_id: str | None, **settings: Any) -> Report | int:
@@ -67,6 +67,8 @@ def run_command(skill: str, input: str | None, run_id: str | None, **settings: A
     else:
 
         def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
+            if run_id is not None and runtime.services.existing_journal.is_claimed(run_id):
+                out.note(f"run {run_id} is being executed by another process; waiting for its result")
             return runtime.run(skill_name(skill), parsed, run_id=run_id, listener=progress, on_delta=progress.on_delta)
 
     return execute(work, opening=open_project, **settings)
