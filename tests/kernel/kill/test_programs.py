@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
-from reyn.sandbox.backends import BACKENDS, Backend
+from reyn.sandbox.backends import BACKENDS
+from reyn.sandbox.process import Backend
 from reyn.testing.crash import KILLED
 from tests.kernel.kill.scenario import Scenario, kill_points
 from tests.kernel.kill.scenarios import RUN, executing, writing_program
