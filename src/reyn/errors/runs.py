@@ -44,9 +44,17 @@ class RunNotFound(JournalError, code="RYN401", exit_code=2):
 
 
 class RunBusy(JournalError, code="RYN402"):
-    """Another process is executing the run."""
+    """Another process is executing the run.
+
+    Attributes:
+        run_id: The run, if it is known.
+    """
 
     hint = "Wait for the other process, or stop it and resume the run."
+
+    def __init__(self, message: str, *, run_id: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.run_id = run_id
 
 
 class AppendConflict(JournalError, code="RYN403"):
