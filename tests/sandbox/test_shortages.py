@@ -22,7 +22,7 @@ from reyn.sandbox.python_steps import SPARES
 from reyn.sandbox.reaping import Reaped
 from reyn.sandbox.supervision import supervise
 from reyn.testing.crash import in_child
-from tests.sandbox.test_escapes import usable
+from tests.attacks.test_sandbox import usable
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.process import Backend
 from reyn.sandbox.python_steps import SPARES, _has_ended
 from reyn.testing.crash import in_child
-from tests.sandbox.test_escapes import usable
+from tests.attacks.test_sandbox import usable
 
 LIMITS = ProgramLimits(seconds=60)
 STATE = (

@@ -18,7 +18,7 @@ from reyn.sandbox import Access, ProgramLimits, in_thread, run_program, run_unco
 from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.process import Backend, python_program
 from reyn.sandbox.supervision import PartialFolder, supervise
-from tests.sandbox.test_escapes import survivors, usable
+from tests.attacks.test_sandbox import survivors, usable
 
 LIMITS = ProgramLimits(seconds=60)
 IGNORE = (
