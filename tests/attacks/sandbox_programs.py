@@ -61,7 +61,8 @@ PROGRAMS = (
     Attack(
         "many processes",
         "import os, time\nstarted = 0\nfor _ in range(1000):\n  try:\n"
-        "    if os.fork() == 0: time.sleep(60), os._exit(0)\n    started += 1\n  except OSError: break\nprint('ESCAPED' if started != 11 else 'bounded', started)",
+        "    if os.fork() == 0: time.sleep(60), os._exit(0)\n    started += 1\n  except OSError: break\n"
+        "print('ESCAPED' if started != 11 else 'bounded', started)",
         FEW,
         CHILDREN,
     ),
