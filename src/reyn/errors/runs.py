@@ -24,7 +24,7 @@ class ApprovalUnknown(AccessError, code="RYN302", exit_code=2):
 class SandboxUnavailable(AccessError, code="RYN330"):
     """No sandbox on this machine can isolate the code of an op or a python step. Nothing was executed."""
 
-    hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
+    hint = "Install bubblewrap, or use a kernel with Landlock 6 (Linux 6.12)."
 
 
 class SandboxStartFailed(SandboxUnavailable, code="RYN331"):

@@ -21,7 +21,7 @@ from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.diff import compare, side_of
-from reyn.runs.frames import RecordedPrompt, visit_contexts
+from reyn.runs.frames import RecordedPrompt, read_handoffs, visit_contexts
 from reyn.runs.importing import check_archive, import_runs
 from reyn.runs.preview import next_prompt
 from reyn.runs.prune import PruneReport, delete_runs, prune
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FrameSection
     from reyn.context.frame import ContextFrame
+    from reyn.context.handoff import PhaseHandoff
     from reyn.context.transcript import MemoryEntry
     from reyn.journal import Status
     from reyn.journal.summary import RunSummary
@@ -145,6 +146,10 @@ class Runs(RecordedRuns):
     def visit_contexts(self, run: str) -> Iterator[VisitContext]:
         """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""
         return visit_contexts(self.events(run), self._journal.blob)
+
+    def handoffs(self, run: str) -> tuple[PhaseHandoff, ...]:
+        """Return the handoffs of a run in the order of the visits, also those that a rollback discarded later."""
+        return tuple(read_handoffs(self.events(run), self._journal.blob))
 
     # -- checking -------------------------------------------------------------------------------------
 

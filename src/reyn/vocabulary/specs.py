@@ -206,15 +206,16 @@ def _with_properties(schema: dict[str, Any], properties: dict[str, Any]) -> dict
 class PermissionKey(msgspec.Struct, frozen=True):
     """A capability that a skill may request and an operator may grant.
 
-    What happens to a request that no rule of the operator covers: `is_asked` means that a person decides about each new
-    target, `is_granted` that it is allowed; other requests are denied. `binds_arguments` means that a
-    standing approval covers only the arguments that the person saw: those of a program decide what it does.
+    A request that no rule of the operator covers is denied; `is_asked` means that a person decides about each new
+    target instead. `is_open` means that no request and no grant is necessary, because the action gains nothing: the
+    operator can deny it, or ask. `binds_arguments` means that a standing approval covers only the arguments that the
+    person saw: those of a program decide what it does.
     """
 
     key: str
     summary: str
     is_asked: bool = False
-    is_granted: bool = False
+    is_open: bool = False
     binds_arguments: bool = False
 
 
@@ -223,11 +224,15 @@ PERMISSIONS = (
     PermissionKey("file.write", "Write files outside the default zone."),
     PermissionKey("shell", "Run shell commands.", binds_arguments=True),
     PermissionKey("exec", "Run programs in the sandbox.", binds_arguments=True),
-    PermissionKey("agent", "Ask other agents, which have rights of their own.", is_granted=True),
-    PermissionKey("memory", "Remember in files, beyond a conversation.", is_granted=True),
+    PermissionKey("agent", "Ask other agents, which have rights of their own.", is_asked=True),
+    PermissionKey("ask_user", "Ask a person a question.", is_open=True),
+    PermissionKey("judge_output", "Let a model score an output.", is_open=True),
+    PermissionKey("memory", "Remember in files, beyond a conversation.", is_asked=True),
     PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
     PermissionKey("python", "Run the skill's own Python functions."),
+    PermissionKey("run_skill", "Run another skill, with the rights of both.", is_open=True),
     PermissionKey("skill.write", "Write skills below `reyn/local/`.", is_asked=True),
+    PermissionKey("start_skill", "Start another skill in the background, with the rights of both.", is_open=True),
     PermissionKey("tool", "Use ops that a package or the calling program adds."),
     PermissionKey("web", "Fetch from the web.", is_asked=True),
 )
