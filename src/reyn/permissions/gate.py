@@ -15,7 +15,6 @@ from reyn.permissions.hosts import PRIVATE
 from reyn.permissions.paths import must_spell, protected_name
 from reyn.permissions.rules import ASKED, OPEN, Policy, Requests
 from reyn.permissions.targets import AnyTarget, Restrictions
-from reyn.skills.agents import agent_of
 from reyn.workspace import Location, Roots
 from reyn.workspace.paths import folded
 
@@ -104,14 +103,8 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
     skill: str = ""
     above: tuple[str, ...] = ()
     """The skills of the runs above."""
-
-    @cached_property
-    def agent(self) -> str:
-        """The agent whose conversation the run is; empty in other runs, also in those that an agent starts.
-
-        What an agent requests is written in the agent's own file, by whoever set the agent up.
-        """
-        return agent_of(self.skill) if not self.above else ""
+    agent: str = ""
+    """The agent whose own conversation the run is. Its requests are those of the agent's file in this project."""
 
     @cached_property
     def _verdicts(self) -> dict[tuple[str, Target], Verdict]:
