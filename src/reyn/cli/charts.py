@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from reyn.cli.output import clean
+from reyn.cli.writer import clean
 from reyn.config.budgets import money_text
 
 if TYPE_CHECKING:

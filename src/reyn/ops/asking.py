@@ -12,7 +12,7 @@ from reyn.permissions import Denied
 from reyn.skills.agents import Agents, agent_of
 from reyn.vocabulary.schemas import STRING, array, boolean, single_form, text
 
-MAX_MESSAGE_CHARS = 20_000
+MAX_AGENT_MESSAGE_CHARS = 20_000
 _MAX_LISTED = 50
 _MAX_DESCRIPTION = 200
 
@@ -54,7 +54,7 @@ class AskAgentOp:
         "ask_agent",
         "Send a message to another agent and take its reply.",
         "idempotent",
-        {"agent": text(64, min_length=1), "message": text(MAX_MESSAGE_CHARS, min_length=1)},
+        {"agent": text(64, min_length=1), "message": text(MAX_AGENT_MESSAGE_CHARS, min_length=1)},
         results={
             "agent": STRING,
             "state": {

@@ -24,7 +24,7 @@ from reyn.workspace import Location, Roots
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Effect = Literal["allow", "ask", "partly", "deny"]
+PermissionAnswer = Literal["allow", "ask", "partly", "deny"]
 _NO_FOLDERS = Roots(Path(), Path(), Path())
 """A sample is no file of this machine."""
 _NAME = "any-name"
@@ -49,7 +49,7 @@ class RequestVerdict(msgspec.Struct, frozen=True):
     capability: str
     target: str
     place: str
-    effect: Effect
+    effect: PermissionAnswer
     rules: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
     reason: str = ""
@@ -120,7 +120,7 @@ def _explained(
     if decisive is not None:
         part = [rule for rule in part if EFFECTS.index(rule.effect) < EFFECTS.index(decisive.effect)]
         return RequestVerdict(skill, capability, target, "", decisive.effect, (decisive.text,), _texts(part))
-    effect: Effect = "allow" if isinstance(decided, Allowed) else "ask"
+    effect: PermissionAnswer = "allow" if isinstance(decided, Allowed) else "ask"
     rule = decided.rule if effect == "allow" else f"default: ask for each new {capability} target"
     return RequestVerdict(skill, capability, target, "", effect, (rule,), _texts(part, but=effect))
 

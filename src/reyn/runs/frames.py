@@ -205,7 +205,7 @@ class RecordedPrompt:
             spec.frame,
             value(state.visit.input.hash if warnings else parts.input),
             Execution(
-                state.history.path,
+                state.path,
                 state.visits_of(phase.name),
                 state.history.total_steps,
                 phase.remaining_visits(state, visits_left(state, compiled.skill, compiled.settings, phase.name)),

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from reyn.context.frame import ContextFrame
     from reyn.context.transcript import MemoryEntry
     from reyn.journal import Status
+    from reyn.journal.summary import RunSummary
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import ReplayReport, VerifyReport
     from reyn.kernel.world.services import Services
@@ -70,6 +71,10 @@ class Runs(RecordedRuns):
         if state is EMPTY:
             raise ChainBroken(f"event 1 of run `{run}` is missing")
         return state
+
+    def summary(self, run: str) -> RunSummary:
+        """Return the summary of a run: what its result and its limits depend on."""
+        return self.state(run)
 
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         """Return the memory of a run's conversation, the oldest entry first."""
@@ -188,7 +193,7 @@ class Runs(RecordedRuns):
         own = budgeted_run(state, settings)
         budgets = run_budgets(self._journal, services.budgets, own, above, services.clock.now())
         limit = state.raised.get("tokens", settings.limits.tokens)
-        return budgets if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *budgets)
+        return budgets if limit is None else (BudgetStatus("tokens", "", limit, state.usage.total, 0), *budgets)
 
     # -- files, archives, deletion --------------------------------------------------------------------
 

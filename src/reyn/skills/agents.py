@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from reyn.config.models import Positive
 from reyn.documents import DocumentError, check_keys, nearest_hint, parse_front_matter, read_text
 from reyn.errors import AgentNotFound, SkillInvalid, codes
 from reyn.journal import kinds
@@ -35,7 +36,6 @@ PREFIX = kinds.AGENT_PREFIX
 MAX_INSTRUCTIONS = 20_000
 
 Memory = Literal["shared", "own", "none"]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 def agent_of(skill: str) -> str:

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
-Effect = Literal["pure", "idempotent", "reconcilable", "unsafe"]
+EffectClass = Literal["pure", "idempotent", "reconcilable", "unsafe"]
 """How an op is recovered after a crash between its intent and its outcome: a `pure` or `idempotent` op runs again, a
 `reconcilable` one first checks whether it took effect, and an `unsafe` one asks a person."""
 
 
-EFFECT_ORDER: tuple[Effect, ...] = ("pure", "idempotent", "reconcilable", "unsafe")
+EFFECT_ORDER: tuple[EffectClass, ...] = ("pure", "idempotent", "reconcilable", "unsafe")
 """From the least to the most severe."""
 
 
@@ -24,14 +24,14 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     summary: str
     arguments: dict[str, Any]
     """The closed JSON Schema of the whole op object."""
-    effect: Effect
+    effect: EffectClass
     result: dict[str, Any]
     """The JSON Schema of the result, for every status."""
     example: dict[str, Any]
     unsafe_fields: tuple[str, ...] = ()
     """Fields that make an unsafe form unsafe: the op ensures that a call without them has no lasting effect."""
 
-    def effect_of(self, args: dict[str, Any]) -> Effect:
+    def effect_of(self, args: dict[str, Any]) -> EffectClass:
         """Return the effect class of a call with these arguments."""
         if self.unsafe_fields and not any(args.get(name) for name in self.unsafe_fields):
             return "idempotent"
@@ -95,7 +95,7 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     """The name; a reserved kind that ends in `*` stands for every name with that prefix."""
     summary: str
-    effect: Effect
+    effect: EffectClass
     """The most severe effect of its forms."""
     permission: str | None = None
     """The permission key that a skill must request; `None` if the default zones suffice."""

@@ -11,18 +11,7 @@ import click
 
 from reyn.cli.groups import command
 from reyn.cli.options import LIMITS, execution_options, json_option, number_option, setting_options
-from reyn.cli.output import (
-    Report,
-    Safe,
-    clean,
-    coloured,
-    next_lines,
-    now,
-    out,
-    result_as_json,
-    reyn_command,
-    time_of,
-)
+from reyn.cli.output import coloured, next_lines, now, result_as_json, reyn_command, time_of
 from reyn.cli.project import (
     model_name,
     open_existing_project,
@@ -32,6 +21,7 @@ from reyn.cli.project import (
     print_assumed_project,
     skill_name,
 )
+from reyn.cli.writer import Line, Report, out
 from reyn.errors import LimitUnknown, NextAction, ReynError
 
 if TYPE_CHECKING:
@@ -362,5 +352,5 @@ def cancel_command(run: str, reason: str) -> Report:
     if row.status != "cancelled":
         text = "cancelling; another process executes the run and stops before its next step"
         return Report(fields, [f"{run_id}: {text}"])
-    done = Safe(f"{clean(run_id)}: {coloured('cancelled')}")
+    done = Line(f"{run_id}: ", coloured("cancelled"))
     return Report(fields, [done, *next_lines(next_action(journal, row))])

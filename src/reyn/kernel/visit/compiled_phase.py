@@ -18,8 +18,9 @@ from reyn.context.tokens import ESTIMATING, NEUTRAL
 from reyn.context.words import describe_fields, one_line
 from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
+from reyn.journal.summary import limit_of
 from reyn.jsonschema import compile_schema, lenient
-from reyn.kernel.core.limits import limit_of, visits_left
+from reyn.kernel.core.limits import visits_left
 from reyn.skills import successors
 from reyn.vocabulary import OpTarget
 

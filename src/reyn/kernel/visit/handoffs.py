@@ -199,7 +199,7 @@ def _derive(
         decisions_made=_items([*decisions, *_all(below, "decisions_made")]),
         open_risks=_items([*_texts(own.get("open_risks")), *_all(below, "open_risks")]),
         narrative=truncate_to_length(fold_lines(narrative), MAX_NARRATIVE_CHARS),
-        duration_seconds=(state.active - state.visit.started_after) / 1_000_000,
+        duration_seconds=(state.active - state.visit_start) / 1_000_000,
         context_degradation=_missing(entry, tape) is not None,
         completed_at=f"{datetime.fromtimestamp(tape.ts // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}",
     )

@@ -84,7 +84,7 @@ class Children:
         depth_below(tape.started)
         skill = effect.pinned or self.services.load(effect.skill)
         self._check_permitted(skill.name, tape)
-        if skill.is_conversation and state.phase in state.conversations:
+        if skill.opens_conversation and state.phase in state.conversations:
             raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
         check_supported(skill, vocabulary)
         value = effect.input
@@ -143,7 +143,7 @@ class Children:
 
     def _completed(self, intent: kinds.ChildStarted, end: ChildEnd) -> EventWithBlobs:
         """Return the result of a sub-run, with the changes that it made in files that it shares with its parent."""
-        state, artifact = end.state, end.state.final_artifact if end.state.status == "finished" else None
+        state, artifact = end.state, end.state.final if end.state.status == "finished" else None
         error = "" if artifact else f"the sub-run `{intent.run}` is {state.status}: {state.reason}"
         events = list(self.journal.read(intent.run))
         changes = tuple(unreverted_changes(events, with_sub_runs=True))
@@ -315,9 +315,8 @@ def _ended(
     body = kinds.ChildEnded(intent.call, intent.type, intent.skill, intent.run, state, error)
     if end is None:
         return body
-    models = end.state.models
-    charge = charge_of(end.state.charge)
-    return replace(body, usage=models.usage, answers=models.answers, charge=charge, seq=end.seq, head=end.head)
+    ended, charge = end.state, charge_of(end.state.charge)
+    return replace(body, usage=ended.usage, answers=ended.models.answers, charge=charge, seq=end.seq, head=end.head)
 
 
 def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | None:
