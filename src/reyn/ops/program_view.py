@@ -46,21 +46,15 @@ def program_view(read: list[Location], write: list[Location], env: Env, approved
     folders: dict[str, PartialFolder] = {}
     for location in read:
         found = walk.visible(location)
-        whole += () if found else (host_path(location, env),)
+        whole += () if found else (env.roots.path_of(location),)
         folders |= {folder.path: folder for folder in found}
     read_only: list[str] = []
     hidden: list[str] = []
     for location in write:
         for path, is_readable in walk.excluded_from_writing(location):
             (read_only if is_readable else hidden).append(path)
-    writable = tuple(host_path(location, env) for location in write)
+    writable = tuple(env.roots.path_of(location) for location in write)
     return ProgramView(tuple(whole), tuple(folders.values()), writable, tuple(read_only), tuple(hidden))
-
-
-def host_path(location: Location, env: Env) -> str:
-    bases = env.roots.bases
-    base = {"project": bases.project, "workspace": bases.workspace}.get(location.zone, "")
-    return "/".join((base.rstrip("/"), *location.parts)) or "/"
 
 
 class _Entry(NamedTuple):
@@ -113,7 +107,7 @@ class _Walk:
         waiting = [root]
         while waiting:
             folder = waiting.pop()
-            path = host_path(folder, self._env)
+            path = self._env.roots.path_of(folder)
             try:
                 entries = self._entries(folder, path)
             except NotADirectoryError:
@@ -156,7 +150,7 @@ class _Walk:
             if not entry.is_dir(follow_symlinks=False):
                 self._guard.check_file(entry.stat(follow_symlinks=False), location)  # also denies pipes and sockets
                 return True
-            handle = os.open(host_path(location, self._env), _FOLDER)
+            handle = os.open(self._env.roots.path_of(location), _FOLDER)
             try:
                 self._guard.check_folder(handle)
             finally:

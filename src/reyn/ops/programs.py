@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from reyn.errors import ReynError, SandboxUnavailable
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
-from reyn.ops.program_view import host_path, program_view
-from reyn.permissions import Allowed, Denied, Verdict, refusal
+from reyn.ops.program_view import program_view
+from reyn.permissions import Allowed, AnyTarget, Denied, Verdict, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
 from reyn.workspace.observation import Observation
@@ -172,7 +172,7 @@ class SandboxedExecOp:
         for text_ in args.get("write_paths", ()):
             yield _write_verdict(locate(text_, env.roots), env)
         if args.get("network"):
-            yield env.gate.capability("web", call.kind)
+            yield env.gate.capability("web", AnyTarget(call.kind))
         for group in args.get("system_calls", ()):
             yield env.gate.capability("exec", f"{_SYSTEM_CALLS}{group}")
 
@@ -198,7 +198,7 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
     read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
     write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
     for location in (*read, *write):
-        if location.zone == "full_content" or not os.path.lexists(host_path(location, env)):
+        if location.zone == "full_content" or not os.path.lexists(env.roots.path_of(location)):
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
     return Access(
         **program_view(read, write, env, approved)._asdict(),

@@ -24,6 +24,7 @@ from reyn.journal import Blob, RaiseLimit, canonical
 from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import check_not_imported, descendants, lineage
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
+from reyn.journal.summary import to_result
 from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -248,7 +249,7 @@ class RunExecutor:
         if loaded.started.input.hash != artifact.hash:
             raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
-            return self.runs.to_result(loaded.state)
+            return to_result(loaded.state, self.services.journal.blob)
         return await self._continue(loaded, observers)
 
     def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
@@ -278,7 +279,7 @@ class RunExecutor:
         check_not_imported(self.runs.find(run_id), "resumed")
         loaded, raised = load_run(services.journal, run_id), raised or {}
         if has_ended(loaded.state, retry=retry, raised=raised):
-            return self.runs.to_result(loaded.state)
+            return to_result(loaded.state, self.services.journal.blob)
         settings = services.settings_of(loaded.started)
         is_attended = not isinstance(services.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(services.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
@@ -341,7 +342,7 @@ class RunExecutor:
         world = self.world(model.name, observers, above=scope.above)
         spec = ChildSpec(settings, model, check=observers.check, history=services.store_history(history))
         state = await world.children.call(scope, skill, artifact, spec)
-        return self.runs.to_result(state)
+        return to_result(state, self.services.journal.blob)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
         """Execute a background run of a conversation; `OSRuntime.run_background` documents it."""
@@ -352,7 +353,7 @@ class RunExecutor:
             above = runs_above(journal, tape.started, self.services.settings_of)
             world = self.world(state.models.name, observers, above=lambda: above)
             with self.services.commits.active_run():
-                return self.runs.to_result(await world.children.run_background(run_id, tape))
+                return to_result(await world.children.run_background(run_id, tape), self.services.journal.blob)
 
         return await self.claim_and_execute(run_id, attempt, observers)
 
@@ -375,7 +376,7 @@ class RunExecutor:
             self.services.polling.notify(tape.run_id)
         keep_fold(self.services.journal, tape)
         warnings = tuple(run_warnings(self.services, state.started, tape.content, tuple(world.warnings)))
-        return self.runs.to_result(state, warnings, tape.content)
+        return to_result(state, tape.content, warnings)
 
     # -- interrupting ---------------------------------------------------------------------------------
 

@@ -195,10 +195,10 @@ def graph_command(skill: str, format: str) -> Report:
     SKILL is a name, or a path that contains a slash. Each arrow has the artifact type that is passed on, and when to
     choose it. `↺`, or a dashed line, leads back to an earlier phase. `@` marks another skill. SVG needs Graphviz.
     """
-    from reyn.skills.drawing import edges, kind_of, nodes, to_mermaid, to_svg, to_text
+    from reyn.skills.drawing import edges, node_kind, nodes, to_mermaid, to_svg, to_text
 
     loaded = _load(skill)
-    drawn = [{"name": node, "kind": kind_of(node)} for node in nodes(loaded)]
+    drawn = [{"name": node, "kind": node_kind(node)} for node in nodes(loaded)]
     value = {"entry": loaded.entry, "nodes": drawn, "edges": edges(loaded)}
     draw = {"text": to_text, "mermaid": to_mermaid, "svg": to_svg}[format]
     return Report(value, () if wants_json() else [Raw(draw(loaded))])

@@ -157,13 +157,15 @@ def show_command(run: str) -> Report:
     their own ids.
     """
     from reyn.cli.timeline import Timeline, coloured_line
+    from reyn.journal.summary import to_result
 
     runs = open_runs()
     row = runs.find(run)
     status, action = runs.display_status(row), runs.next_action(row)
     timeline = Timeline(runs.content)
     steps = [entry for event in runs.events(row.run_id) if (entry := timeline.add(event)) is not None]
-    result, files = runs.result(row.run_id), runs.changed_files(row.run_id)
+    summary, files = runs.summary(row.run_id), runs.changed_files(row.run_id)
+    result = to_result(summary, runs.content)
     start = steps[0].ts if steps else row.started
     fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}
     fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
@@ -175,7 +177,7 @@ def show_command(run: str) -> Report:
             yield f"imported from {row.imported}"
         for step in steps:
             yield Line(f"{step.seq:>6}  {duration(step.ts - start):>8}  ", coloured_line(step))
-        took = _took(runs.state(row.run_id).active, row.updated - start)
+        took = _took(summary.active, row.updated - start)
         yield from result_lines(result, took=took, is_complete=not timeline.unreported, files=files, action=action)
 
     return Report(result_as_json(result) | fields, lines())
