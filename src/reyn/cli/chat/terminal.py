@@ -79,7 +79,8 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
     )
     commands = ChatCommands(conversation, runtime, out.line)
     handler = InterventionHandler(conversation)
-    loading = SdkLoading(lambda: runtime.project.preload_model(conversation.agent.model))
+    named = conversation.agent.model
+    loading = SdkLoading(lambda: runtime.project.preload_model(named.name if named else None))
     with patch_stdout(raw=True):
         while True:
             try:
