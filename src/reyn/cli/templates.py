@@ -218,7 +218,6 @@ EXAMPLES = {
     "RYN301": ("reyn resume order-17 --retry",),
     "RYN302": ("reyn permissions list", "reyn permissions revoke 3"),
     "RYN311": ("reyn secret allow OPENAI_API_KEY https://api.openai.com",),
-    "RYN312": ("reyn trust",),
     "RYN330": ("reyn doctor",),
     "RYN331": ("reyn doctor", "reyn resume order-17 --retry"),
     "RYN401": ("reyn runs", "reyn show order-17"),

@@ -35,7 +35,6 @@ code is never reused.
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
     │   ├── SecretRefused          RYN311  also a ModelError
-    │   ├── ProjectUntrusted       RYN312  also a ModelError
     │   └── SandboxUnavailable     RYN330
     │       └── SandboxStartFailed RYN331
     ├── JournalError               RYN4xx  runs and their storage

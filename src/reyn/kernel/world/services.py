@@ -371,10 +371,10 @@ class Services:
             lambda: self.existing_journal,
             lambda: self.secrets,
             self.model,
-            self.trust.may_bind,
             self._configured_settings.counter,
             self.config.endpoints,
             self.trust.ignored_models,
+            self.trust.permits,
         )
 
     @cached_property
@@ -399,9 +399,7 @@ class Services:
 
     def secret_for(self, handle: str, url: str) -> str:
         """Return the value of a secret in order to send it to a server."""
-        from reyn.secrets import origin_of
-
-        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+        return self.secrets.resolve_for(handle, url)
 
     @cached_property
     def scrubber(self) -> Scrubber:
