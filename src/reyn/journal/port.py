@@ -244,6 +244,12 @@ class Journal(Protocol):
             RunInUse: A run that is not deleted was forked from one that is, or belongs to the same family.
         """
 
+    def removals(self) -> list[str]:
+        """Return the ids of deleted runs whose workspace folders are still to be removed."""
+
+    def forget_removals(self, run_ids: Collection[str]) -> None:
+        """Remove ids from `removals`: their workspace folders are gone."""
+
     def close(self) -> None:
         """Release all resources. The journal cannot be used afterwards."""
 

@@ -19,6 +19,7 @@ from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.permissions import Allowed, Denied, Verdict, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
+from reyn.workspace.changes import make_workspace
 from reyn.workspace.files import is_utf8
 from reyn.workspace.observation import Observation
 
@@ -189,7 +190,10 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
     from reyn.sandbox import Access
 
     args = call.args
-    env.roots.workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        make_workspace(env.roots)
+    except OSError as error:
+        raise OpFailed(f"the workspace cannot be created: {error.strerror}") from error
     read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
     write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
     for location in (*read, *write):

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
+from reyn.folders import FOLDER, OpenFolder, make_folders, open_beneath
 from reyn.journal import digest
 from reyn.journal.kinds import Change
 from reyn.workspace.files import (
@@ -22,7 +23,6 @@ from reyn.workspace.files import (
     FileError,
     FolderHandle,
     Guard,
-    base_of,
     fingerprint,
     open_below,
     open_existing,
@@ -180,7 +180,7 @@ class _Attempt:
         except FileNotFoundError:
             if not is_new or location.zone != "workspace":
                 raise
-            _make_workspace(self.guard.roots)
+            make_workspace(self.guard.roots)
             handle, missing = open_existing(location.zone, folders, self.guard)
         if not missing and not change.made:
             return handle
@@ -242,15 +242,16 @@ class _Attempt:
         return current.hash if current else None
 
 
-def _make_workspace(roots: Roots) -> None:
-    roots.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    roots.workspace.mkdir(parents=True, exist_ok=True)
-    for folder in (roots.workspace.parent, roots.workspace.parent.parent):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+def make_workspace(roots: Roots) -> None:
+    """Create the folder of a run's workspace, durably. In the project, no part of its path may be a link."""
+    base, path = roots.workspace_base
+    with OpenFolder("", os.open(base, FOLDER)) as above:
+        os.close(make_folders(above, path, 0o700))
+        for _ in range(2):
+            path, _, _ = path.rpartition("/")
+            if path:
+                with OpenFolder("", open_beneath(above, path)) as folder:
+                    os.fsync(folder)
 
 
 def _write(folder: int, name: str, content: bytes, mode: int | None) -> None:
@@ -300,7 +301,12 @@ def _remove_folders(paths: Iterable[str], roots: Roots) -> None:
 
 
 def _exists(location: Location, roots: Roots) -> bool:
-    return os.path.lexists(os.path.join(base_of(location.zone, roots), *location.parts))  # noqa: PTH118 - as above
+    try:
+        with FolderHandle(location.zone, location.parts[:-1], Guard(roots)) as above:
+            os.stat(location.parts[-1], dir_fd=above, follow_symlinks=False)
+    except (OSError, FileError):
+        return False
+    return True
 
 
 # -- locks ----------------------------------------------------------------------------------------------------
@@ -336,9 +342,8 @@ class FolderLock:
         except OSError as error:
             if error.errno not in _NOT_LOCKABLE:
                 raise
-            path = os.path.join(self._roots.state, _LOCK_FILE)  # noqa: PTH118 - text is faster
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._handle = self._file = os.open(path, flags, 0o600)
+            with OpenFolder("", os.open(self._roots.state, FOLDER | os.O_NOFOLLOW)) as state:
+                self._handle = self._file = open_beneath(state, _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._wait()
 
     def __exit__(self, *_: object) -> None:

@@ -24,7 +24,8 @@ from reyn.context.token_counting import check_installed
 from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.journal.commits import SharedCommits
-from reyn.journal.port import DATABASE, STATE
+from reyn.journal.port import STATE
+from reyn.journal.state_folder import has_journal
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -204,7 +205,7 @@ class Services:
     def has_journal(self) -> bool:
         """Whether the journal exists already."""
         origin = self.base or self
-        return "journal" in vars(origin) or (self.state_folder / DATABASE).exists()
+        return "journal" in vars(origin) or has_journal(self.state_folder)
 
     def check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
