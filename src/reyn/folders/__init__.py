@@ -15,7 +15,7 @@ from reyn.folders.opening import (
     open_beneath,
     open_inside,
 )
-from reyn.folders.removing import measure_tree, remove_tree
+from reyn.folders.removing import measure_tree, remove_temporary, remove_tree
 from reyn.folders.writing import create_file, remove_file, replace_beneath, replace_file, replace_in
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "open_beneath",
     "open_inside",
     "remove_file",
+    "remove_temporary",
     "remove_tree",
     "replace_beneath",
     "replace_file",

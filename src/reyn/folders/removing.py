@@ -45,6 +45,13 @@ def remove_tree(above: int, name: str) -> tuple[int, bool]:
     return tree.size, not _exists(name, above)
 
 
+def remove_temporary(path: str) -> None:
+    """Remove a temporary folder with everything in it, as far as possible."""
+    above, name = os.path.split(path)
+    with suppress(OSError), OpenFolder("", os.open(above, FOLDER)) as folder:
+        remove_tree(folder, name)
+
+
 class _Tree:
     def __init__(self) -> None:
         self.size = 0

@@ -139,7 +139,8 @@ class MemoryJournal:
 
     def approve(self, approval: Approval) -> int:
         for known in self._approvals.values():
-            if known.covers(approval.skill_hash, approval.op, approval.rule):
+            same = known.covers(approval.skill_hash, approval.op, approval.rule)
+            if same and known.project == approval.project:
                 return known.id
         number = self._last_approval = self._last_approval + 1
         self._approvals[number] = replace(approval, id=number)

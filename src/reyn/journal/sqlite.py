@@ -267,19 +267,19 @@ class SqliteJournal:
         ]
 
     def approvals(self) -> list[Approval]:
-        query = "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
+        query = "SELECT skill, skill_hash, op, rule, by, at, run_id, project, id FROM approvals ORDER BY id"
         return [Approval(*columns) for columns in self._db.rows(query)]
 
     def approve(self, approval: Approval) -> int:
-        values = msgspec.structs.astuple(approval)[:7]
+        values = msgspec.structs.astuple(approval)[:8]
         with self._write():
             self._writer.execute(
-                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id, project) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
-            query = "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ?"
-            return int(self._writer.execute(query, values[1:4]).fetchone()[0])
+            query = "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ? AND project = ?"
+            return int(self._writer.execute(query, (*values[1:4], approval.project)).fetchone()[0])
 
     def revoke(self, approval_id: int) -> bool:
         with self._write():

@@ -19,8 +19,7 @@ from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.permissions import Allowed, Denied, Verdict, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
-from reyn.workspace.changes import make_workspace
-from reyn.workspace.files import is_utf8
+from reyn.workspace.files import is_utf8, open_base
 from reyn.workspace.observation import Observation
 
 if TYPE_CHECKING:
@@ -191,7 +190,7 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
 
     args = call.args
     try:
-        make_workspace(env.roots)
+        os.close(open_base("workspace", env.roots, create=True))
     except OSError as error:
         raise OpFailed(f"the workspace cannot be created: {error.strerror}") from error
     read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]

@@ -12,7 +12,7 @@ import msgspec
 
 from reyn.config.user import journal_key
 from reyn.errors import McpServerFailed, McpServerUnknown
-from reyn.journal.port import DATABASE, STATE
+from reyn.journal.port import DATABASE, STATE, project_identity
 from reyn.journal.state_folder import has_journal
 from reyn.kernel.world.loading import pin_model
 from reyn.ops.budget import OpFailed
@@ -204,7 +204,9 @@ def inspect_journal(root: Path, *, adopt: bool = False) -> JournalReport:
     try:
         if adopt:
             journal.adopt()
-        return JournalReport(journal.is_own(), len(journal.runs()), len(journal.approvals()))
+        identity = project_identity(root)
+        approvals = [approval for approval in journal.approvals() if approval.is_of(identity)]
+        return JournalReport(journal.is_own(), len(journal.runs()), len(approvals))
     finally:
         journal.close()
 

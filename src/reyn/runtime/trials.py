@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ import msgspec
 
 from reyn.config import Config
 from reyn.errors import CaseInvalid, ReynError
+from reyn.folders import remove_temporary
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.services import Services
@@ -140,7 +140,7 @@ def _temporary_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_temporary(str(folder))
         os.close(lock)
 
 
@@ -152,7 +152,7 @@ def remove_abandoned_folders() -> None:
                 continue
             lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_temporary(str(folder))
                 os.close(lock)
 
 

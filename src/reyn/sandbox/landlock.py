@@ -9,12 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import platform
-import shutil
 import tempfile
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from reyn.folders import remove_temporary
 from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, existing, limited, missing_tasks, readable
 from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
@@ -95,7 +95,7 @@ def _popen(argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> _Con
         process = sandbox.popen(limited(argv, limits), stdin=piped, stdout=piped, stderr=piped)
         return _Confined(process, temporary)
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
+        remove_temporary(temporary)
         raise
 
 
@@ -125,5 +125,5 @@ class _Confined(Running):
         try:
             result = self.process.wait()
         finally:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+            remove_temporary(self._temporary)
         return int(-result.signal if result.signal > 0 else result.exit_code)

@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
-from reyn.folders import FOLDER, OpenFolder, make_folders, open_beneath
+from reyn.folders import FOLDER, OpenFolder, open_beneath
 from reyn.journal import digest
 from reyn.journal.kinds import Change
 from reyn.workspace.files import (
@@ -24,6 +24,7 @@ from reyn.workspace.files import (
     FolderHandle,
     Guard,
     fingerprint,
+    open_base,
     open_below,
     open_existing,
     stat_stamp,
@@ -180,7 +181,7 @@ class _Attempt:
         except FileNotFoundError:
             if not is_new or location.zone != "workspace":
                 raise
-            make_workspace(self.guard.roots)
+            os.close(open_base(location.zone, self.guard.roots, create=True))
             handle, missing = open_existing(location.zone, folders, self.guard)
         if not missing and not change.made:
             return handle
@@ -240,18 +241,6 @@ class _Attempt:
         except FileNotFoundError:
             return None
         return current.hash if current else None
-
-
-def make_workspace(roots: Roots) -> None:
-    """Create the folder of a run's workspace, durably. In the project, no part of its path may be a link."""
-    base, path = roots.workspace_base
-    with OpenFolder("", os.open(base, FOLDER)) as above:
-        os.close(make_folders(above, path, 0o700))
-        for _ in range(2):
-            path, _, _ = path.rpartition("/")
-            if path:
-                with OpenFolder("", open_beneath(above, path)) as folder:
-                    os.fsync(folder)
 
 
 def _write(folder: int, name: str, content: bytes, mode: int | None) -> None:
@@ -343,7 +332,9 @@ class FolderLock:
             if error.errno not in _NOT_LOCKABLE:
                 raise
             with OpenFolder("", os.open(self._roots.state, FOLDER | os.O_NOFOLLOW)) as state:
-                self._handle = self._file = open_beneath(state, _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._handle = self._file = open_beneath(
+                    state, _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                )
             self._wait()
 
     def __exit__(self, *_: object) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
-from reyn.folders import FILE, FOLDER, open_beneath
+from reyn.folders import FILE, FOLDER, OpenFolder, make_folders, open_beneath
 from reyn.journal import Blob
 from reyn.journal.kinds import Change
 
@@ -278,16 +278,31 @@ class FolderHandle:
         os.close(self._handle)
 
 
-def open_base(zone: Zone, roots: Roots) -> int:
-    """Open the root folder of a zone that has files. In the project, no part of its path may be a link."""
+def open_base(zone: Zone, roots: Roots, *, create: bool = False) -> int:
+    """Open the root folder of a zone that has files. No part of the workspace's path in the project may be a link.
+
+    Args:
+        zone: The zone.
+        roots: The folders of the run.
+        create: Whether to create the workspace, durably, if it is missing.
+    """
     if zone == "project":
         return os.open(roots.project_text, FOLDER)
     if zone != "workspace":
         raise FileError("it is out of reach")
-    base, inner = roots.workspace_base
+    base, path = roots.workspace_base
     above = os.open(base, FOLDER)
     try:
-        return open_beneath(above, inner)
+        try:
+            return open_beneath(above, path)
+        except FileNotFoundError:
+            if not create:
+                raise
+        handle = make_folders(above, path, 0o700)
+        for inner in [f"{path}/".rsplit("/", depth)[0] for depth in (2, 3)]:
+            with OpenFolder("", open_beneath(above, inner) if inner else os.dup(above)) as folder:
+                os.fsync(folder)
+        return handle
     finally:
         os.close(above)
 
