@@ -19,7 +19,8 @@ from reyn.config import Limits
 from reyn.journal import ENDED, Status
 from reyn.runs.archive import ImportLimits
 from reyn.runs.usage import GROUPINGS
-from tests.cli.support import IN
+from tests.cli.support import IN, write_answers
+from tests.support import act, finish, question
 
 _HELP = """
 import contextlib, io, json, sys
@@ -122,6 +123,13 @@ def _of(packages: tuple[str, ...], modules: list[str]) -> list[str]:
 def test_a_command_that_only_looks_imports_no_kernel_and_no_provider(here: Path, reyn, arguments: tuple[str, ...]):
     assert reyn("run", "pair", IN, "--run-id", "r").code == 0
     assert _of((*_NOT_FOR_READING, *_STACKS), _loaded(*arguments)) == []
+
+
+def test_cancel_imports_no_kernel_and_no_provider(here: Path, reyn):
+    write_answers(here, act(question("Sure?")), finish())
+    assert reyn("run", "asking", IN, "--run-id", "r").code == 4
+    assert _of((*_NOT_FOR_READING, *_STACKS), _loaded("cancel", "r")) == []
+    assert reyn("runs", "--json").json[0]["status"] == "cancelled"
 
 
 def test_show_imports_the_fold_and_nothing_that_executes(here: Path, reyn):

@@ -233,10 +233,11 @@ class ItemReader:
         if said.role != "agent":
             return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
         self._pieces = []
-        status: Literal["replied", "aborted", "unanswered"] = "replied"
-        if isinstance(body, kinds.PhaseAborted):
-            status = "unanswered" if body.code else "aborted"
-        return Reply(text, status, self.usage, said.run)
+        if not isinstance(body, kinds.PhaseAborted):
+            return Reply(text, "replied", self.usage, said.run)
+        if not body.code:
+            return Reply(text, "aborted", self.usage, said.run)
+        return Reply(text, "unanswered", self.usage, said.run, body.reason)
 
     def _begin_answer(self, *, is_plain: bool) -> None:
         self._is_answering = True

@@ -85,6 +85,17 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
     )
 
 
+def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedMessageList) -> ChatStopped:
+    """Return the error of a turn without a usable answer. The conversation goes on with the next message."""
+    return ChatStopped(
+        f"conversation `{run_id}`: {reply.reason}",
+        run_id=run_id,
+        status=str(runs.find(run_id).status),
+        history=history,
+        hint="Say it in other words, or use a larger model. `history` has what was done.",
+    )
+
+
 def left_error(run_id: str) -> ConversationInvalid:
     """Return the error of a conversation that was left."""
     return ConversationInvalid(

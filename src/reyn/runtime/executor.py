@@ -20,6 +20,7 @@ from reyn.errors import (
     UpgradeIncompatible,
 )
 from reyn.journal import Blob, RaiseLimit, canonical
+from reyn.journal.cancellation import cancel_runs
 from reyn.journal.family import check_not_imported, descendants
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.core.limits import sub_run_settings
@@ -28,7 +29,7 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_spec import ChildSpec
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.inbox import cancel_runs, hold_claim
+from reyn.kernel.world.inbox import hold_claim
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     Resumption,
@@ -50,10 +51,10 @@ from reyn.skills.inputs import check_supported, to_artifact
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from reyn.context import NormalizedMessageList
-    from reyn.journal import RunRow, kinds
+    from reyn.journal import kinds
     from reyn.journal.results import RunResult
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
@@ -143,7 +144,9 @@ class RunExecutor:
             return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
         if result.status == "cancelled":
             # Descendants that started or stopped before the cancellation was recorded.
-            self.cancel(descendants(services.journal, run_id), result.reason)
+            below = descendants(services.journal, run_id)
+            for one in cancel_runs(services.journal, below, result.reason, services.clock.now):
+                services.polling.notify(one)
         report_end(services.journal, services.polling, result)
         return result
 
@@ -340,11 +343,6 @@ class RunExecutor:
         keep_fold(self.services.journal, tape)
         warnings = tuple(run_warnings(self.services, state.started, tape.content, tuple(world.warnings)))
         return self.runs.to_result(state, warnings, tape.content)
-
-    def cancel(self, rows: Iterable[RunRow], reason: str) -> None:
-        """Cancel the runs that have not ended. A process that executes one stops before its next effect."""
-        services = self.services
-        cancel_runs(services.journal, services.clock, services.polling, rows, reason)
 
     # -- interrupting ---------------------------------------------------------------------------------
 

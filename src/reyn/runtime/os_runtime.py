@@ -23,7 +23,8 @@ from reyn.errors import (
     RunBusy,
     RunNotResumable,
 )
-from reyn.journal.family import check_not_imported, descendants, find_run
+from reyn.journal.cancellation import cancel_run
+from reyn.journal.family import check_not_imported, find_run
 from reyn.journal.questions import open_question
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.world.hooks import check_hooks
@@ -32,7 +33,7 @@ from reyn.kernel.world.services import Observers, Services
 from reyn.permissions.trust import load_project
 from reyn.runs.next_action import unknown_question
 from reyn.runs.recorded import Runs
-from reyn.runtime.conversations import Conversations, open_run
+from reyn.runtime.conversations import Conversations
 from reyn.runtime.executor import RunExecutor
 from reyn.runtime.forks import fork, rerun
 from reyn.runtime.permissions import Permissions
@@ -396,8 +397,9 @@ class OSRuntime:
         Raises:
             RunNotResumable: The run has ended.
         """
-        row = open_run(self.runs.find(run), "cancelled", "There is nothing to cancel.")
-        self._executor.cancel((row, *descendants(self.services.journal, row.run_id)), reason)
+        row = self.runs.find(run)
+        for run_id in cancel_run(self.services.journal, row, reason, self.services.clock.now):
+            self.services.polling.notify(run_id)
 
     def interrupt(self) -> bool:
         """Interrupt the runs that this runtime executes; they can be resumed. Safe in signal handlers and threads.

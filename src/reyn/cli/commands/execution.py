@@ -17,6 +17,7 @@ from reyn.cli.output import (
     clean,
     coloured,
     next_lines,
+    now,
     out,
     result_as_json,
     reyn_command,
@@ -25,6 +26,7 @@ from reyn.cli.output import (
 from reyn.cli.project import (
     model_name,
     open_existing_project,
+    open_journal,
     open_project,
     parse_input,
     print_assumed_project,
@@ -346,13 +348,17 @@ def cancel_command(run: str, reason: str) -> Report:
 
     A process that executes the run stops before its next step. Files stay as they are; `reyn undo` restores them.
     """
-    runtime = open_existing_project()
-    run_id = runtime.runs.find(run).run_id
-    runtime.cancel(run_id, reason)
-    row = runtime.runs.find(run_id)
+    from reyn.journal.cancellation import cancel_run
+    from reyn.journal.family import find_run
+    from reyn.runs.next_action import next_action
+
+    journal = open_journal()
+    run_id = find_run(journal, run).run_id
+    cancel_run(journal, find_run(journal, run_id), reason, now)
+    row = find_run(journal, run_id)
     fields = {"run_id": run_id, "status": row.status, "is_cancelled": row.status == "cancelled"}
     if row.status != "cancelled":
         text = "cancelling; another process executes the run and stops before its next step"
         return Report(fields, [f"{run_id}: {text}"])
     done = Safe(f"{clean(run_id)}: {coloured('cancelled')}")
-    return Report(fields, [done, *next_lines(runtime.runs.next_action(row))])
+    return Report(fields, [done, *next_lines(next_action(journal, row))])

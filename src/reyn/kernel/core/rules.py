@@ -87,8 +87,9 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
 
 def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     """Visit the phase of a failed visit again; continue everything else where it was."""
-    ending, started = state.ending, state.started
-    if state.status == "failed" and ending is not None and ending.kind in ("failure", "post_failure"):
+    ending, started, visit = state.ending, state.started, state.visit
+    if state.status == "failed" and ending is not None and ending.kind in ("failure", "unanswered", "post_failure"):
+        visit = replace(visit, is_continued=ending.kind == "unanswered")
         ending = Ending("finish") if ending.kind == "post_failure" else None
     if body.skill_hash is not None:
         skill = body.skill or started.skill
@@ -109,6 +110,7 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         wording=body.wording or state.wording,
         history=history,
         ending=ending,
+        visit=visit,
         models=models,
         stop=replace(state.stop, sub_run=None),
         recovery=replace(state.recovery, unknown_outcome=body.open_intent),
@@ -271,7 +273,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     )
     return replace(
         state,
-        visit=replace(state.visit, is_open=False, input=artifact, rollback=None),
+        visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),
         history=state.history.with_decision(
             completed, body.next_phase, state.visit.ops, is_answered=state.visit.is_answered
         ),
@@ -286,8 +288,8 @@ def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
 
 def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     """End the run, or visit the phase again: its next message is another turn."""
-    ending = Ending("abort", body.reason) if body.ends else None
-    visit = replace(state.visit, is_open=False)
+    ending = Ending("unanswered" if body.code else "abort", body.reason, body.code) if body.ends else None
+    visit = replace(state.visit, is_open=False, is_continued=False)
     received = state.received.aborted(body.reason) if state.received is not None else None
     return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received)
 

@@ -65,6 +65,8 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
     conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
+    is_continued: bool = False
+    """Whether the visit continues a turn of a conversation that had no usable answer: its message is recorded."""
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -198,7 +200,7 @@ def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
 class Ending(msgspec.Struct, frozen=True, gc=False):
     """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
 
-    kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
+    kind: Literal["finish", "abort", "failure", "unanswered", "no_progress", "post_failure"]
     reason: str = ""
     code: str = ""
 

@@ -100,10 +100,10 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
 
     A fork may replace the input by a message of the user.
     """
-    if phase.definition.conversation is None or entry.rollback is not None:
+    if phase.definition.conversation is None or entry.rollback is not None or not phase.follows_itself:
         return False
-    follows_itself = len(entry.path) > 1 and entry.path[-2] == entry.phase
-    return follows_itself and (not entry.reply or entry.reply == entry.input.hash)
+    is_repeated = len(entry.path) > 1 and entry.path[-2] == entry.phase
+    return is_repeated and (not entry.reply or entry.reply == entry.input.hash)
 
 
 async def read_overviews(
