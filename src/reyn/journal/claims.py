@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 from contextlib import AbstractContextManager
 
@@ -20,14 +21,19 @@ _WAIT_SECONDS = 0.1
 
 
 def open_lock(name: str, folder: int, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """Open a lock file in an open folder. A link in its place is not followed: it may have been planted.
+    """Open a lock file in an open folder. Anything else in its place is refused: it may have been planted.
 
     Raises:
-        OSError: The file is a link, or cannot be opened.
+        OSError: The file is a link or has another name, or cannot be opened.
     """
     if "/" in name:  # a recorded id that Reyn would not have given
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    status = os.fstat(handle)
+    if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise OSError(errno.EPERM, "it is not a file of its own")
+    return handle
 
 
 class FileClaims:

@@ -72,7 +72,7 @@ def _repository(folder: str) -> OpenFolder | None:
 def _holds(index: int, path: bytes) -> bool:
     """Return whether an index has an entry of a path or below it. `path` is in lower case: a disk may ignore case."""
     status, head = os.fstat(index), os.pread(index, 12, 0)
-    if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES or head[:4] != b"DIRC":
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES or head[:4] != b"DIRC" or len(head) < 12:
         raise OSError("the index of git cannot be read")
     if int.from_bytes(head[4:8]) == 4:
         names = _compressed_names(os.pread(index, status.st_size, 0), int.from_bytes(head[8:12]))

@@ -234,6 +234,6 @@ def _fingerprint(folder: Path) -> str:
     """Return a digest of the contents of a folder."""
     parts = []
     for path in sorted(folder.rglob("*")):
-        content = digest(path.read_bytes()) if path.is_file() else ""
+        content = digest(path.read_bytes()) if path.is_file() and not path.is_symlink() else ""
         parts.append(f"{path.relative_to(folder).as_posix()}\0{content}")
     return digest("\n".join([str(folder), *parts]).encode("utf-8", "surrogateescape"))

@@ -44,7 +44,8 @@ class SkillFolder:
         self.path = folder
         self.read_files = read_files
         self._folders = (folder, *shared)
-        for place in self._folders:
+        self._listed = (folder, *(place for place in shared if place == STDLIB or _is_inside_project(place)))
+        for place in self._listed:
             if place != STDLIB:  # it does not change
                 read_files.add(place, "phases", "artifacts")
         self._texts: dict[str, str] = {}
@@ -116,7 +117,7 @@ class SkillFolder:
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the names of all files in a subfolder, including shared ones, without their suffix."""
-        return [nfc(path.stem) for parent in self._folders for path in _files(parent, folder, suffix)]
+        return [nfc(path.stem) for parent in self._listed for path in _files(parent, folder, suffix)]
 
     def read(self, file: str) -> Document | None:
         """Return a file in the documented form; `None` if it cannot be parsed."""

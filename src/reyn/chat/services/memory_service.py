@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import DocumentError, read_text
 from reyn.errors import InputInvalid, MemoryNotFound
-from reyn.folders import names_in, remove_file, replace_beneath
+from reyn.folders import inside, names_in, remove_file, replace_beneath
 from reyn.ops.memory_files import (
     FOLDER,
     SHARED,
@@ -60,18 +60,31 @@ class MemoryService:
         """Return the memories that match a query best, each with its score."""
         return search_memories(query, [one for one in self.all() if not one.error], limit)
 
+    def path(self, name: str) -> str:
+        """Return the file of a memory, relative to the project, whether it exists or not.
+
+        Raises:
+            InputInvalid: A link leads out of the project.
+        """
+        path = memory_path(*reversed(split_name(name)))
+        if inside(self._root, self._root / path) is None:
+            raise InputInvalid(
+                f"`{path}` is a link, or below a link, that leads out of the project",
+                hint="Remove the link yourself if you do not need it.",
+            )
+        return path
+
     def source(self, name: str) -> str:
         """Return the content of a memory's file, front matter included; empty if there is none.
 
         Raises:
             InputInvalid: What is there is no text file, or a link leads out of the project.
         """
-        label = memory_path(*reversed(split_name(name)))
-        path = self._root / label
-        if not os.path.lexists(path):
+        label = self.path(name)
+        if not os.path.lexists(self._root / label):
             return ""
         try:
-            return read_text(path, label, inside=self._root)
+            return read_text(self._root / label, label, inside=self._root)
         except DocumentError as error:
             message = f"`{label}` cannot be edited: {error.finding.message}"
             raise InputInvalid(message, hint="Fix or remove the file first.") from error
@@ -89,7 +102,7 @@ class MemoryService:
         """
         memory = self.find(name)
         try:
-            remove_file(self._root, memory.path)
+            remove_file(self._root, self.path(name))
         except OSError as error:
             raise _unwritable(memory.path, error) from error
         return memory
@@ -100,7 +113,7 @@ class MemoryService:
         Raises:
             InputInvalid: It cannot be written, or a folder on the way is a link.
         """
-        path = memory_path(*reversed(split_name(name)))
+        path = self.path(name)
         try:
             replace_beneath(self._root, path, content.encode())
         except OSError as error:
