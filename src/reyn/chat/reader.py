@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reyn.journal.registry import Body
     from reyn.models import Delta
 
-Role = Literal["user", "run", "agent"]
+Speaker = Literal["user", "run", "agent"]
 
 
 class Said(NamedTuple):
@@ -47,7 +47,7 @@ class Said(NamedTuple):
     """
 
     number: int = 0
-    role: Role = "user"
+    role: Speaker = "user"
     by: str = ""
     run: str = ""
     message: int = 0

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import now, out
+from reyn.cli.output import now
+from reyn.cli.writer import out
 from reyn.errors import InputInvalid, ProjectNotFound
 
 if TYPE_CHECKING:

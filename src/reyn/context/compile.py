@@ -14,7 +14,7 @@ import msgspec
 
 from reyn.context.mutation import ContextMutation, apply_mutations
 from reyn.context.selfref import DataFromSelfRef, find_summary
-from reyn.context.transcript import EMPTY, Content, NormalizedMessageList, message_of
+from reyn.context.transcript import NO_MESSAGES, Content, NormalizedMessageList, message_of
 from reyn.context.words import one_line
 from reyn.errors import MutationInvalid
 from reyn.journal.kinds import Part
@@ -33,7 +33,7 @@ class ContextState(msgspec.Struct, frozen=True):
         pending_mutations: Patches that the next compilation applies.
     """
 
-    messages: NormalizedMessageList = EMPTY
+    messages: NormalizedMessageList = NO_MESSAGES
     data_from_selfref: DataFromSelfRef | None = None
     pending_mutations: tuple[ContextMutation, ...] = ()
 
@@ -116,7 +116,7 @@ class CompileSource(msgspec.Struct, frozen=True):
 
     data_from_agent_config: DataFromAgentConfig
     data_from_selfref: DataFromSelfRef | None = None
-    input_messages: NormalizedMessageList = EMPTY
+    input_messages: NormalizedMessageList = NO_MESSAGES
 
     @property
     def invocation(self) -> InvocationSpec:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from reyn.context.selfref import forget, remember
 from reyn.context.transcript import (
-    EMPTY,
+    NO_MESSAGES,
     Content,
     Memory,
     NormalizedMessage,
@@ -214,7 +214,7 @@ class _Application:
             raise MutationInvalid("the summary of a conversation is empty")
         kept = recent_tail(messages, keep)
         replaced = message_of("user", summary, is_summary=True)
-        self._messages = EMPTY.with_system(messages.system).append(replaced, *kept)
+        self._messages = NO_MESSAGES.with_system(messages.system).append(replaced, *kept)
 
     # -- memory ---------------------------------------------------------------------------------------
 

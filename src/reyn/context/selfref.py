@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.context.transcript import (
-    EMPTY,
+    NO_MESSAGES,
     Content,
     Memory,
     MemoryEntry,
@@ -38,7 +38,7 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
     experiences: tuple[MemoryEntry, ...] = ()
     summary: str | None = None
     summary_message: NormalizedMessage | None = None
-    working_messages: NormalizedMessageList = EMPTY
+    working_messages: NormalizedMessageList = NO_MESSAGES
     next_id: int = 1
 
     @property

@@ -264,7 +264,7 @@ def _appended(shape: _Shape, message: NormalizedMessage) -> _Shape:
     return _Shape(shape.system, first, blocks, tail, open_calls, shape.digest_length, shape.digest)
 
 
-EMPTY = NormalizedMessageList()
+NO_MESSAGES = NormalizedMessageList()
 
 
 def normalize(messages: Iterable[Message | dict[str, Any]]) -> NormalizedMessageList:
@@ -279,7 +279,7 @@ def normalize(messages: Iterable[Message | dict[str, Any]]) -> NormalizedMessage
     if isinstance(messages, NormalizedMessageList):
         return messages
     if isinstance(messages, list | tuple) and not messages:
-        return EMPTY
+        return NO_MESSAGES
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise MessageInvalid(f"the history is a {type(messages).__name__}; pass a list of messages")
     normalized = NormalizedMessageList(_normalized(message, number) for number, message in enumerate(messages))

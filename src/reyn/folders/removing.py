@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from contextlib import suppress
 from itertools import islice
 
 from reyn.folders.opening import FOLDER, OpenFolder, clean_names, open_beneath
 
-MAX_ENTRIES = 1_000_000
+MAX_ENTRIES = 10_000_000
 """The number of files and folders that one call removes or measures."""
 _BATCH = 1_000
 _PATH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -46,10 +47,11 @@ def remove_tree(above: int, name: str) -> tuple[int, bool]:
 
 
 def remove_temporary(path: str) -> None:
-    """Remove a temporary folder with everything in it, as far as possible."""
+    """Remove a temporary folder with everything in it, if it exists. Raises `OSError` if something is left."""
     above, name = os.path.split(path)
-    with suppress(OSError), OpenFolder("", os.open(above, FOLDER)) as folder:
-        remove_tree(folder, name)
+    with OpenFolder("", os.open(above, FOLDER)) as folder:
+        if not remove_tree(folder, name)[1]:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
 
 
 class _Tree:
@@ -57,6 +59,7 @@ class _Tree:
         self.size = 0
         self._left = MAX_ENTRIES
         self._moved = 0
+        self._mark = secrets.token_hex(8)  # nobody can have used these names
         self._device = -1
 
     def remove(self, above: int, name: str) -> None:
@@ -97,12 +100,8 @@ class _Tree:
 
     def _move_up(self, folder: int, name: str, top: int) -> None:
         os.close(_opened(folder, name, self._device))  # a folder that its owner may not write cannot be moved
-        while True:
-            self._moved += 1
-            target = f".removed-{self._moved}"
-            if not _exists(target, top):
-                os.rename(name, target, src_dir_fd=folder, dst_dir_fd=top)
-                return
+        self._moved += 1
+        os.rename(name, f"{self._mark}-{self._moved}", src_dir_fd=folder, dst_dir_fd=top)
 
 
 def _first(folder: int) -> list[str]:

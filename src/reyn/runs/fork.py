@@ -84,7 +84,7 @@ def fork_input(
     if value is not None:
         return to_artifact(value, skill.skill, strict=skill.settings.strict, node=phase)
     definition = skill.skill.phases.get(phase)
-    follows_itself = bool(point.state.history.path) and point.state.history.path[-1] == phase
+    follows_itself = bool(point.state.path) and point.state.path[-1] == phase
     if definition is not None and definition.conversation is not None and follows_itself:
         return None  # its input is its own reply, and the next message is the user's
     if is_new_skill:

@@ -79,7 +79,7 @@ def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) ->
     journal = services.journal
     services.check_owner()
     point = find_fork_point(row.run_id, journal.read(row.run_id), None, between_visits=True)
-    if not point.state.history.path:
+    if not point.state.path:
         raise ForkImpossible(f"conversation `{row.run_id}` has no turn that ended", hint="Wait for its first reply.")
     forked, blobs = _forked(services, name, row.run_id, point, None, None, None)
     executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)

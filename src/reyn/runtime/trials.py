@@ -140,7 +140,8 @@ def _temporary_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        remove_temporary(str(folder))
+        with suppress(OSError):
+            remove_temporary(str(folder))
         os.close(lock)
 
 

@@ -269,7 +269,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return self.inputs_of(self.entry)
 
     @property
-    def is_conversation(self) -> bool:
+    def opens_conversation(self) -> bool:
         """Whether the skill starts with a phase that waits for further messages of the user."""
         return self.holds_conversation(self.entry) and self.entry in self.graph.get(self.entry, ())
 

@@ -11,18 +11,7 @@ import click
 
 from reyn.cli.groups import command
 from reyn.cli.options import LIMITS, execution_options, json_option, number_option, setting_options
-from reyn.cli.output import (
-    Report,
-    Safe,
-    clean,
-    coloured,
-    next_lines,
-    now,
-    out,
-    result_as_json,
-    reyn_command,
-    time_of,
-)
+from reyn.cli.output import coloured, next_lines, now, result_as_json, reyn_command, time_of
 from reyn.cli.project import (
     model_name,
     open_existing_project,
@@ -32,6 +21,7 @@ from reyn.cli.project import (
     print_assumed_project,
     skill_name,
 )
+from reyn.cli.writer import Line, Report, out
 from reyn.errors import LimitUnknown, NextAction, ReynError
 
 if TYPE_CHECKING:
@@ -47,7 +37,7 @@ run_id_option = click.option("--run-id", metavar="ID", help="Id of the new run."
 @command(epilog='Example: reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl')
 @click.argument("skill")
 @click.argument("input", required=False)
-@click.option("--run-id", metavar="ID", help="Id of the run. If it exists, continue it.")
+@click.option("--run-id", metavar="ID", help="Id of the run. If it exists, continue it, or wait for its result.")
 @setting_options
 @execution_options
 def run_command(skill: str, input: str | None, run_id: str | None, **settings: Any) -> Report | int:
@@ -77,6 +67,8 @@ def run_command(skill: str, input: str | None, run_id: str | None, **settings: A
     else:
 
         def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
+            if run_id is not None and runtime.services.existing_journal.is_claimed(run_id):
+                out.note(f"run {run_id} is being executed by another process; waiting for its result")
             return runtime.run(skill_name(skill), parsed, run_id=run_id, listener=progress, on_delta=progress.on_delta)
 
     return execute(work, opening=open_project, **settings)
@@ -360,5 +352,5 @@ def cancel_command(run: str, reason: str) -> Report:
     if row.status != "cancelled":
         text = "cancelling; another process executes the run and stops before its next step"
         return Report(fields, [f"{run_id}: {text}"])
-    done = Safe(f"{clean(run_id)}: {coloured('cancelled')}")
+    done = Line(f"{run_id}: ", coloured("cancelled"))
     return Report(fields, [done, *next_lines(next_action(journal, row))])

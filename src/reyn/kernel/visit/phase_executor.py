@@ -14,8 +14,9 @@ import msgspec
 from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
+from reyn.journal.summary import limit_of
 from reyn.kernel.core.effects import CheckOutput, Pause, Restore, TurnInterrupted
-from reyn.kernel.core.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
+from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.compiled_phase import Targets
 from reyn.kernel.visit.handoffs import hand_in, hand_over
