@@ -200,6 +200,7 @@ class Database:
             self._is_open = False
             self.reader.close()
             self.writer.close()
+            self.folder.close()
 
     def _abandon(self) -> None:
         """Leave the connections open, because the folder was replaced: SQLite would remove a WAL by its path."""
