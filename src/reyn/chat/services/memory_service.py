@@ -14,7 +14,6 @@ from reyn.errors import InputInvalid, MemoryNotFound
 from reyn.folders import inside, names_in, remove_file, replace_beneath
 from reyn.ops.memory_files import (
     FOLDER,
-    SHARED,
     SLUG,
     MemoryFile,
     format_memory,
@@ -23,6 +22,7 @@ from reyn.ops.memory_files import (
     read_memory,
     search_memories,
 )
+from reyn.permissions.gate import SHARED
 from reyn.skills.names import is_valid_name
 
 if TYPE_CHECKING:
