@@ -245,6 +245,7 @@ EXAMPLES = {
     "RYN420": ("reyn runs", "reyn prune --older-than 30d --dry-run"),
     "RYN421": ("reyn fork order-17", "reyn rerun order-17"),
     "RYN422": ("reyn import runs.reyn --max-bytes 4000000000",),
+    "RYN425": ("reyn doctor",),
     "RYN426": ("reyn chats", "reyn chats show tea"),
     "RYN501": ("reyn models", 'reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl'),
     "RYN503": ("reyn resume order-17 --retry",),

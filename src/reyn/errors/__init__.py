@@ -46,6 +46,7 @@ code is never reused.
     │   ├── BlobMissing            RYN406
     │   ├── EventInvalid           RYN407
     │   ├── StoreUnavailable       RYN408
+    │   │   └── StateFolderUnsafe  RYN425
     │   ├── RunIdTaken             RYN409
     │   ├── RunNotResumable        RYN410
     │   ├── RunBlocked             RYN411
