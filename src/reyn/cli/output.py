@@ -66,10 +66,18 @@ class Block(Safe):
 
 
 class Writer:
-    """Prints lines and JSON. The only place that writes to standard output and standard error."""
+    """Prints lines and JSON. The only place that writes to standard output and standard error.
+
+    Attributes:
+        written: The number of lines so far.
+    """
+
+    def __init__(self) -> None:
+        self.written = 0
 
     def line(self, text: str = "", *, err: bool = False, nl: bool = True) -> None:
         """Print a line. Control characters are escaped, except in a `Safe` one."""
+        self.written += 1
         color = False if is_plain() else None  # `None` colours only terminals
         line = text if isinstance(text, Safe) else clean(text)
         click.echo(line, err=err, nl=nl and not isinstance(text, Block), color=color)
@@ -80,6 +88,7 @@ class Writer:
 
     def json(self, value: Any) -> None:
         """Print a value as JSON on one line. Characters that could steer a terminal are escaped as JSON allows."""
+        self.written += 1
         text = msgspec.json.encode(value).decode()
         click.echo(text if text.isprintable() else "".join(map(_json_escape, text)))
 

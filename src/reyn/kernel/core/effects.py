@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 R = TypeVar("R")
+APPROVED = " (approved)"
+"""Ends the rule of an op that a person approved."""
 
 
 class TurnInterrupted(Exception):
@@ -165,11 +167,15 @@ class CallHooks(Effect[kinds.ContextMutated]):
 
 @dataclass
 class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
-    """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
+    """Check permissions and plan an op. `approved` is the digest of the action that a person approved.
+
+    With `always`, the person approved the same op and rule for good, which holds if the action is still the same.
+    """
 
     key: str
     args: dict[str, Any]
     approved: str = ""
+    always: bool = False
 
     outcomes = (kinds.OpStarted, kinds.PermissionDenied, kinds.ApprovalRequired)
     needs_intent = False
@@ -181,6 +187,23 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         recorded = outcome.args if isinstance(outcome, kinds.OpStarted | kinds.ApprovalRequired) else None
         if recorded is not None and recorded != digest(canonical(self.args)):
             return f"the recorded arguments of op `{self.key}` are not those that it was given"
+        if isinstance(outcome, kinds.ApprovalRequired) and outcome.digest == self.approved:
+            return f"op `{self.key}` needs an approval that it has"
+        if isinstance(outcome, kinds.OpStarted):
+            return self._unapproved(outcome)
+        return ""
+
+    def _unapproved(self, started: kinds.OpStarted) -> str:
+        """Return why an op cannot have been performed by the approvals before it; empty if it can."""
+        approval = started.approval
+        if (approval is not None) != started.rule.endswith(APPROVED):
+            return f"the rule of op `{self.key}` and its approval do not agree"
+        if approval is None:
+            return f"op `{self.key}` was approved, but started without the approval" if self.approved else ""
+        if self.approved and (approval.standing or approval.digest != self.approved):
+            return f"op `{self.key}` started as another action than the one that was approved"
+        if not self.approved and not approval.standing:
+            return f"op `{self.key}` started as approved, and no approval of it is recorded"
         return ""
 
 

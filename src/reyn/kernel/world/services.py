@@ -246,9 +246,7 @@ class Services:
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
         )
-        return OpPerformer(
-            self.ops, environments, self.journal.approvals, self.compile_skill, lambda: self._key_scrubber
-        )
+        return OpPerformer(self.ops, environments, self.journal, self.compile_skill, lambda: self._key_scrubber)
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
