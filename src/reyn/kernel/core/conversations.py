@@ -123,22 +123,27 @@ class Inbox(msgspec.Struct, frozen=True):
         queued: The messages that arrived while the conversation was busy, oldest first.
         background: Each background run with the last report about it; `None` until there is one.
         intents: The intents of the background runs, which may not have begun yet.
+        depths: For each background run, how many reports led to the turn that started it.
     """
 
     queued: tuple[kinds.MessageQueued, ...] = ()
     background: dict[str, kinds.MessageQueued | None] = {}
     intents: dict[str, kinds.ChildStarted] = {}
+    depths: dict[str, int] = {}
 
     def with_message(self, body: kinds.MessageQueued) -> Inbox:
         """Return the inbox with a message that arrived."""
         queued = (*self.queued, body)
         if not body.run:
             return replace(self, queued=queued)
-        return Inbox(queued, {**self.background, body.run: body}, self.intents)
+        return replace(self, queued=queued, background={**self.background, body.run: body})
 
-    def with_background(self, intent: kinds.ChildStarted) -> Inbox:
-        """Return the inbox after the start of a background run."""
-        return Inbox(self.queued, {**self.background, intent.run: None}, {**self.intents, intent.run: intent})
+    def with_background(self, intent: kinds.ChildStarted, depth: int) -> Inbox:
+        """Return the inbox after the start of a background run in a turn to which `depth` reports led."""
+        run = intent.run
+        return Inbox(
+            self.queued, {**self.background, run: None}, {**self.intents, run: intent}, {**self.depths, run: depth}
+        )
 
     def report_error(self, run: str, status: str) -> str:
         """Return why a report about a background run is refused; empty if it is new."""

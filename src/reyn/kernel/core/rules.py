@@ -11,7 +11,7 @@ from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
 from reyn.journal import kinds
 from reyn.kernel.core.conversations import AgentThread, Inbox, ReceivedMessage, changed, seed_of
-from reyn.kernel.core.snapshot import CompletedVisit, Ending, Recovery, RunState
+from reyn.kernel.core.snapshot import CompletedVisit, Ending, PersonInput, Recovery, RunState
 
 _SETTLED = Recovery()
 
@@ -27,6 +27,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
             state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
         ),
         conversations=seed_of(body),
+        person=PersonInput(state.last_input),
         received=ReceivedMessage(body.ask, "working", body.ask.answered) if body.ask is not None else None,
     )
 
@@ -136,6 +137,7 @@ def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
         state,
         visit=replace(state.visit, is_answered=True),
         last_answer=body,
+        person=PersonInput(state.last_input, state.models.usage.total),
         recovery=replace(state.recovery, unknown_outcome=None),
     )
 
@@ -366,7 +368,9 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
     received = state.received
     if body.ask is not None:
         received = ReceivedMessage(body.ask, "submitted", body.ask.answered - models.answers)
-    return replace(state, inbox=state.inbox.with_message(body), models=models, received=received)
+    is_of_person = not body.run and body.ask is None
+    person = PersonInput(state.last_input, models.usage.total) if is_of_person else state.person
+    return replace(state, inbox=state.inbox.with_message(body), models=models, received=received, person=person)
 
 
 def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
@@ -375,13 +379,14 @@ def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
     received = state.received.taken(oldest.ask) if state.received is not None else None
     visit = replace(state.visit, is_answered=True)
-    return replace(state, inbox=state.inbox.without_oldest(), visit=visit, received=received)
+    depth = state.inbox.depths.get(body.run, 0) + 1 if body.run else 0
+    return replace(state, inbox=state.inbox.without_oldest(), visit=visit, received=received, turn_depth=depth)
 
 
 def on_child_started(state: RunState, body: kinds.ChildStarted) -> RunState:
     if body.type != "background":
         return on_intent(state, body)
-    return state if body.problem else replace(state, inbox=state.inbox.with_background(body))
+    return state if body.problem else replace(state, inbox=state.inbox.with_background(body, state.turn_depth))
 
 
 def on_intent(state: RunState, body: Any) -> RunState:

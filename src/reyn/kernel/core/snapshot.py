@@ -288,6 +288,13 @@ class Recovery(msgspec.Struct, frozen=True, gc=False):
     """An intent that an earlier driver left open: whether it took effect is unknown."""
 
 
+class PersonInput(msgspec.Struct, frozen=True, gc=False):
+    """The last message or reply of a person: its time, and the tokens that the run had used by then."""
+
+    at: int = 0
+    tokens: int = 0
+
+
 class RunState(Lifecycle, frozen=True, kw_only=True):
     """An immutable snapshot of a run."""
 
@@ -321,6 +328,9 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     """The conversations with other agents, by agent."""
     received: ReceivedMessage | None = None
     """The last message that another agent sent to this conversation."""
+    person: PersonInput = PersonInput()
+    turn_depth: int = 0
+    """How many reports of background runs led to one another, up to the turn in progress."""
     aborted: kinds.TurnAborted | None = None
     """The request to abort the turn in progress, until its visit has ended."""
     warnings: tuple[str, ...] = ()

@@ -32,6 +32,7 @@ from reyn.kernel.core.effects import (
     StartChildren,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople
+from reyn.kernel.world.allowance import STARTING, within_bound
 from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.children import Children
@@ -154,7 +155,12 @@ class LiveWorld:
                     await self.flush(tape)  # whatever foreign code does, the answer that asked for it is durable
                 if op is not None and op.is_preparable:
                     return await self._unless_cancelled(self._ops.prepare_and_plan(effect, op, tape), tape)
-                return self._ops.plan(effect, op, tape)
+                planned = self._ops.plan(effect, op, tape)
+                body = planned[0]
+                if isinstance(body, kinds.OpStarted) and isinstance(body.request, STARTING) and not effect.approved:
+                    settings = self._services.settings_of(tape.started, tape.content)
+                    return within_bound(planned, effect, tape, settings, self._above(), self._journal)
+                return planned
             case PerformOp():
                 op = self._ops.op_of(effect, tape)
                 if op is not None and not op.may_take_time:
