@@ -1,7 +1,7 @@
 """Amplification. The attacker is a model: every turn, report and sub-run of a conversation starts further runs.
 
-One message of a person starts a bounded number of runs; then the run asks. The oracle is the number of requests that the
-model received.
+One message of a person starts a bounded number of runs; then the run asks. The oracle is the number of requests that
+the model received.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def test_the_reply_of_a_person_begins_a_new_count_and_a_rejection_starts_nothing
             if value == "approve":
                 await stopped(chat, model)
         async with asyncio.timeout(30):
-            while chat.is_busy or chat.runs.in_progress:
+            while chat.is_busy or chat.runs.in_progress:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.005)
         calls.append(model.calls)
         await rt.runs.replay(chat.run_id)

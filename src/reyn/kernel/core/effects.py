@@ -184,6 +184,8 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         """The recorded arguments must be those that the model or the step gave."""
         if isinstance(outcome, kinds.OpStarted) and outcome.op_kind != self.args["kind"]:
             return f"an op of kind `{outcome.op_kind}` is recorded for one of kind `{self.args['kind']}`"
+        if isinstance(outcome, kinds.OpStarted) and outcome.op != (self.args.get("op") or ""):
+            return f"the form `{outcome.op}` is recorded for op `{self.key}`"
         recorded = outcome.args if isinstance(outcome, kinds.OpStarted | kinds.ApprovalRequired) else None
         if recorded is not None and recorded != digest(canonical(self.args)):
             return f"the recorded arguments of op `{self.key}` are not those that it was given"

@@ -379,13 +379,17 @@ def _withheld(effect: PlanOp | PerformOp, call: Call, handle: str, what: str) ->
     return event, (result,)
 
 
+def confirmed_result(effect: PerformOp, call: Call, known: bytes | None) -> Result:
+    """Return the result that the operator confirmed for an intent whose outcome is unknown."""
+    if effect.resolution == "failed":
+        return call.error("the op did not take effect, as an operator confirmed")
+    planned: Result = msgspec.json.decode(known) if known else call.ok()
+    return planned | {"note": "the op took effect, as an operator confirmed"}
+
+
 def _resolved(effect: PerformOp, call: Call, known: Blob | None) -> OutcomeEvent:
     """Return the outcome that the operator confirmed for an intent whose outcome is unknown."""
-    if effect.resolution == "failed":
-        result = call.error("the op did not take effect, as an operator confirmed")
-    else:
-        planned: Result = msgspec.json.decode(known.content) if known else call.ok()
-        result = planned | {"note": "the op took effect, as an operator confirmed"}
+    result = confirmed_result(effect, call, known.content if known else None)
     applied = len(effect.started.changes) if effect.resolution == "done" else 0
     return _completed(effect, result, applied=applied)
 
