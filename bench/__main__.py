@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.units import unit
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 PAGE = ROOT / "docs" / "explanation" / "benchmarks.md"
@@ -298,13 +300,23 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
     return results
 
 
-def write_page(results: list[Target]) -> None:
-    """Replace the table of the page on benchmarks."""
+def _unit() -> float:
+    return min(unit() for _ in range(10))
+
+
+def write_page(results: list[Target], units: tuple[float, float]) -> None:
+    """Replace the table of the page on benchmarks.
+
+    Args:
+        results: The measurements.
+        units: The CPU seconds of the reference loop of `bench.units`, before and after them.
+    """
     commit = subprocess.run(
         ["git", "rev-parse", "--short=8", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     machine = f"{os.cpu_count()} cores of a virtual machine, {platform.machine()}, Python {platform.python_version()}"
-    lines = [f"{machine}, commit {commit}:", "", "| measurement | result | target |", "|---|---|---|"]
+    loop = f"a unit was {min(units) * 1e6:.0f} to {max(units) * 1e6:.0f} µs"
+    lines = [f"{machine}, commit {commit}; {loop}:", "", "| measurement | result | target |", "|---|---|---|"]
     for target in results:
         note = f" ({target.note})" if target.note else ""
         missed = "" if target.is_met or target.is_skipped else ", not reached" if target.is_goal else ", **missed**"
@@ -323,11 +335,12 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
     options = parser.parse_args()
+    before = _unit()
     results = (
         run_benchmarks(400, 1, compare=False) if options.short else run_benchmarks(options.visits, 5, compare=True)
     )
     if options.write:
-        write_page(results)
+        write_page(results, (before, _unit()))
     if options.json:
         print(json.dumps([target._asdict() | {"met": target.is_met} for target in results]))
     else:

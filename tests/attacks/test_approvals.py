@@ -19,7 +19,7 @@ from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.cli import people
 from reyn.cli.chat.commands import ChatCommands
 from reyn.cli.chat.printing import describe
-from reyn.cli.output import out
+from reyn.cli.writer import out
 from reyn.errors import ApprovalUnnamed, QuestionUnknown
 from reyn.journal.kinds import Question
 from reyn.kernel.runtime_types import LATER
@@ -156,7 +156,7 @@ def test_a_number_never_names_another_question(tmp_path: Path):
         commands.execute(f"/approve {approval.number}")
         commands.execute(f"/approve {approval.question.id}")
         assert [one.number for one in chat.questions] == [2]
-        assert "new by now" in describe(next(iter(chat.questions)))
+        assert "new by now" in "\n".join(describe(next(iter(chat.questions))))
 
     converse(tmp_path, talk)
     assert (tmp_path / TARGET).read_text() == "new by now\n"
@@ -164,7 +164,7 @@ def test_a_number_never_names_another_question(tmp_path: Path):
 
 def test_an_approval_in_a_conversation_shows_how_to_name_it(tmp_path: Path):
     async def talk(rt, chat, approval):
-        return describe(approval)
+        return "\n".join(describe(approval))
 
     shown = converse(tmp_path, talk)
     assert "\n    /approve 1, /reject 1 REMARK, or /answer 1 VALUE" in shown

@@ -68,15 +68,15 @@ def test_the_tokens_of_an_agent_count_towards_the_limits_of_the_one_that_asks(tm
     async def talk():
         async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
             await chat.say("make a poster")  # two calls of the editor, one of the designer
-            assert rt.runs.state(chat.run_id).models.usage.total == 30
+            assert rt.runs.state(chat.run_id).usage.total == 30
             [link] = links(rt, chat.run_id)
-            assert rt.runs.state(link.conversation).models.usage.total == 10
+            assert rt.runs.state(link.conversation).usage.total == 10
             answer = asyncio.ensure_future(chat.say("make a poster"))
             await reach(answer.done)
             # The editor's next call reaches 40, so that nothing is left for the designer.
             [_, second] = links(rt, chat.run_id)
             assert (second.state, rt.runs.find(chat.run_id).status) == ("failed", "limited")
-            assert rt.runs.state(link.conversation).models.usage.total == 10
+            assert rt.runs.state(link.conversation).usage.total == 10
             answer.exception()
 
     run(talk())

@@ -429,7 +429,7 @@ def test_the_end_of_the_input_leaves_a_question_open(here: Path, chat, reyn):
 
 def test_an_error_of_several_lines_is_printed_in_one(here: Path, reyn):
     error = {"error": "the plan has errors:\n1) no entry\n2) no graph"}
-    line = describe(OpFinished("1.1.1", "skill_draft", "error", error))
+    [line] = describe(OpFinished("1.1.1", "skill_draft", "error", error))
     assert line == "  ! skill_draft: error: the plan has errors: 1) no entry 2) no graph"
     write_skill(here, "broken", {"a": ["b", "end"]})
     write_skill(here, "checking", {"work": ["end"]}, ops={"work": "lint"})

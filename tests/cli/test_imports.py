@@ -19,7 +19,8 @@ from reyn.config import Limits
 from reyn.journal import ENDED, Status
 from reyn.runs.archive import ImportLimits
 from reyn.runs.usage import GROUPINGS
-from tests.cli.support import IN
+from tests.cli.support import IN, write_answers
+from tests.support import act, finish, go, question, write_skill
 
 _HELP = """
 import contextlib, io, json, sys
@@ -78,7 +79,8 @@ _READING = {
     "runs --json": ("runs", "--json"),
     "events": ("events", "r"),
     "usage": ("usage",),
-    "show of an unknown run": ("show", "unknown"),
+    "show": ("show", "r"),
+    "show of a limited run": ("show", "limited"),
 }
 _NOT_FOR_READING = (
     "reyn.kernel",
@@ -121,13 +123,17 @@ def _of(packages: tuple[str, ...], modules: list[str]) -> list[str]:
 @pytest.mark.parametrize("arguments", _READING.values(), ids=_READING)
 def test_a_command_that_only_looks_imports_no_kernel_and_no_provider(here: Path, reyn, arguments: tuple[str, ...]):
     assert reyn("run", "pair", IN, "--run-id", "r").code == 0
+    write_skill(here, "spin", {"turn": ["back", "end"], "back": ["turn"]})
+    write_answers(here, go("back"), go("turn"))
+    assert reyn("run", "spin", IN, "--run-id", "limited", "--max-phase-visits", "1").code == 3
     assert _of((*_NOT_FOR_READING, *_STACKS), _loaded(*arguments)) == []
 
 
-def test_show_imports_the_fold_and_nothing_that_executes(here: Path, reyn):
-    assert reyn("run", "pair", IN, "--run-id", "r").code == 0
-    executing = ("reyn.kernel.visit", "reyn.kernel.world", "reyn.ops", "reyn.runtime", "reyn.lint", "reyn.sandbox")
-    assert _of((*executing, *_STACKS), _loaded("show", "r")) == []
+def test_cancel_imports_no_kernel_and_no_provider(here: Path, reyn):
+    write_answers(here, act(question("Sure?")), finish())
+    assert reyn("run", "asking", IN, "--run-id", "r").code == 4
+    assert _of((*_NOT_FOR_READING, *_STACKS), _loaded("cancel", "r")) == []
+    assert reyn("runs", "--json").json[0]["status"] == "cancelled"
 
 
 def test_help_texts_have_the_values_of_the_packages_that_help_does_not_import():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,36 @@ def test_a_migration_that_fails_changes_nothing(root: Path, monkeypatch: pytest.
     assert rows(root) == before
     with sqlite3.connect(root / ".reyn" / "journal.db") as db:
         assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'labels'").fetchone()
+
+
+@pytest.mark.parametrize("is_read_only", [False, True])
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ("ALTER TABLE runs RENAME COLUMN state TO lifecycle", "runs.state"),
+        ("ALTER TABLE commits RENAME COLUMN events TO bodies", "commits.events"),
+        ("ALTER TABLE spending DROP COLUMN assumed", "spending.assumed"),
+        ("DROP TABLE names", "names.blob"),
+    ],
+)
+def test_a_database_with_other_tables_is_refused(root: Path, change: str, missing: str, is_read_only: bool):
+    with closing(sqlite3.connect(root / ".reyn" / "journal.db")) as db:
+        db.execute(change)
+    with pytest.raises(StoreUnavailable, match=f"is not a journal of format 1: it has no column `{missing}`") as error:
+        rows(root, is_read_only=is_read_only)
+    assert "Move" in error.value.hint
+
+
+def test_a_database_of_another_program_is_not_modified(root: Path):
+    path = root / ".reyn" / "journal.db"
+    path.unlink()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE runs (id INTEGER PRIMARY KEY, distance REAL)")
+        before = db.execute("SELECT * FROM sqlite_master").fetchall()
+    with pytest.raises(StoreUnavailable, match="no column `runs"):
+        rows(root)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT * FROM sqlite_master").fetchall() == before
 
 
 # -- events ----------------------------------------------------------------------------------------------------

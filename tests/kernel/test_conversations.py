@@ -169,16 +169,19 @@ def test_the_model_can_ask_for_a_compaction(project: Project):
     assert project.is_sound()
 
 
-def test_a_summary_that_is_no_summary_is_asked_for_again_and_fails_the_visit(tmp_path: Path):
+def test_a_summary_that_is_no_summary_is_asked_for_again_then_the_older_messages_are_left_out(tmp_path: Path):
     write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
     project = Project(tmp_path)
     long = go("chat", "x" * 1_500)
-    result = converse(project, [long, "no", {"summary": " "}, {"summary": "y" * 2_000}], "Hi", "And?")
-    assert (result.status, result.code) == ("failed", "RYN223")
+    answers = [long, "no", {"summary": " "}, {"summary": "y" * 2_000}, finish("Bye.")]
+    assert converse(project, answers, "Hi", "And?").status == "finished"
     assert [event["class"] for event in project.events("validation_error")] == ["not_json", "schema", "schema"]
-    answers = [long, "no", "no", "no", {"summary": "We talked."}, finish("Bye.")]
-    with project.open(answers) as rt:
-        assert say(rt, rt.resume("k", retry=True), "And?").status == "finished"
+    assert [text for _, text in sent(project, 4)[1:]] == [
+        "# Summary of the conversation so far\n(The older messages were left out: they could not be summarised.)",
+        "And?",
+    ]
+    [compacted] = project.events("context_compacted")
+    assert "no valid summary" in compacted["error"]
     assert project.is_sound()
 
 
@@ -211,15 +214,13 @@ def test_a_provider_error_keeps_what_the_user_said(project: Project):
     assert project.is_sound()
 
 
-def test_a_failed_visit_leaves_the_transcript_as_it_was(project: Project):
-    answers = [go("chat", "Hello!"), *["no"] * 3]
-    result = converse(project, answers, "Hi", "Lost?")
-    assert result.status == "failed"
-    with project.open([*answers, finish("Bye.")]) as rt:
-        assert say(rt, rt.resume("k", retry=True), "Again").status == "finished"
-    assert texts(project, 0)[0] == "Hi"
-    assert texts(project, 0)[-1] == "Again"
-    assert "Lost?" not in texts(project, 0)
+def test_a_turn_without_a_usable_answer_keeps_the_message_and_the_conversation_goes_on(project: Project):
+    answers = [go("chat", "Hello!"), *["no"] * 3, finish("Bye.")]
+    result = converse(project, answers, "Hi", "Not lost", "Again")
+    assert result.status == "finished"
+    assert texts(project, 4)[-2:] == ["Not lost", "Again"]
+    [aborted] = project.events("phase_aborted")
+    assert (aborted["ends"], aborted["code"]) == (False, "RYN202")
     assert project.is_sound()
 
 

@@ -16,6 +16,7 @@ from reyn import OSRuntime
 from reyn.context.render import message_text
 from reyn.journal import GENESIS, decode, link
 from reyn.journal.lifecycle import rebuild
+from reyn.journal.summary import RunSummary, summarize
 from reyn.kernel.core.run_state import EMPTY, apply, fold
 from reyn.kernel.core.snapshot import RunState
 from reyn.testing import CountingIds, MemoryJournal, ScriptedModel, SteppingClock
@@ -94,6 +95,8 @@ def test_every_prefix_of_a_run_folds_to_a_state(root: Path, answers: list):
         row = rebuild(events[:count])
         assert row is not None
         assert (row.status, row.seq) == (state.status, count)
+        summary = summarize(events[:count])
+        assert all(getattr(state, name) == getattr(summary, name) for name in RunSummary.__struct_fields__)
     assert journal.find("r") == rebuild(events)
 
 

@@ -55,6 +55,8 @@ def test_a_second_process_is_refused_until_the_first_dies(project: Path):
                 assert rt.runs.display_status(rt.runs.find("shared")) == "running"
                 with pytest.raises(RunBusy, match=f"executed by process {holder.pid}"):
                     await rt.resume("shared")
+                result = await rt.run("pair", {"text": "in"}, run_id="shared", wait=False)
+                assert result.status == "running"
 
         asyncio.run(contend())
     finally:

@@ -15,7 +15,8 @@ from reyn import SyncRuntime
 from reyn.config import Sizes
 from reyn.contract.parsing import parse
 from reyn.errors import InternalError, QuestionUnknown, RunNotResumable
-from reyn.journal import Answer, Cancel, MemoryJournal
+from reyn.journal import Answer, Cancel, MemoryJournal, RaiseLimit
+from reyn.journal.cancellation import cancel_run
 from tests.cost import LINEAR, growth
 from tests.kernel.support import Project
 from tests.support import act, file, finish, go, question, write_skill
@@ -33,6 +34,20 @@ def test_an_answer_after_a_cancellation_is_refused(tmp_path: Path):
     assert project.resume(answers).status == "cancelled"
     assert project.journal.find("k").status == "cancelled"
     assert [event["reason"] for event in project.events("message_refused")] == ["the run is cancelled"]
+    assert project.is_sound()
+
+
+def test_a_cancelled_run_takes_no_message_that_no_process_had_read(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "ask_user"})
+    project = Project(tmp_path)
+    project.run("s", [act(question("ok?")), finish()])
+    for message in (Answer("1.1.1", "yes"), RaiseLimit("tokens", 9), Cancel("enough"), Cancel("twice")):
+        project.journal.post("k", message)
+    assert cancel_run(project.journal, project.journal.find("k"), "third", lambda: 0) == ["k"]
+    assert project.journal.find("k").reason == "enough"
+    refused = [(event["type"], event["reason"]) for event in project.events("message_refused")]
+    assert refused == [(name, "the run is cancelled") for name in ("answer", "raise_limit", "cancel")]
+    assert project.journal.drain("k", project.journal.find("k").messages_taken) == []
     assert project.is_sound()
 
 

@@ -14,7 +14,6 @@ from reyn.errors import (
     LimitUnknown,
     ModelUnknown,
     RunBlocked,
-    RunBusy,
     RunIdInvalid,
     RunIdTaken,
     RunNotFound,
@@ -423,17 +422,40 @@ def test_closing_a_stream_early_leaves_a_run_that_can_be_resumed(project: Path):
     asyncio.run(watch())
 
 
-def test_a_second_driver_in_the_same_process_is_refused(project: Path):
-    async def both():
-        async with OSRuntime.open(
-            project, model=ScriptedModel([go("second"), finish()]), journal=MemoryJournal()
-        ) as rt:
-            results = await asyncio.gather(
-                rt.run("pair", IN, run_id="one"), rt.run("pair", IN, run_id="one"), return_exceptions=True
-            )
-            assert sum(isinstance(result, RunBusy) for result in results) == 1
-            assert any(isinstance(result, RunResult) and result.ok for result in results)
+def test_concurrent_calls_with_one_run_id_get_the_result_of_one_execution(project: Path):
+    async def together():
+        model = ScriptedModel([go("second"), finish()])
+        async with OSRuntime.open(project, model=model, journal=MemoryJournal()) as rt:
+            results = await asyncio.gather(*(rt.run("pair", IN, run_id="one") for _ in range(5)))
+            assert all(result.ok and result == results[0] for result in results)
             assert [event.kind for event in rt.runs.events("one")].count("skill_completed") == 1
+            assert not [event for event in rt.runs.events("one") if event.kind == "run_resumed"]
+            with pytest.raises(RunIdTaken, match="different input"):
+                await rt.run("pair", {"text": "other"}, run_id="one")
+
+    asyncio.run(together())
+
+
+def test_without_waiting_the_state_of_a_run_that_is_executed_is_returned(project: Path):
+    async def both():
+        asked, go_on = asyncio.Event(), asyncio.Event()
+
+        class Slow(ScriptedModel):
+            takes_time = True
+
+            async def complete(self, request):
+                asked.set()
+                await go_on.wait()
+                return await super().complete(request)
+
+        async with OSRuntime.open(project, model=Slow([go("second"), finish()]), journal=MemoryJournal()) as rt:
+            first = asyncio.create_task(rt.run("pair", IN, run_id="one"))
+            await asked.wait()
+            second = asyncio.create_task(rt.run("pair", IN, run_id="one"))
+            assert (await rt.run("pair", IN, run_id="one", wait=False)).status == "running"
+            assert not second.done()
+            go_on.set()
+            assert await second == await first
 
     asyncio.run(both())
 

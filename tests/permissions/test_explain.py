@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reyn.errors import ApprovalUnknown, ConfigInvalid, InputInvalid, OpUnknown, SkillInvalid
-from reyn.permissions import Gate, Policy, parse_requests, parse_rules
+from reyn.permissions import Gate, Policy, SkillRequests, parse_requests, parse_rules
 from reyn.permissions.explain import explain_requests
 from reyn.workspace import Roots, locate
 from tests.kernel.support import Project
@@ -18,7 +18,8 @@ KNOWN = ("file.read", "file.write", "shell", "tool", "web")
 
 
 def verdict(request: dict[str, Any], rules: dict[str, Any], *above: dict[str, Any], skill: str = "s") -> tuple:
-    [found] = explain_requests(skill, request, Policy(parse_rules(rules, KNOWN)), above)
+    callers = [SkillRequests("above", one) for one in above]
+    [found] = explain_requests(skill, request, Policy(parse_rules(rules, KNOWN)), callers)
     return found.effect, found.rules, found.exceptions
 
 

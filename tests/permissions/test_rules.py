@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from reyn.permissions import Policy, RuleError, parse_requests, parse_rules
 from reyn.permissions.rules import Requests, read_rules, recorded_requests
-from reyn.workspace import Location
+from reyn.permissions.targets import Restrictions
+from reyn.workspace import Location, Roots
 
 KEYS = ("file.read", "file.write", "shell", "tool", "web", "mcp")
+NO_FOLDERS = Roots(Path("/p"), Path("/p/.reyn"), Path("/p/.reyn/workspace/run"))
 TICKET = Location.at("project", ("tickets", "a.md"))
 
 
 def decided(rules: dict, capability: str, target: object = "", skill: str = "triage") -> str:
-    rule = Policy(parse_rules(rules, KEYS)).decide(capability, skill, target)
+    rule = Policy(parse_rules(rules, KEYS)).decide(capability, (skill,), target, Restrictions(NO_FOLDERS))
     return rule.effect if rule else "none"
 
 
@@ -84,9 +88,9 @@ def test_a_rule_covers_what_one_of_its_patterns_covers():
     assert not requests.covers("tool", "other")
 
 
-def test_a_rule_for_everything_denies_protected_files_and_grants_none():
+def test_a_rule_for_everything_denies_protected_files_asks_about_them_and_grants_none():
     makefile, hidden = (Location.at("project", (name,)) for name in ("Makefile", ".env"))
-    for effect, found in (("deny", "deny"), ("allow", "none"), ("ask", "none")):
+    for effect, found in (("deny", "deny"), ("allow", "none"), ("ask", "ask")):
         assert decided({"file.write": effect}, "file.write", makefile) == found
         assert decided({"file.read": effect}, "file.read", hidden) == found
     assert decided({"file.read": "allow"}, "file.read", makefile) == "allow"

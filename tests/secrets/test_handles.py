@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reyn.errors import SecretNameInvalid, SecretValueInvalid
-from reyn.secrets import handle_of, is_handle, name_of
+from reyn.secrets import handle_of, is_handle, secret_name
 from reyn.secrets.handles import validate_value
 
 LONGEST = "A" * 64
@@ -14,13 +14,13 @@ LONGEST = "A" * 64
 @pytest.mark.parametrize("name", ["A", "OPENAI_API_KEY", "K2_", LONGEST])
 def test_a_name_round_trips_through_its_handle(name: str):
     assert is_handle(handle_of(name))
-    assert name_of(handle_of(name)) == name
+    assert secret_name(handle_of(name)) == name
 
 
 @pytest.mark.parametrize("name", ["", "a", "2A", "_A", "A-B", "A B", "A\n", "Ä", f"{LONGEST}A", "../A"])
 def test_an_invalid_name_has_no_handle(name: str):
     assert not is_handle(f"secret://{name}")
-    for call in (handle_of, lambda text: name_of(f"secret://{text}")):
+    for call in (handle_of, lambda text: secret_name(f"secret://{text}")):
         with pytest.raises(SecretNameInvalid):
             call(name)
 
@@ -32,10 +32,10 @@ def test_other_text_is_not_a_handle(text: str):
 
 def test_a_value_passed_as_a_handle_is_not_quoted():
     with pytest.raises(SecretNameInvalid) as caught:
-        name_of("sk-live-123456")
+        secret_name("sk-live-123456")
     assert "sk-live" not in str(caught.value) + caught.value.hint
     with pytest.raises(SecretNameInvalid) as caught:
-        name_of("secret://sk-live-123456")
+        secret_name("secret://sk-live-123456")
     assert "sk-live" not in str(caught.value) + caught.value.hint
 
 

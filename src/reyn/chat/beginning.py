@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
 from reyn.skills import USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Beginning(NamedTuple):
     """
 
     skill: Skill
-    history: NormalizedMessageList = EMPTY
+    history: NormalizedMessageList = NO_MESSAGES
     within: RunScope | None = None
     is_single_turn: bool = False
 

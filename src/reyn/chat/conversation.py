@@ -293,7 +293,7 @@ class Conversation:
         if self._is_driving:
             return
         state = self._runtime.runs.state(self.run_id)  # another process may have taken messages
-        self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.models.usage)
+        self._reader = ItemReader(self._runtime.runs.content, self.run_id, self._by, state.usage)
         model, self._model = self._model, None
         work = partial(self._runtime.resume, self.run_id, retry=state.status == "failed", model=model)
         self._execute(work, is_turn_open=state.is_turn_open)

@@ -115,6 +115,7 @@ class Reply(Item, frozen=True, tag="reply"):
     Attributes:
         text: The reply; empty if the turn was aborted. If the model gave no usable answer, a notice of Reyn.
         status: `replied`, `aborted` by the user, or `unanswered`.
+        reason: Why a turn is unanswered.
         usage: The tokens of the conversation so far.
         run: The background run that the reply is about, if no message of the user is answered.
     """
@@ -123,6 +124,7 @@ class Reply(Item, frozen=True, tag="reply"):
     status: Literal["replied", "aborted", "unanswered"] = "replied"
     usage: Usage = Usage()
     run: str = ""
+    reason: str = ""
 
 
 class Stopped(Item, frozen=True, tag="stopped"):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from reyn.journal.registry import Body
     from reyn.models import Delta
 
-Role = Literal["user", "run", "agent"]
+Speaker = Literal["user", "run", "agent"]
 
 
 class Said(NamedTuple):
@@ -47,7 +47,7 @@ class Said(NamedTuple):
     """
 
     number: int = 0
-    role: Role = "user"
+    role: Speaker = "user"
     by: str = ""
     run: str = ""
     message: int = 0
@@ -233,10 +233,11 @@ class ItemReader:
         if said.role != "agent":
             return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
         self._pieces = []
-        status: Literal["replied", "aborted", "unanswered"] = "replied"
-        if isinstance(body, kinds.PhaseAborted):
-            status = "unanswered" if body.code else "aborted"
-        return Reply(text, status, self.usage, said.run)
+        if not isinstance(body, kinds.PhaseAborted):
+            return Reply(text, "replied", self.usage, said.run)
+        if not body.code:
+            return Reply(text, "aborted", self.usage, said.run)
+        return Reply(text, "unanswered", self.usage, said.run, body.reason)
 
     def _begin_answer(self, *, is_plain: bool) -> None:
         self._is_answering = True

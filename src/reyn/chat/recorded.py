@@ -10,7 +10,7 @@ from reyn.chat.items import Reply, Stopped
 from reyn.chat.reader import artifact_text
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
-from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
 from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ CONTINUE_THERE = "Continue there, or leave it there first."
 _rendered = RenderedMessages()
 
 
-def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = EMPTY) -> NormalizedMessageList:
+def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSAGES) -> NormalizedMessageList:
     """Return the messages of a conversation as its user sees them. Only messages that are new are read.
 
     Args:
@@ -42,7 +42,7 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = EMPTY) -
     # The list of the run shares its memory with the one that the next call extends.
     start = HISTORIES.load(found.history, runs.content)
     rendered = _rendered.render(
-        run_id, found.messages, lambda message: _as_seen(message, runs.content), lambda: (EMPTY, start)
+        run_id, found.messages, lambda message: _as_seen(message, runs.content), lambda: (NO_MESSAGES, start)
     )
     return rendered.with_system(before.system)
 
@@ -64,7 +64,7 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
 def last_reply(runs: Runs, run_id: str) -> Reply:
     """Return the last reply of a conversation that has nothing more to do. Without any, its turns were aborted."""
     state = runs.state(run_id)
-    artifact, usage = state.output.artifact, state.models.usage
+    artifact, usage = state.output.artifact, state.usage
     return (
         Reply("", "aborted", usage)
         if artifact is None
@@ -82,6 +82,17 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
         history=history,
         hint=result.hint or (_QUESTION if asks else None),
         action=runs.next_action(runs.find(result.run_id)),
+    )
+
+
+def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedMessageList) -> ChatStopped:
+    """Return the error of a turn without a usable answer. The conversation goes on with the next message."""
+    return ChatStopped(
+        f"conversation `{run_id}`: {reply.reason}",
+        run_id=run_id,
+        status=str(runs.find(run_id).status),
+        history=history,
+        hint="Say it in other words, or use a larger model. `history` has what was done.",
     )
 
 

@@ -5,7 +5,6 @@ Each command is imported only when it is called, so `reyn --help` stays fast.
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import contextmanager
 from importlib import import_module
@@ -17,11 +16,14 @@ from reyn._version import __version__
 from reyn.cli.groups import CommandGroup
 from reyn.cli.hints import explain_command, full_hint, hint_without_project
 from reyn.cli.interrupts import INTERRUPTED
-from reyn.cli.output import Safe, clean, command_line, out
+from reyn.cli.output import command_line
+from reyn.cli.writer import Line, guard_streams, out, styled
 from reyn.errors import InternalError, ReynError, SkillNotFound, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from reyn.cli.writer import Printed
 
 COMMANDS = {
     "init": "Create a project with one skill that runs.",
@@ -144,6 +146,7 @@ def app(ctx: click.Context, project: str | None, debug: bool) -> None:
 
 def run_app(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
+    guard_streams()
     arguments = list(sys.argv[1:] if argv is None else argv)
     flags = arguments[: arguments.index("--")] if "--" in arguments else arguments
     debug, as_json = "--debug" in flags, "--json" in flags
@@ -152,7 +155,7 @@ def run_app(argv: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except (_PipeClosed, BrokenPipeError):
-        _discard_output()
+        out.discard()
         return BROKEN_PIPE
     except OSError as error:
         return _report_outside(
@@ -178,8 +181,7 @@ def _call(arguments: list[str], **flags: bool) -> int:
         return error.exit_code
     except click.ClickException as error:
         return _report(_usage_error(error), **flags)
-    if sys.stdout is not None:
-        sys.stdout.flush()
+    out.flush()
     return result if isinstance(result, int) else 0
 
 
@@ -216,7 +218,7 @@ def _report_outside(error: ReynError, *, debug: bool, as_json: bool) -> int:
     try:
         return _report(error, debug=debug, as_json=as_json)
     except BrokenPipeError:
-        _discard_output()
+        out.discard()
         return BROKEN_PIPE
 
 
@@ -238,22 +240,11 @@ def _report(error: ReynError, *, debug: bool, as_json: bool) -> int:
         out.json({"error": error.as_json() | {"hint": hint, "more": more} | next_command})
         return error.exit_code
     message, *details = error.message.split("\n")
-    mark = click.style(f"error {error.code}", fg="red", bold=True)
-    lines = [Safe(f"{mark}: {clean(message)}"), *(f"  {detail}" for detail in details)]
+    lines: list[Printed] = [Line(styled(f"error {error.code}", "red", bold=True), f": {message}")]
+    lines += [f"  {detail}" for detail in details]
     lines += [f"  usage: {error.usage}"] if isinstance(error, UsageError) and error.usage else []
     lines += [f"  fix: {hint}"] if hint else []
     lines += [f"  next: {command_line(error.action)}"] if error.action is not None else []
     for line in (*lines, f"  more: {more}"):
         out.note(line)
     return error.exit_code
-
-
-def _discard_output() -> None:
-    """Send further output to the null device, so that the interpreter's last flush does not fail."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            os.dup2(null, stream.fileno())
-        except (AttributeError, OSError, ValueError):  # closed, or replaced by an object without a file
-            continue
-    os.close(null)

@@ -120,7 +120,7 @@ def check_sandbox() -> Check:
     missing = "; ".join(f"{name}: {problem}" for name, problem in problems.items() if problem)
     if any(backend.name in usable for backend in BACKENDS):
         return Check("sandbox", "ok", ", ".join(usable) + (f" ({missing})" if missing else ""))
-    hint = "Install bubblewrap, or the extra `sandbox` on Linux 6.12 or newer, to run programs and all python steps."
+    hint = "Install bubblewrap, or use Linux 6.12 or newer, to run programs and all python steps."
     return Check("sandbox", "warning", f"{', '.join(usable) or 'none'}; {missing}", hint)
 
 

@@ -9,20 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.cli.interrupts import INTERRUPTED, Interrupts
-from reyn.cli.output import (
-    Report,
-    duration,
-    is_attended,
-    out,
-    result_as_json,
-    result_lines,
-    reyn_command,
-    wants_json,
-)
+from reyn.cli.output import duration, result_as_json, result_lines, reyn_command
 from reyn.cli.people import TerminalPeople
 from reyn.cli.progress import Progress
 from reyn.cli.project import open_existing_project
 from reyn.cli.trust import ask_for_trust
+from reyn.cli.writer import Report, is_attended, out, wants_json
 from reyn.errors import RunNotResumable
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import out
+from reyn.cli.writer import out
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,24 +1,24 @@
-"""Print what commands return, as JSON or as lines, and format times, amounts, statuses and next actions.
+"""Format times, amounts, statuses, tables, results and next actions. `writer` prints them.
 
-All output of commands passes `out`, which escapes control characters. Imports nothing that `reyn --help` does not.
+Imports nothing that `reyn --help` does not.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from reyn.cli.hints import explain_command, full_hint, full_warning
+from reyn.cli.writer import Line, Raw, Styled, clean, styled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from reyn.cli.writer import Printed
     from reyn.errors import NextAction
     from reyn.journal.kinds import Charge, Usage
     from reyn.runs.usage import BudgetStatus
@@ -37,120 +37,14 @@ _SECOND = 1_000_000
 _MAX_FILES = 20
 
 
-class Report(NamedTuple):
-    """What a command returns.
-
-    Attributes:
-        value: What `--json` prints.
-        lines: What is printed otherwise; evaluated only then.
-        code: The exit code.
-        each: Whether `--json` prints each item of `value` on a line of its own.
-    """
-
-    value: Any
-    lines: Iterable[str] = ()
-    code: int = 0
-    each: bool = False
-
-
-class Safe(str):
-    """A line with colours, or of raw text: its parts from outside are escaped already, or are not to be."""
-
-    __slots__ = ()
-
-
-class Block(Safe):
-    """A text of any number of lines, which ends with its own line break."""
-
-    __slots__ = ()
-
-
-class Writer:
-    """Prints lines and JSON. The only place that writes to standard output and standard error.
-
-    Attributes:
-        written: The number of lines so far.
-    """
-
-    def __init__(self) -> None:
-        self.written = 0
-
-    def line(self, text: str = "", *, err: bool = False, nl: bool = True) -> None:
-        """Print a line. Control characters are escaped, except in a `Safe` one."""
-        self.written += 1
-        color = False if is_plain() else None  # `None` colours only terminals
-        line = text if isinstance(text, Safe) else clean(text)
-        click.echo(line, err=err, nl=nl and not isinstance(text, Block), color=color)
-
-    def note(self, text: str = "", *, nl: bool = True) -> None:
-        """Print a line to standard error."""
-        self.line(text, err=True, nl=nl)
-
-    def json(self, value: Any) -> None:
-        """Print a value as JSON on one line. Characters that could steer a terminal are escaped as JSON allows."""
-        self.written += 1
-        text = msgspec.json.encode(value).decode()
-        click.echo(text if text.isprintable() else "".join(map(_json_escape, text)))
-
-    def report(self, report: Any) -> int:
-        """Print what a command returned, unless it has printed itself, and return the exit code."""
-        if not isinstance(report, Report):
-            return report if isinstance(report, int) else 0
-        if wants_json():
-            for value in report.value if report.each else (report.value,):
-                self.json(value)
-        else:
-            for line in report.lines:
-                self.line(line)
-        return report.code
-
-
-out = Writer()
-
-
-def wants_json() -> bool:
-    """Return whether the command line has `--json`."""
-    return bool(click.get_current_context().obj.get("json"))
-
-
-def _json_escape(char: str) -> str:
-    if char.isprintable():
-        return char
-    units = char.encode("utf-16-be").hex()
-    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
-
-
-def clean(text: str) -> str:
-    """Escape line breaks and control characters, so that text from a model or a file is safe on a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def short(text: str, length: int = 300) -> str:
-    """Truncate and escape a text."""
+    """Return a text as one line, truncated."""
     return clean(text if len(text) <= length else f"{text[: length - 1]}…")
 
 
-def is_plain() -> bool:
-    """Return whether to print neither colour nor a live line: `NO_COLOR` is not empty, or `TERM` is `dumb`."""
-    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-
-
-def is_terminal() -> bool:
-    """Return whether standard output is a terminal; it may also be closed."""
-    return sys.stdout is not None and sys.stdout.isatty()
-
-
-def is_attended() -> bool:
-    """Return whether a user can see a question and type a reply."""
-    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
-
-
-def text_lines(text: str) -> Iterator[str]:
-    """Yield the lines of a text. On a terminal, control characters are escaped."""
-    kind = str if is_terminal() else Safe
-    return map(kind, text.split("\n"))
+def text_lines(text: str) -> list[str]:
+    """Return the lines of a text. A line has no tabs: the writer would escape them."""
+    return text.expandtabs(4).split("\n")
 
 
 def time_of(ts: int) -> str:
@@ -218,14 +112,14 @@ def budget_text(status: BudgetStatus) -> str:
     def amount(value: int) -> str:
         return money_text(value, status.currency) if status.currency else f"{value:,} tokens"
 
-    skill = f" of skill {clean(status.skill)}" if status.skill else ""
+    skill = f" of skill {status.skill}" if status.skill else ""
     held = f", {amount(status.reserved)} reserved" if status.reserved else ""
     return f"{status.limit}{skill}: {amount(status.used)} of {amount(status.cap)}{held}"
 
 
-def coloured(status: str) -> Safe:
+def coloured(status: str) -> Styled:
     """Colour a status."""
-    return Safe(click.style(status, fg=COLOURS.get(status.split()[0], "white"), bold=True))
+    return styled(status, COLOURS.get(status.split()[0], "white"), bold=True)
 
 
 def command_line(action: NextAction | None) -> str:
@@ -264,7 +158,7 @@ def result_as_json(result: RunResult) -> dict[str, Any]:
 
 def result_lines(
     result: RunResult, *, took: str, is_complete: bool, files: Mapping[str, str], action: NextAction | None
-) -> Iterator[str]:
+) -> Iterator[Printed]:
     """Yield the result of a run: status, artifact, usage, changed files, warnings and the next action.
 
     Args:
@@ -280,7 +174,7 @@ def result_lines(
     if question is not None:
         reason, _, preview = reason.partition("\n")
     code = f" ({result.code})" if result.code else ""
-    yield Safe(f"{coloured(result.status)}{awaited}{f': {clean(reason)}{code}' if reason else ''}")
+    yield Line(coloured(result.status), f"{awaited}{f': {reason}{code}' if reason else ''}")
     # Indented, so that no line of a file looks like a line of this command.
     yield from (f"    {part}" for part in preview.rstrip("\n").split("\n") if preview)
     if result.hint:
@@ -290,7 +184,7 @@ def result_lines(
     if question is not None and question.suggestions:
         yield f"suggested: {', '.join(short(text, 80) for text in question.suggestions)}"
     if result.artifact is not None:
-        yield from text_lines(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode())
+        yield Raw(msgspec.json.format(msgspec.json.encode(result.artifact), indent=2).decode() + "\n")
     if result.path:
         yield f"path: {' → '.join(result.path)}"
     yield f"used: {used_text(result, is_complete=is_complete)}, {took}"
@@ -312,26 +206,35 @@ def _file_list(files: Mapping[str, str]) -> str:
     return ", ".join([*listed, *more])
 
 
-def table_lines(header: Sequence[str], rows: Sequence[Sequence[str]], columns: int | None = None) -> Iterator[str]:
-    """Yield aligned columns. Cells may be `Safe`: colour codes take no width.
+def table_lines(
+    header: Sequence[str], rows: Sequence[Sequence[str | Styled]], columns: int | None = None
+) -> Iterator[Line]:
+    """Yield aligned columns.
 
     Args:
         header: The names of the columns.
         rows: The cells.
         columns: The width of the terminal. A wider table is printed as blocks of lines.
     """
-    rows = [[cell if isinstance(cell, Safe) else clean(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(click.unstyle(row[column])) for row in rows) for column in range(len(header))]
+    table = [[_cell(cell) for cell in row] for row in (header, *rows)]
+    widths = [max(len(row[column].text) for row in table) for column in range(len(header))]
     if columns is not None and sum(widths) + 2 * (len(widths) - 1) > columns:
         label = max(map(len, header[1:]), default=0)
-        for row in rows[1:]:
-            yield Safe(row[0])
+        for row in table[1:]:
+            yield Line(row[0])
             for name, cell in zip(header[1:], row[1:], strict=True):
-                yield Safe(f"  {name.lower():<{label}}  {cell}")
+                yield Line(f"  {name.lower():<{label}}  ", cell)
         return
-    for row in rows:
-        padded = (cell + " " * (width - len(click.unstyle(cell))) for cell, width in zip(row, widths, strict=True))
-        yield Safe("  ".join(padded).rstrip())
+    for row in table:
+        while row and not row[-1].text:
+            row.pop()
+        gaps = (" " * (width - len(cell.text) + 2) for cell, width in zip(row[:-1], widths, strict=False))
+        yield Line(*(part for cell, gap in zip(row, (*gaps, ""), strict=False) for part in (cell, gap)))
+
+
+def _cell(cell: str | Styled) -> Styled:
+    text, codes = cell if isinstance(cell, Styled) else (cell, "")
+    return Styled(clean(text), codes)
 
 
 def now() -> int:

@@ -12,9 +12,8 @@ import termios
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from reyn.cli.output import Safe, clean, out, short
+from reyn.cli.output import short
+from reyn.cli.writer import Line, out, styled
 from reyn.errors import ReplyInvalid
 from reyn.journal.questions import parse_reply
 from reyn.kernel.runtime_types import LATER
@@ -88,17 +87,16 @@ class TerminalPeople:
 
 
 def question_lines(question: Question) -> list[str]:
-    """Return the lines of a question, labelled and escaped, so that no text of a model looks like an approval."""
+    """Return the lines of a question, labelled, so that no text of a model looks like an approval."""
     first, *others = question.message.removesuffix("\n").split("\n")
     label = _LABELS.get(question.reason, question.reason)
-    return [f"{label}: {clean(first)}", *(f"| {clean(line)}" for line in others)]
+    return [f"{label}: {first}", *(f"| {line}" for line in others)]
 
 
 def _print_question(question: Question) -> None:
-    """Print a question. Every line of it is indented and escaped, so that none can look like output of Reyn."""
-    mark = click.style("?", fg="magenta", bold=True)
+    """Print a question. Every line of it is indented, so that none can look like output of Reyn."""
     first, *others = question_lines(question)
-    out.note(Safe(f"  {mark} {first}"))
+    out.note(Line("  ", styled("?", "magenta", bold=True), f" {first}"))
     for line in others:
         out.note(f"    {line}")
     for number, suggestion in enumerate(question.suggestions, start=1):
@@ -107,7 +105,7 @@ def _print_question(question: Question) -> None:
     number_hint = "type a number or your own reply; " if question.suggestions else ""
     if question.is_approval:
         number_hint = "type a number, or `reject` and a remark; "
-    out.note(Safe(click.style(f"    ({number_hint}press Enter {empty})", dim=True)))
+    out.note(styled(f"    ({number_hint}press Enter {empty})", dim=True))
 
 
 def _is_optional(question: Question) -> bool:
@@ -127,7 +125,7 @@ async def _ask_line() -> tuple[str | None, bool]:
     """Return a line from the terminal, stripped, and whether nothing was printed meanwhile; `None` at end of input."""
     with suppress(termios.error):  # discard what was typed before the question
         termios.tcflush(_STDIN, termios.TCIFLUSH)
-    out.note("  > ", nl=False)
+    out.text("  > ", err=True)
     written = out.written
     try:
         raw = await _read_line()

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 from typing import TYPE_CHECKING
 
-import click
-
-from reyn.cli.output import Safe, clean, is_plain, is_terminal, out
 from reyn.cli.timeline import Timeline, coloured_line
+from reyn.cli.writer import is_plain, is_terminal, out, styled
 from reyn.journal import decode, kinds
 from reyn.models import Delta
 
 if TYPE_CHECKING:
-    from typing import TextIO
-
     from reyn.cli.live_line import LiveLine
     from reyn.cli.people import TerminalPeople
     from reyn.cli.timeline import TimelineEntry
+    from reyn.cli.writer import Printed, Styled
     from reyn.journal import Event
     from reyn.runtime import RunResult, SyncRuntime
 
@@ -54,7 +50,7 @@ class Progress:
         self._runtime = runtime
         self._timeline = Timeline(runtime.runs.content, lambda run: runtime.runs.find(run).phase)
         self._stream = (JsonStream() if err else TextStream()) if stream else None
-        self._live_line = None if stream else _live_line(sys.stderr if err else sys.stdout)
+        self._live_line = None if stream else _live_line(err=err)
         self._started = time.monotonic()
         self._received = 0
 
@@ -118,15 +114,14 @@ class Progress:
         if not self._is_introduced:
             row = self._runtime.runs.find(run_id)
             origin = f" · forked from {row.fork_of} at event {row.fork_seq}" if row.fork_of else ""
-            self._print(Safe(clean(f"run {run_id}{origin}")))
+            self._print(f"run {run_id}{origin}")
 
     def _warn(self, run_id: str) -> None:
         """Print the requests of a run that no rule grants."""
         for warning in self._runtime.permissions.warnings(run_id):
             if warning not in self.warned:
                 self.warned.add(warning)
-                self.pause()
-                out.note(Safe(click.style(f"warning: {clean(warning)}", fg="yellow")))
+                out.note(styled(f"warning: {warning}", "yellow"))
 
     def pause(self) -> None:
         """End a streamed line; clear the live line until the next event."""
@@ -135,12 +130,12 @@ class Progress:
         if self._live_line is not None:
             self._live_line.pause()
 
-    def _line(self, entry: TimelineEntry) -> Safe:
+    def _line(self, entry: TimelineEntry) -> Styled:
         line = coloured_line(entry)
         if entry.type != "answered" or self._people is None:
             return line
         is_elsewhere = (entry.run_id, entry.data["wait"]) in self._people.asked
-        return Safe(line.replace(":", " from another process:", 1)) if is_elsewhere else line
+        return line._replace(text=line.text.replace(":", " from another process:", 1)) if is_elsewhere else line
 
     def _is_shown(self, entry: TimelineEntry) -> bool:
         match entry.type:
@@ -152,21 +147,18 @@ class Progress:
                 return (entry.run_id, entry.data["wait"]) not in self._people.answered
         return entry.type not in _HIDDEN and (entry.type not in _ENDS or entry.depth > 0)
 
-    def _print(self, line: Safe) -> None:
+    def _print(self, line: Printed) -> None:
         if self._stream is not None:
             self._stream.end_line()
-        if self._live_line is not None:
-            self._live_line.print(line)
-        else:
-            out.line(line, err=self._err)
+        out.line(line, err=self._err)
 
 
-def _live_line(stream: TextIO | None) -> LiveLine | None:
-    if stream is None or not stream.isatty() or is_plain() or os.environ.get("TERM", "unknown") == "unknown":
+def _live_line(*, err: bool) -> LiveLine | None:
+    if not is_terminal(err=err) or is_plain() or os.environ.get("TERM", "unknown") == "unknown":
         return None
     from reyn.cli.live_line import LiveLine
 
-    return LiveLine(stream)
+    return LiveLine(err=err)
 
 
 class TextStream:
@@ -175,19 +167,20 @@ class TextStream:
     def __init__(self) -> None:
         self._call = ("", "")
         self._is_mid_line = False
+        self._last = ""
 
     def __call__(self, delta: Delta) -> None:
         if (delta.run_id, delta.call) != self._call:
             self.end_line()
         self._call = (delta.run_id, delta.call)
-        text = "\n".join(map(clean, delta.text.split("\n"))) if is_terminal() else delta.text
-        out.line(Safe(text), nl=False)
+        out.text(delta.text, self._last)
+        self._last = delta.text[-1:]
         self._is_mid_line = not delta.text.endswith("\n")
 
     def end_line(self) -> None:
         """End the current line, if it has text."""
         if self._is_mid_line:
-            self._is_mid_line = False
+            self._is_mid_line, self._last = False, ""
             out.line()
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reyn.cli.output import now, out
+from reyn.cli.output import now
+from reyn.cli.writer import out
 from reyn.errors import InputInvalid, ProjectNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -77,17 +78,24 @@ def open_runs(config: Config | None = None) -> RecordedRuns:
         config: The configuration to use instead of the project's, which may be invalid.
     """
     from reyn.config.budgets import DayBudgets
-    from reyn.config.user import journal_key
-    from reyn.journal.port import STATE
-    from reyn.journal.sqlite import SqliteJournal
     from reyn.permissions.trust import load_project
     from reyn.runs.reading import RecordedRuns
 
+    budgets = (config or load_project(project_root().resolve()).config).budgets
+    journal = open_journal()
+    return RecordedRuns(lambda: journal, lambda: DayBudgets(budgets), now)
+
+
+def open_journal() -> Journal:
+    """Open the journal of the project, without the kernel; no state folder is created."""
+    from reyn.config.user import journal_key
+    from reyn.journal.port import STATE
+    from reyn.journal.sqlite import SqliteJournal
+
     root = project_root().resolve()
-    budgets = (config or load_project(root).config).budgets
     journal = existing_journal(root) or SqliteJournal(root / STATE, owner=journal_key())
     click.get_current_context().call_on_close(journal.close)
-    return RecordedRuns(lambda: journal, lambda: DayBudgets(budgets), now)
+    return journal
 
 
 def _opened(runtime: OSRuntime) -> SyncRuntime:

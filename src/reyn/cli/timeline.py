@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
 import msgspec
 
-from reyn.cli.output import Safe, duration, limit_text, short
+from reyn.cli.output import duration, limit_text, short
+from reyn.cli.writer import Styled, styled
 from reyn.config.budgets import amount_text, money_text
 from reyn.errors import JournalError
 from reyn.journal import decode, kinds
@@ -46,11 +46,11 @@ class TimelineEntry(msgspec.Struct, frozen=True):
 _WARNINGS = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
 
 
-def coloured_line(entry: TimelineEntry) -> Safe:
+def coloured_line(entry: TimelineEntry) -> Styled:
     """Return an entry as an indented line; failures are coloured."""
     is_warning = entry.type in _WARNINGS or entry.data.get("status", "ok") != "ok"
     line = f"{'  ' * entry.level}{entry.text}"
-    return Safe(click.style(line, fg="yellow") if is_warning else line)
+    return styled(line, "yellow" if is_warning else "")
 
 
 class _Line(NamedTuple):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from reyn.cli.output import out, reyn_command
+from reyn.cli.output import reyn_command
 from reyn.cli.project import project_root
+from reyn.cli.writer import out
 
 if TYPE_CHECKING:
     from reyn.permissions.trust import LoadedProject
@@ -28,7 +27,7 @@ def ask_for_trust() -> None:
     if loaded.trust.state != "not trusted" and journal.is_own:
         return
     print_wants(loaded, journal)
-    is_trusted = click.confirm("Trust this project?", default=False, err=True)
+    is_trusted = out.confirm("Trust this project?")
     decide(loaded, is_trusted=is_trusted)
 
 

@@ -12,6 +12,9 @@ from typing import Annotated, Literal
 
 import msgspec
 
+DAY_LIMITS = ("day_tokens", "day_cost", "skill_day_tokens", "skill_day_cost")
+BUDGET_LIMITS = ("run_tokens", "run_cost", "skill_tokens", "skill_cost", *DAY_LIMITS)
+"""The limits that a budget sets. A call that could exceed one is not made."""
 NANO = 1_000_000_000
 """Units of money in one unit of the currency."""
 MAX_AMOUNT = 9_000_000
@@ -19,7 +22,7 @@ MAX_AMOUNT = 9_000_000
 
 Amount = Annotated[float, msgspec.Meta(ge=0, le=MAX_AMOUNT)]
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
-Positive = Annotated[int, msgspec.Meta(gt=0, le=2**53)]
+TokenCap = Annotated[int, msgspec.Meta(gt=0, le=2**53)]
 Currency = Annotated[
     str, msgspec.Meta(pattern=r"^[A-Z]{3}\Z", description="the three letters of a currency, such as `USD`")
 ]
@@ -45,7 +48,7 @@ class PriceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The caps of one budget."""
 
-    tokens: Positive | None = None
+    tokens: TokenCap | None = None
     cost: Amount | None = None
 
 

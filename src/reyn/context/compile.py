@@ -14,7 +14,7 @@ import msgspec
 
 from reyn.context.mutation import ContextMutation, apply_mutations
 from reyn.context.selfref import DataFromSelfRef, find_summary
-from reyn.context.transcript import EMPTY, Content, NormalizedMessageList, message_of
+from reyn.context.transcript import NO_MESSAGES, Content, NormalizedMessageList, message_of
 from reyn.context.words import one_line
 from reyn.errors import MutationInvalid
 from reyn.journal.kinds import Part
@@ -33,7 +33,7 @@ class ContextState(msgspec.Struct, frozen=True):
         pending_mutations: Patches that the next compilation applies.
     """
 
-    messages: NormalizedMessageList = EMPTY
+    messages: NormalizedMessageList = NO_MESSAGES
     data_from_selfref: DataFromSelfRef | None = None
     pending_mutations: tuple[ContextMutation, ...] = ()
 
@@ -116,7 +116,7 @@ class CompileSource(msgspec.Struct, frozen=True):
 
     data_from_agent_config: DataFromAgentConfig
     data_from_selfref: DataFromSelfRef | None = None
-    input_messages: NormalizedMessageList = EMPTY
+    input_messages: NormalizedMessageList = NO_MESSAGES
 
     @property
     def invocation(self) -> InvocationSpec:
@@ -177,8 +177,9 @@ def compile_invocation_turn(
     """
     snapshot = selfref if selfref is not None else spec.data_from_selfref
     compiled = _compiled(messages, snapshot, mutations)
-    prompt = resolve_system_prompt(spec.prompt_contract, compiled)
-    system = message_of("system", prompt) if prompt else None
+    base = _base_prompt(spec.prompt_contract, compiled)
+    prompt = _extended(base, spec.prompt_contract, compiled.data_from_selfref)
+    system = message_of("system", prompt, base=base) if prompt else None
     sent = compiled.messages.with_system(system)
     return CompiledTurnContext(compiled.messages, prompt, sent, compiled.data_from_selfref)
 
@@ -190,16 +191,22 @@ def compile_source(source: CompileSource, mutations: Sequence[ContextMutation] =
 
 def resolve_system_prompt(contract: PromptContract, compiled: CompiledContext) -> Content:
     """Return the system prompt of a request. What changes least comes first, so that prompt caches hit."""
+    return _extended(_base_prompt(contract, compiled), contract, compiled.data_from_selfref)
+
+
+def _base_prompt(contract: PromptContract, compiled: CompiledContext) -> Content:
+    """Return the prompt that advice about tools and the memory follow."""
     selfref, latest = compiled.data_from_selfref, compiled.messages.system
-    prompt: Content
     if selfref is not None and selfref.base_system_prompt:
-        prompt = selfref.base_system_prompt
-    elif contract.system_prompt is not None:
-        prompt = contract.system_prompt
-    elif latest is not None and latest.content:
-        prompt = latest.content
-    else:
-        prompt = contract.base_instruction
+        return selfref.base_system_prompt
+    if contract.system_prompt is not None:
+        return contract.system_prompt
+    if latest is not None and latest.base is not None:  # it was compiled before
+        return latest.base
+    return latest.content if latest is not None and latest.content else contract.base_instruction
+
+
+def _extended(prompt: Content, contract: PromptContract, selfref: DataFromSelfRef | None) -> Content:
     if contract.tool_prompt_specs:
         prompt = _join(prompt, _guidance(contract.tool_prompt_specs))
     if contract.include_must_principles:

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from reyn.skills import Skill
     from reyn.vocabulary import OpSpec
 
-PATH_LENGTH = 20
-"""Maximum length of `execution.path`, so that a frame's size stays constant. `total_steps` counts all visits."""
-
 
 class Constraints(msgspec.Struct, frozen=True):
     """Limits that the model should know."""
@@ -27,7 +24,7 @@ class Execution(msgspec.Struct, frozen=True, omit_defaults=True):
     """The position in the run.
 
     Attributes:
-        path: The phases entered, in order; the last `PATH_LENGTH` of them.
+        path: The phases entered, in order; the last 20 of them.
         current_visit: The number of visits of the current phase.
         total_steps: The number of visits in the whole run.
         remaining_visits: How often each candidate that was visited before can still be visited.

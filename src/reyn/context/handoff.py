@@ -363,19 +363,21 @@ def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
     level sets it or is `none`.
 
     Args:
-        ordinal: The rank of the phase by first visit, which `default` looks up.
+        ordinal: The rank of the phase by first visit, which `default` looks up. It gives the first phase nothing, also
+            when it is visited again.
         levels: The values of `context`, the innermost first; `None` where it is absent.
     """
     if levels.count(None) == len(levels):
         return _NO_HANDOFFS
     manifest: PhaseManifest | None = None
-    asks = False
+    asks = is_first = False
     for level in reversed(levels):
         name = level.manifest if isinstance(level, HandoffSettings) else level
         if name == "none":
             manifest, asks = None, False
         elif name is not None:
             manifest = resolve_manifest(ordinal) if name == "default" else PhaseManifest(ordinal)
+            is_first = name == "default" and ordinal == 1
         if isinstance(level, HandoffSettings) and level.changes_manifest:
             base = manifest or PhaseManifest(ordinal)
             manifest = PhaseManifest(
@@ -385,4 +387,4 @@ def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
                 base.max_tokens if level.max_tokens is None else level.max_tokens,
             )
             asks = asks if level.ask_handoff is None else level.ask_handoff
-    return PhaseContext(manifest, asks)
+    return PhaseContext(None if is_first else manifest, asks)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from reyn.context.render import sent_text
 from reyn.context.tokens import estimate_tokens
-from reyn.context.transcript import EMPTY, NormalizedMessage, NormalizedMessageList, check_closed
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList, check_closed
 from reyn.errors import HistoryInvalid, ReynError
 from reyn.journal import Blob, canonical, kinds
 from reyn.models import ToolCall
@@ -139,7 +139,7 @@ class RenderedMessages:
             render: Returns a message with its text.
             start: Returns the first messages of a transcript that is not known, and what they are rendered to.
         """
-        before, rendered = self._known.pop(key, (EMPTY, EMPTY))
+        before, rendered = self._known.pop(key, (NO_MESSAGES, NO_MESSAGES))
         if not before.length or not source.extends(before):
             before, rendered = start()
         rendered = rendered.append(*map(render, source.tail(source.length - before.length)))

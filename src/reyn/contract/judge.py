@@ -21,7 +21,7 @@ from reyn.jsonschema import Validator, compile_schema, lenient
 from reyn.models.protocol import PLAIN_TEXT, reply_field
 
 if TYPE_CHECKING:
-    from reyn.contract.verdicts import Verdict
+    from reyn.contract.verdicts import Judgement
     from reyn.journal.kinds import AnswerForm
     from reyn.models import Candidate, ToolCall
     from reyn.vocabulary import OpSpec
@@ -95,7 +95,7 @@ class Contract:
             schema = candidate.artifact_schema if strict else lenient(candidate.artifact_schema)
             self._branches.setdefault(target, {})[candidate.schema_name] = compile_schema(schema)
 
-    def judge(self, text: str, *, is_truncated: bool = False, probability: float | None = None) -> Verdict:
+    def judge(self, text: str, *, is_truncated: bool = False, probability: float | None = None) -> Judgement:
         """Return the verdict on an answer.
 
         Args:
@@ -126,7 +126,7 @@ class Contract:
 
     def _judge_native(
         self, tools: ToolsForm, text: str, is_truncated: bool, probability: float | None
-    ) -> Verdict | str:
+    ) -> Judgement | str:
         """Judge native tool calls or a plain reply; return the content of an answer in JSON, to be judged as such."""
         reply = tools.decode(text)
         if isinstance(reply, Rejected):
@@ -152,7 +152,7 @@ class Contract:
         error = _HANDOFF.first_error(handoff) if handoff is not None else None
         return rest, Rejected.by("shape", error, "$.handoff") if error else handoff
 
-    def _judge_short(self, value: dict[str, Any], probability: float | None, artifact_json: bytes | None) -> Verdict:
+    def _judge_short(self, value: dict[str, Any], probability: float | None, artifact_json: bytes | None) -> Judgement:
         assert self._short is not None
         expanded = self._short.expand(value, probability)
         if isinstance(expanded, Rejected):
@@ -165,7 +165,7 @@ class Contract:
             return msgspec.structs.replace(verdict, path=to_short_path(verdict.path))
         return verdict
 
-    def _judge_calls(self, tools: ToolsForm, calls: tuple[ToolCall, ...]) -> Verdict:
+    def _judge_calls(self, tools: ToolsForm, calls: tuple[ToolCall, ...]) -> Judgement:
         ops = tools.to_ops(calls)
         if isinstance(ops, Rejected):
             return ops
@@ -174,7 +174,7 @@ class Contract:
             return msgspec.structs.replace(rejected, path=to_tool_path(rejected.path))
         return Acting(tuple(ops))
 
-    def _judge_reply(self, content: str, is_truncated: bool, probability: float | None) -> Verdict:
+    def _judge_reply(self, content: str, is_truncated: bool, probability: float | None) -> Judgement:
         """Judge the text of a reply. A truncated one is rejected, because nothing in a text shows that it is whole."""
         if is_truncated:
             return Rejected("size", "$.content", _TRUNCATED)
@@ -185,7 +185,7 @@ class Contract:
             return msgspec.structs.replace(verdict, path="$.content")
         return verdict
 
-    def _judge_object(self, value: dict[str, Any], artifact_json: bytes | None = None) -> Verdict:
+    def _judge_object(self, value: dict[str, Any], artifact_json: bytes | None = None) -> Judgement:
         ops = value.get("control_ir")
         acts = bool(ops) and "control" not in value and "artifact" not in value
         if error := (_ACT if acts else _DECISION).first_error(value):
@@ -217,7 +217,7 @@ class Contract:
             return Rejected("ops", "$.control_ir", "an abort performs no ops; leave control_ir empty")
         return None
 
-    def _decide(self, value: dict[str, Any], ops: list[Any], artifact_json: bytes | None) -> Verdict:
+    def _decide(self, value: dict[str, Any], ops: list[Any], artifact_json: bytes | None) -> Judgement:
         control = value["control"]
         artifact: Any = None if control["type"] == "abort" else value.get("artifact")
         if control["type"] != "abort":

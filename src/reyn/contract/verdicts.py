@@ -50,7 +50,7 @@ class Rejected(msgspec.Struct, frozen=True):
         return cls(rule, short(error.path(path)), short(error.message))
 
 
-Verdict = Accepted | Acting | Rejected
+Judgement = Accepted | Acting | Rejected
 
 REJECTION_CLASSES = (
     "empty",
@@ -72,7 +72,7 @@ REJECTION_CLASSES = (
 
 def short(message: str) -> str:
     """Shorten a message, which may quote a long answer, for journal and prompt."""
-    return message if len(message) <= _MAX_MESSAGE_CHARS else message[: _MAX_MESSAGE_CHARS - 1] + "…"
+    return message if len(message) <= _MAX_ERROR_CHARS else message[: _MAX_ERROR_CHARS - 1] + "…"
 
 
-_MAX_MESSAGE_CHARS = 500
+_MAX_ERROR_CHARS = 500

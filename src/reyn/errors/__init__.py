@@ -30,8 +30,7 @@ code is never reused.
     │   ├── SubRunFailed           RYN204
     │   ├── TranscriptInvalid      RYN220
     │   ├── MutationInvalid        RYN221
-    │   ├── MessageInvalid         RYN222
-    │   └── CompactionFailed       RYN223
+    │   └── MessageInvalid         RYN222
     ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302

@@ -30,7 +30,7 @@ class ApprovalUnnamed(AccessError, code="RYN303", exit_code=2):
 class SandboxUnavailable(AccessError, code="RYN330"):
     """No sandbox on this machine can isolate the code of an op or a python step. Nothing was executed."""
 
-    hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
+    hint = "Install bubblewrap, or use a kernel with Landlock 6 (Linux 6.12)."
 
 
 class SandboxStartFailed(SandboxUnavailable, code="RYN331"):
@@ -50,9 +50,17 @@ class RunNotFound(JournalError, code="RYN401", exit_code=2):
 
 
 class RunBusy(JournalError, code="RYN402"):
-    """Another process is executing the run."""
+    """Another process is executing the run.
+
+    Attributes:
+        run_id: The run, if it is known.
+    """
 
     hint = "Wait for the other process, or stop it and resume the run."
+
+    def __init__(self, message: str, *, run_id: str = "", hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.run_id = run_id
 
 
 class AppendConflict(JournalError, code="RYN403"):

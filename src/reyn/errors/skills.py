@@ -184,9 +184,3 @@ class MessageInvalid(ContractError, code="RYN222"):
     """A message of a history cannot be sent: its role is unknown, a field is malformed, or its text is not Unicode."""
 
     hint = "Fix the message that the error names, or leave it out of the history."
-
-
-class CompactionFailed(ContractError, code="RYN223", exit_code=1):
-    """A conversation exceeds its token budget, and no sufficiently short summary could be written."""
-
-    hint = "Raise the token budget of prompts, use a model that writes shorter summaries, or start a new conversation."

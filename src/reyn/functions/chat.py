@@ -92,7 +92,8 @@ class LLMChat(Decorated, Generic[P]):
     async def fork(self, key: str) -> LLMChat[P]:
         """Copy the conversation with the key of the options; return the chat with the key of the copy.
 
-        The copy has the messages and the memory so far, and both go on independently.
+        The copy has the messages of the turns that ended, and the memory so far. Nothing is executed, and both go on
+        independently.
 
         Args:
             key: The key of the copy.
@@ -100,6 +101,7 @@ class LLMChat(Decorated, Generic[P]):
         Raises:
             CallImpossible: The options name no key, or the new key is the same or no text.
             RunNotFound: The conversation does not exist.
+            ForkImpossible: No turn of the conversation has ended.
             RunIdTaken: There is a conversation with the new key.
         """
         definition, run = self._definition, self.conversation
@@ -111,8 +113,8 @@ class LLMChat(Decorated, Generic[P]):
                 hint='Call `chat.options(key="a").fork("b")`.',
             )
         runtime = definition.view(await definition.async_runtime(current_scope()))
-        await runtime.fork(run, run_id=new)
-        # A fork begins after the last reply; what the program changed in the memory since then comes after it.
+        runtime.conversations.copy(run, run_id=new)
+        # A copy begins after the last reply; what the program changed in the memory since then comes after it.
         now, then = ({one.text: one.id for one in runtime.runs.memory(name)} for name in (run, new))
         for text in then.keys() - now.keys():
             runtime.conversations.forget(new, then[text])

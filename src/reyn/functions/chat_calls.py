@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.chat import ChatItem, Conversation, Reply
 from reyn.chat.beginning import Beginning
-from reyn.chat.recorded import history_of, stop_error
+from reyn.chat.recorded import history_of, stop_error, unanswered_error
 from reyn.context import NormalizedMessageList
 from reyn.context.transcript import NormalizedMessage, check_message, normalize
 from reyn.errors import CallImpossible, FunctionInvalid
@@ -236,7 +236,7 @@ class ChatStream:
         """
         runtime = self._definition.view(await self._definition.async_runtime(current_scope()))
         conversation = self._open(runtime)
-        loop = asyncio.get_running_loop()
+        loop, unanswered = asyncio.get_running_loop(), None
         unsubscribe = (self._options.abort or AbortSignal()).subscribe(
             lambda reason: loop.call_soon_threadsafe(conversation.abort, reason)
         )
@@ -244,11 +244,16 @@ class ChatStream:
             async with aclosing(conversation.stream(self._message)) as items:
                 async for item in items:
                     if isinstance(item, Reply):
-                        outcome = (item.text, item.status, item.usage, item.run)
+                        if item.status == "unanswered":
+                            unanswered = item  # the run has still to record its end
+                            continue
+                        outcome = (item.text, item.status, item.usage, item.run, item.reason)
                         item = self._found = ChatReply(*outcome, conversation.history, conversation.run_id)
                     yield item
         finally:
             unsubscribe()
+        if unanswered is not None:
+            raise unanswered_error(runtime.runs, conversation.run_id, unanswered, conversation.history)
 
     def _open(self, runtime: OSRuntime) -> Conversation:
         """Return the conversation of the call."""

@@ -19,7 +19,7 @@ from reyn.context import CompileSource, DataFromAgentConfig
 from reyn.context.compile import compile_source
 from reyn.errors import CallImpossible, FunctionInvalid, HookFailed, TemplateInvalid
 from reyn.functions import ambient
-from reyn.functions.signatures import check_function, kind_of
+from reyn.functions.signatures import check_function, kind_of_value
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
 from reyn.kernel.world.hooks import check_hooks
 from reyn.models import Model
@@ -360,7 +360,7 @@ def check_model(model: object, what: str) -> None:
         raise FunctionInvalid(f"{what}: `llm_interface` is {model!r}; name a model, for example `openai:gpt-4.1-mini`")
     if isinstance(model, type) or not isinstance(model, Model):
         raise FunctionInvalid(
-            f"{what}: `llm_interface` is {kind_of(model)}, which is no model",
+            f"{what}: `llm_interface` is {kind_of_value(model)}, which is no model",
             hint="Pass the name of a model, an `OpenAICompatible`, or an object with `name` and `complete`.",
         )
 

@@ -53,7 +53,7 @@ class Signature:
             FunctionInvalid: A parameter or a type has no JSON form.
             NameError: An annotation names something that is not defined yet.
         """
-        self.name = name_of(function)
+        self.name = function_name(function)
         self._what = what
         self._bound = _free_signature(function)
         doc = doc_of(function)
@@ -197,7 +197,7 @@ def _object_schema(fields: Mapping[str, dict[str, Any]], required: list[str]) ->
     return schema | ({"$defs": definitions} if definitions else {})
 
 
-def name_of(function: Any) -> str:
+def function_name(function: Any) -> str:
     """Return the name of a function; of an object with `__call__`, that of its class in lower case."""
     function = without_partial(function)
     if inspect.isroutine(function):
@@ -271,7 +271,7 @@ def check_tool_function(function: object) -> None:
     """
     _check_no_descriptor(function, "tool")
     if isinstance(function, type) or not callable(function):
-        raise FunctionInvalid(f"`@tool` decorates functions, not {kind_of(function)}")
+        raise FunctionInvalid(f"`@tool` decorates functions, not {kind_of_value(function)}")
     inner = underlying(function)
     if inspect.isasyncgenfunction(inner) or inspect.isgeneratorfunction(inner):
         raise FunctionInvalid(
@@ -317,6 +317,6 @@ def _check_no_method(function: Callable[..., Any], decorator: str) -> None:
         )
 
 
-def kind_of(value: object) -> str:
+def kind_of_value(value: object) -> str:
     """Return what a value is, for messages."""
     return f"the class `{value.__name__}`" if isinstance(value, type) else f"a {type(value).__name__}"

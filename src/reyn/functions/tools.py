@@ -23,14 +23,14 @@ import msgspec
 from reyn.errors import FunctionInvalid, ImageInvalid, OpInvalid
 from reyn.functions.definition import check_count, check_option, is_text
 from reyn.functions.images import IMAGES, attach_image, mentions_image, split_images
-from reyn.functions.signatures import Signature, check_tool_function, doc_of, name_of, underlying
+from reyn.functions.signatures import Signature, check_tool_function, doc_of, function_name, underlying
 from reyn.functions.types import ConversionError, join_schemas, json_type, to_json
 from reyn.journal import check_json
 from reyn.jsonschema import compile_schema
 from reyn.jsonschema.examples import example_of
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.table import check_op
-from reyn.vocabulary import PERMISSIONS, Effect
+from reyn.vocabulary import PERMISSIONS, EffectClass
 from reyn.vocabulary.schemas import arguments, result
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Tool(Generic[P, R]):
         *,
         name: str | None = None,
         description: str | None = None,
-        effect: Effect = "unsafe",
+        effect: EffectClass = "unsafe",
         permission: str | None = "tool",
         timeout: float | None = DEFAULT_TIMEOUT,
         max_concurrency: int | None = None,
@@ -81,7 +81,7 @@ class Tool(Generic[P, R]):
     ) -> None:
         """Make a tool; see `tool`."""
         check_tool_function(function)
-        own_name = name_of(function)
+        own_name = function_name(function)
         is_valid = name is None or is_text(name)
         check_option(name, "name", f"tool `{own_name}`", is_valid=is_valid, expected="a text")
         self.name = name or own_name
@@ -90,7 +90,7 @@ class Tool(Generic[P, R]):
         is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
         texts = (best_practices,) if isinstance(best_practices, str) else best_practices
         are_texts = isinstance(texts, list | tuple) and all(is_text(text) for text in texts)
-        effects, permissions = get_args(Effect), [entry.key for entry in PERMISSIONS]
+        effects, permissions = get_args(EffectClass), [entry.key for entry in PERMISSIONS]
         options = (
             ("description", description, description is None or is_text(description), "a text"),
             ("timeout", timeout, timeout is None or is_time, "seconds above 0, or `None` for no limit"),
@@ -124,7 +124,7 @@ class Tool(Generic[P, R]):
             raise FunctionInvalid(f"{what}: {error.message}", hint="Pass another name with `name=`.") from error
 
     def _spec(
-        self, description: str | None, effect: Effect, permission: str | None, example: dict[str, Any], what: str
+        self, description: str | None, effect: EffectClass, permission: str | None, example: dict[str, Any], what: str
     ) -> OpSpec:
         if reserved := [name for name in _RESERVED if name in self._signature.parameters]:
             raise FunctionInvalid(f"{what}: the parameter name `{reserved[0]}` is reserved", hint="Rename it.")
@@ -172,11 +172,8 @@ class Tool(Generic[P, R]):
     # -- the op ---------------------------------------------------------------------------------------
 
     def plan(self, call: Call, env: Env) -> Plan:
-        """Name the rule that allows the tool. What it will do is not known before."""
-        permission = self.spec.permission
-        if permission is None:
-            return Plan("default: the tool needs no permission")
-        return Plan(env.gate.capability(permission, call.kind).rule)
+        """Return an empty plan. What the tool will do is not known before."""
+        return Plan("default: the tool needs no permission" if self.spec.permission is None else "")
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         """Call the function with typed arguments; return its result, or an error that the model sees."""
@@ -305,7 +302,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    effect: Effect = "unsafe",
+    effect: EffectClass = "unsafe",
     permission: str | None = "tool",
     timeout: float | None = DEFAULT_TIMEOUT,
     max_concurrency: int | None = None,

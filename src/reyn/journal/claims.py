@@ -67,7 +67,7 @@ class FileClaims:
                 os.close(handle)
                 # `is_held` takes a shared lock for an instant; that is not a driver.
                 if is_driven and time.monotonic() > deadline:
-                    raise RunBusy(f"run `{run_id}` is being executed by process {holder}") from None
+                    raise RunBusy(f"run `{run_id}` is being executed by process {holder}", run_id=run_id) from None
                 time.sleep(0.005)
                 continue
             if _is_at(path, handle):

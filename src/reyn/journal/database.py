@@ -10,7 +10,8 @@ import os
 import sqlite3
 import stat
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from reyn.errors import StoreDamaged, StoreUnavailable
@@ -91,6 +92,7 @@ class Database:
                     f"`{self.path}` has format {self._format()}; this release reads formats up to {FORMAT}",
                     hint="Use the release of Reyn that wrote it, or a newer one.",
                 )
+            self._check_tables()
             self.reader = _connect(self.path, is_read_only=is_read_only)
 
     def _prepare(self, owner: Owner | None) -> None:
@@ -104,11 +106,21 @@ class Database:
                     self.writer.execute(statement)
                 if is_new:  # an existing database may contain planted approvals
                     self.mark(owner)
+                else:
+                    self._check_tables()
                 self.writer.execute(f"PRAGMA user_version = {version + 1 if version else FORMAT}")
 
     def _format(self) -> int:
         (version,) = self.writer.execute("PRAGMA user_version").fetchone()
         return int(version)
+
+    def _check_tables(self) -> None:
+        """Refuse a database without the columns of this format, such as one written by a version between releases."""
+        if missing := sorted(_expected_columns() - _columns(self.writer)):
+            raise StoreUnavailable(
+                f"`{self.path}` is not a journal of format {FORMAT}: it has no column `{'.'.join(missing[0])}`",
+                hint=f"Reyn cannot convert it. Move `{self.path}` elsewhere; the next run creates a new journal.",
+            )
 
     def mark(self, owner: Owner | None) -> None:
         """Store the mark of a user who vouches for the journal."""
@@ -171,6 +183,19 @@ class Database:
             self._is_open = False
             self.reader.close()
             self.writer.close()
+
+
+def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    """Return the columns of a database, each with its table."""
+    query = "SELECT found.name, info.name FROM sqlite_master AS found, pragma_table_info(found.name) AS info"
+    return set(connection.execute(query))
+
+
+@cache
+def _expected_columns() -> set[tuple[str, str]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(SCHEMA)
+        return _columns(connection)
 
 
 def _connect(path: Path, *, is_read_only: bool) -> sqlite3.Connection:

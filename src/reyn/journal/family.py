@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.errors import NextAction, RunImported, RunNotFound
+from reyn.errors import NextAction, RunImported, RunNotFound, RunNotResumable
+from reyn.journal.lifecycle import ENDED
 
 if TYPE_CHECKING:
     from reyn.journal import Journal, RunRow
@@ -57,6 +58,19 @@ def find_run(journal: Journal, run: str) -> RunRow:
     ids = [f"`{row.run_id}`" for row in rows[:_MAX_LISTED]]
     more = [f"{len(rows) - _MAX_LISTED} more"] if len(rows) > _MAX_LISTED else []
     raise RunNotFound(f"`{run}` is the beginning of {len(rows)} run ids: {', '.join([*ids, *more])}")
+
+
+def check_open(row: RunRow, what: str, hint: str) -> RunRow:
+    """Return a run that has not ended and was not imported.
+
+    Raises:
+        RunImported: It was imported.
+        RunNotResumable: It has ended.
+    """
+    check_not_imported(row, f"{what}: it is never executed here")
+    if row.status in ENDED:
+        raise RunNotResumable(f"run `{row.run_id}` is already {row.status}", hint=hint)
+    return row
 
 
 def check_not_imported(row: RunRow, what: str) -> None:

@@ -142,7 +142,8 @@ def _reserve(life: L, body: kinds.BudgetReserved) -> L:
     return replace(life, reserved=body)
 
 
-def _settle(life: L, body: kinds.BudgetSettled) -> L:
+def settle(life: L, body: kinds.BudgetSettled) -> L:
+    """Add what a call was charged."""
     currency = life.reserved.currency if life.reserved is not None else ""
     charge = kinds.Charge(body.usage.total, body.cost or 0, currency, 1, int(body.cost is None), int(body.is_assumed))
     return replace(life, charge=life.charge + charge, reserved=None)
@@ -171,7 +172,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.PhaseRolledBack: _roll_back,
     kinds.SkillCompleted: _complete,
     kinds.BudgetReserved: _reserve,
-    kinds.BudgetSettled: _settle,
+    kinds.BudgetSettled: settle,
     kinds.ChildEnded: _add_charge,
 }
 _RULES |= {cls: _enter for cls in registered().values() if cls.enters is not None and cls not in _RULES}

@@ -116,7 +116,7 @@ class MemoryJournal:
     @contextmanager
     def claim(self, run_id: str) -> Iterator[None]:
         if run_id in self._claims:
-            raise RunBusy(f"run `{run_id}` is being executed")
+            raise RunBusy(f"run `{run_id}` is being executed", run_id=run_id)
         self._claims.add(run_id)
         try:
             yield

@@ -47,6 +47,11 @@ class Batch(msgspec.Struct, frozen=True):
 class InboxRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
     """What another process asks of a run. It is stored with the name of its class."""
 
+    @property
+    def name(self) -> str:
+        """The name of its class as events write it, such as `abort_turn`."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+
 
 class Cancel(InboxRequest, frozen=True):
     """Cancel the run."""
@@ -120,7 +125,8 @@ class ReportRun(InboxRequest, frozen=True):
     answers: int = 0
 
 
-InboxPayload = Cancel | AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun
+RunMessage = AbortTurn | ChangeMemory | RaiseLimit | Answer | Say | Rename | ReportRun
+InboxPayload = Cancel | RunMessage
 
 
 class InboxMessage(msgspec.Struct, frozen=True):

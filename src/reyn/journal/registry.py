@@ -18,7 +18,7 @@ from reyn.errors import EventInvalid
 from reyn.journal.canonical import canonical
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 GENESIS = "0" * 64
 """`prev` of the first event of a run."""
@@ -63,6 +63,17 @@ def link(seq: int, ts: int, kind: str, v: int, raw: bytes, prev: str) -> str:
     """Return the hash of an event: SHA-256 of the JSON array `[seq, ts, kind, v, data, prev]`, with data as stored."""
     preimage = b'[%d,%d,"%b",%d,%b,"%b"]' % (seq, ts, kind.encode(), v, raw, prev.encode())
     return sha256(preimage).hexdigest()
+
+
+def chain_events(run_id: str, bodies: Iterable[Body], after: int, prev: str, ts: int) -> list[Event]:
+    """Return the events of a run that follow the event with the number `after` and the hash `prev`."""
+    events = []
+    for seq, body in enumerate(bodies, start=after + 1):
+        raw = encode(body)
+        hashed = link(seq, ts, body.kind, body.version, raw, prev)
+        events.append(Event(seq, run_id, ts, body.kind, body.version, raw, prev, hashed))
+        prev = hashed
+    return events
 
 
 Origin = Literal["start", "outcome", "outside", "derived"]

@@ -8,6 +8,7 @@ from reyn.documents import nearest
 from reyn.errors import codes
 from reyn.jsonschema import compile_schema
 from reyn.permissions import RuleError, parse_requests
+from reyn.permissions.rules import OPEN
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.skills.front_matter import step_lists
 from reyn.skills.values import PythonCall, RunOp
@@ -71,7 +72,7 @@ def missing_requests(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -
     for placed in skill.steps:
         applied = placed.applied
         spec = vocabulary.op(str(applied.op.get("kind"))) if isinstance(applied, RunOp) else None
-        if spec and spec.permission and spec.permission not in skill.permissions:
+        if spec and spec.permission and spec.permission not in (*skill.permissions, *OPEN):
             message = f"`{spec.kind}` in {placed.location} needs the permission `{spec.permission}`"
             fix = f"add `{spec.permission}:` under `permissions`"
             yield loaded.document().finding(codes.MISSING_REQUEST, message, "permissions", fix=fix)
@@ -79,7 +80,7 @@ def missing_requests(skill: Skill, loaded: LoadResult, vocabulary: Vocabulary) -
         for index, kind in enumerate(phase.allowed_ops):
             spec = vocabulary.op(kind)
             permission = spec.permission if spec else None
-            if permission and permission not in skill.permissions:
+            if permission and permission not in (*skill.permissions, *OPEN):
                 document = loaded.document(name)
                 message = f"`{kind}` needs the permission `{permission}`, which skill.md does not request"
                 fix = f"add `{permission}:` under `permissions` in skill.md"

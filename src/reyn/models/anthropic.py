@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from reyn.journal.kinds import Usage
-from reyn.models.chat_messages import EMPTY, decode_arguments, system_text, to_turns
+from reyn.models.chat_messages import NO_TEXT, decode_arguments, system_text, to_turns
 from reyn.models.decoding import ANTHROPIC
 from reyn.models.http_model import HttpModel, sdk_headers
 from reyn.models.remote import parse_retry_after
@@ -217,7 +217,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         {"type": "tool_use", "id": _id(call.id), "name": call.name, "input": decode_arguments(call.arguments)}
         for call in message.tool_calls
     ]
-    return blocks or [{"type": "text", "text": EMPTY}]
+    return blocks or [{"type": "text", "text": NO_TEXT}]
 
 
 def _result(message: Message) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ def tool_wire(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
     ]
 
 
-EMPTY = "(no text)"
+NO_TEXT = "(no text)"
 """Sent for a message without content, which some APIs reject."""
 
 

@@ -16,7 +16,7 @@ import msgspec
 
 from reyn.errors import ResponseIncomplete
 from reyn.journal.kinds import Usage
-from reyn.models.chat_messages import EMPTY, decode_arguments, system_text, to_turns
+from reyn.models.chat_messages import NO_TEXT, decode_arguments, system_text, to_turns
 from reyn.models.decoding import GEMINI
 from reyn.models.http_model import HttpModel
 
@@ -173,7 +173,7 @@ def _parts(message: Message) -> list[dict[str, Any]]:
     for call in message.tool_calls:
         function = {"id": call.id, "name": call.name, "args": decode_arguments(call.arguments)}
         parts.append({"functionCall": function, "thoughtSignature": _SIGNATURE})
-    return parts or [{"text": EMPTY}]
+    return parts or [{"text": NO_TEXT}]
 
 
 def _image(image: Image) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from reyn.permissions import Denied
 from reyn.skills.agents import Agents, agent_of
 from reyn.vocabulary.schemas import STRING, array, boolean, single_form, text
 
-MAX_MESSAGE_CHARS = 20_000
+MAX_AGENT_MESSAGE_CHARS = 20_000
 _MAX_LISTED = 50
 _MAX_DESCRIPTION = 200
 
@@ -28,6 +28,7 @@ class AskUserOp:
         {"suggestions": array(text(400), 20), "required": boolean(default=True)},
         results={"question": STRING, "answer": {}},
         example={"question": "Which tone should the report have?", "suggestions": ["formal", "plain"]},
+        permission="ask_user",
         is_step=False,
     )
 
@@ -37,7 +38,7 @@ class AskUserOp:
         if not args["required"]:
             schema = {"type": ["string", "null"]}
         request = AskRequest(args["question"], schema, tuple(args.get("suggestions", ())))
-        return Plan("default: ask questions", request=request)
+        return Plan(request=request)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         return self.result_of(call, plan.answer)
@@ -57,7 +58,7 @@ class AskAgentOp:
         "ask_agent",
         "Send a message to another agent and take its reply.",
         "idempotent",
-        {"agent": text(64, min_length=1), "message": text(MAX_MESSAGE_CHARS, min_length=1)},
+        {"agent": text(64, min_length=1), "message": text(MAX_AGENT_MESSAGE_CHARS, min_length=1)},
         results={
             "agent": STRING,
             "state": {
@@ -100,7 +101,7 @@ class AskAgentOp:
         agents, own = Agents(env.roots.project), agent_of(env.gate.skill)
         lines = []
         for name in agents:
-            if name == own or not all(requests.covers("agent", name) for requests in env.gate.requests):
+            if name == own or isinstance(env.gate.capability("agent", name), Denied):
                 continue
             try:
                 about = agents.description(name)

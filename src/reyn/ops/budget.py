@@ -31,6 +31,13 @@ class OpFailed(Exception):
         self.fields = fields
 
 
+class OpRefused(OpFailed):
+    """A permission rule forbids something that an op found out while it was performed."""
+
+    def __init__(self, message: str, rule: str) -> None:
+        super().__init__(message, rule=rule)
+
+
 class OpBudgetExceeded(OpFailed):
     """A budget of the visit is used up."""
 

@@ -19,7 +19,7 @@ from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.ops.op import Call, Env, HasOverview, Op, Overview, Plan, Preparable, Result, Targeted
-from reyn.permissions import Allowed, Denied, NeedsApproval, refusal
+from reyn.permissions import Allowed, Denied, NeedsApproval, refusal, unnamed_target
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
 
@@ -64,11 +64,14 @@ def _decide(op: Op, call: Call, env: Env, permissions: Collection[str]) -> Verdi
     """Return the verdict of the gate on an op that needs permissions."""
     own = op.spec.permission
     keys = {*permissions, *((own,) if own else ())}
-    target = op.target(copied(call)) if _is_targeted(type(op)) else call.kind  # type: ignore[attr-defined]
-    if not isinstance(target, str):
-        raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
-    check_json(target, "target")
-    verdicts = [env.gate.capability(key, target) for key in sorted(keys)]
+    target = op.target(copied(call)) if _is_targeted(type(op)) else None  # type: ignore[attr-defined]
+    if target is not None:
+        if not isinstance(target, str):
+            raise TypeError(f"`target` returned a {type(target).__name__}, not a str")
+        check_json(target, "target")
+    verdicts = [
+        env.gate.capability(key, unnamed_target(key, call.kind) if target is None else target) for key in sorted(keys)
+    ]
     if denied := next((verdict for verdict in verdicts if isinstance(verdict, Denied)), None):
         return denied
     if asking := [verdict for verdict in verdicts if isinstance(verdict, NeedsApproval)]:

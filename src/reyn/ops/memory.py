@@ -7,11 +7,11 @@ agent remembers beyond a conversation is a file: the op plans its change, as any
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from reyn.journal.kinds import MemoryRequest
-from reyn.ops.budget import OpFailed
 from reyn.ops.file.op import plan_file, plan_write
 from reyn.ops.file.reading import text_at
 from reyn.ops.file.searching import Pattern, files_below
@@ -40,11 +40,11 @@ from reyn.ops.op import (
     Result,
     fitting,
 )
-from reyn.permissions import Denied, refusal
+from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.ranking import best_matches
 from reyn.skills.agents import agent_of
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
-from reyn.workspace import FileError, Guard, locate
+from reyn.workspace import FileError, Guard, Location, locate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,10 +62,30 @@ _SHARED = {"type": "boolean", "default": False, "description": "true: for all ag
 
 
 def scopes_of(env: Env) -> tuple[str, ...]:
-    """Return the memories that an agent sees: its own, then the shared ones."""
+    """Return the memories that a run sees: the shared ones, and in a conversation those that the agent's file names."""
     agent = agent_of(env.gate.skill)
-    scopes = (agent, SHARED) if agent else (SHARED,)
-    return tuple(scope for scope in scopes if all(request.covers("memory", scope) for request in env.gate.requests))
+    if not agent:
+        return (SHARED,)
+    return tuple(
+        scope for scope in (agent, SHARED) if all(request.covers("memory", scope) for request in env.gate.requests)
+    )
+
+
+@cache
+def _sample(scope: str) -> Location:
+    return Location.at("project", tuple(memory_path("any", scope).split("/")))
+
+
+def _memories(env: Env, scopes: Iterable[str], max_age: float = 0, approved: str = "") -> tuple[MemoryFile, ...]:
+    """Return the memories of some scopes that the run may read, if a person approves for the rules `approved`."""
+
+    def may_read(location: Location) -> bool:
+        return refusal(env.gate.read(location), approved=approved) is None
+
+    memories = read_memories(env.roots.project, [scope for scope in scopes if may_read(_sample(scope))], max_age)
+    if not env.gate.policy.has_restrictions("file.read"):
+        return memories
+    return tuple(one for one in memories if may_read(Location.at("project", tuple(one.path.split("/")))))
 
 
 class _MemoryOp:
@@ -89,6 +109,7 @@ class RememberOp(_MemoryOp):
         {"name": _NAME, "description": text(MAX_DESCRIPTION), "shared": _SHARED},
         results={"id": STRING, "path": STRING},
         example={"text": "The user prefers short answers."},
+        optional_permissions=("memory",),
         is_step=False,
         is_for_conversations=True,
     )
@@ -125,6 +146,12 @@ def _summary(args: dict[str, Any]) -> str:
     return " ".join(str(args.get("description") or args["text"]).split())[:MAX_DESCRIPTION]
 
 
+def _is_memory(env: Env, name: str, scope: str) -> bool:
+    """Return whether there is a memory of a name. One that may not be read is not looked for."""
+    is_denied = isinstance(env.gate.read(_sample(scope)), Denied)
+    return not is_denied and read_memory(env.roots.project, name, scope) is not None
+
+
 class ForgetOp(_MemoryOp):
     """Forgets what the conversation remembers, by its id, or a memory in a file, by its name."""
 
@@ -136,6 +163,7 @@ class ForgetOp(_MemoryOp):
         {"shared": _SHARED},
         results={"id": STRING, "path": STRING},
         example={"id": "exp_1"},
+        optional_permissions=("memory",),
         is_step=False,
         is_for_conversations=True,
     )
@@ -143,7 +171,7 @@ class ForgetOp(_MemoryOp):
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         name = call.args["id"]
         scopes = (SHARED,) if call.args.get("shared") else scopes_of(env)
-        scope = next((one for one in scopes if read_memory(env.roots.project, name, one) is not None), None)
+        scope = next((one for one in scopes if _is_memory(env, name, one)), None)
         if scope is None:
             return Plan(_CONVERSATION, request=MemoryRequest("forget", name))
         path = memory_path(name, scope)
@@ -193,6 +221,7 @@ class RecallOp(PlannedOp):
         {"folders": array(text(400, min_length=1), 10), "limit": integer(1, 20, default=5)},
         results={"found": array(_MATCH, 20)},
         example={"query": "what the user likes"},
+        optional_permissions=("file.read", "memory"),
         has_overview=True,
     )
 
@@ -202,27 +231,29 @@ class RecallOp(PlannedOp):
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         args = self.spec.complete(call.args)
         query, limit = args["query"], args["limit"]
-        memories = [memory for memory in read_memories(env.roots.project, scopes_of(env)) if not memory.error]
+        bases, scopes = [locate(folder, env.roots) for folder in args.get("folders", ())], scopes_of(env)
+        verdicts = [env.gate.read(location) for location in (*bases, *map(_sample, scopes))]
+        denied = [verdict for verdict in verdicts if isinstance(verdict, Denied)]
+        if denied and (len(denied) == len(verdicts) or any(one in denied for one in verdicts[: len(bases)])):
+            return denied[0]
+        asking = " and ".join(dict.fromkeys(one.rule for one in verdicts if isinstance(one, NeedsApproval)))
+        memories = [memory for memory in _memories(env, scopes, approved=asking) if not memory.error]
         matches = [
             _match(one.path, one.name, score, one.text) for one, score in search_memories(query, memories, limit)
         ]
-        if folders := args.get("folders"):
-            files = self._files(folders, env)
-            best = best_matches(query, [f"{path} {content}" for path, content in files], limit)
-            for (path, content), score in ((files[number], score) for number, score in best):
-                matches.append(_match(path, path.rpartition("/")[2], score, _passage(content, query)))
+        files = self._files(bases, env) if bases else []
+        best = best_matches(query, [f"{path} {content}" for path, content in files], limit) if files else ()
+        for (path, content), score in ((files[number], score) for number, score in best):
+            matches.append(_match(path, path.rpartition("/")[2], score, _passage(content, query)))
         matches.sort(key=lambda one: one["score"], reverse=True)
-        return Plan("default: search what may be read", result=call.ok(found=matches[:limit]))
+        return Plan("default: search what may be read", result=call.ok(found=matches[:limit]), approval=asking or None)
 
-    def _files(self, folders: list[str], env: Env) -> list[tuple[str, str]]:
+    def _files(self, folders: list[Location], env: Env) -> list[tuple[str, str]]:
         """Return path and text of the text files below folders that may be read."""
         passages: list[tuple[str, str]] = []
         guard = Guard(env.roots)
         with env.budget.search() as deadline:
-            for folder in folders:
-                base = locate(folder, env.roots)
-                if (refused := refusal(env.gate.read(base))) is not None:
-                    raise OpFailed(refused.reason)
+            for base in folders:
                 for location in files_below(base, _ANY, env, deadline, guard):
                     if not location.parts[-1].endswith(_SUFFIXES):
                         continue
@@ -243,7 +274,7 @@ class RecallOp(PlannedOp):
 
     def overview(self, query: str, env: Env) -> Overview:
         """List the memories by name; if they do not all fit, those that match the message, then the latest."""
-        memories = read_memories(env.roots.project, scopes_of(env), MAX_LISTING_AGE)
+        memories = _memories(env, scopes_of(env), MAX_LISTING_AGE)
         lines, total = self._lines(memories)
         order: Iterable[int] = range(len(memories))
         if total > MAX_INDEX_CHARS:

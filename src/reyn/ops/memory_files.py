@@ -20,7 +20,6 @@ from reyn.documents import DocumentError, parse_front_matter, read_text
 from reyn.documents.folder_times import FolderTimes
 from reyn.permissions.gate import memory_scope
 from reyn.ranking import Ranking
-from reyn.workspace import Location
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +82,7 @@ def memory_path(name: str, scope: str) -> str:
 def memory_scope_of(path: str, name: str) -> str | None:
     """Return the scope of the memory in a file, relative to the project; `None` if it is not the memory `name`."""
     *_, file = parts = tuple(path.split("/"))
-    return memory_scope(Location.at("project", parts)) if file == f"{name}.md" else None
+    return memory_scope(parts) if file == f"{name}.md" else None
 
 
 def format_memory(memory: MemoryFile) -> str:

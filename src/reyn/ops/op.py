@@ -19,7 +19,7 @@ import msgspec
 from reyn.config import PythonSettings, SandboxSettings
 from reyn.journal import Blob
 from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunRequest, TaskState
-from reyn.ops.budget import OpBudget, OpFailed
+from reyn.ops.budget import OpBudget, OpFailed, OpRefused
 from reyn.permissions import Denied, Gate, NeedsApproval, Verdict
 from reyn.vocabulary import OpSpec, OpTarget
 from reyn.workspace import Change, FileError, Location, PathInvalid, Roots
@@ -90,6 +90,8 @@ class Call(msgspec.Struct, frozen=True):
     def failed(self, error: BaseException) -> Result:
         """Return the error result for an exception, without the path of an `OSError`."""
         match error:
+            case OpRefused():
+                return self._result("denied", {"error": str(error), **error.fields})
             case OpFailed():
                 envelope = self.error(str(error))
                 return envelope | error.fields | envelope

@@ -8,9 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reyn.journal import Blob, canonical
 from reyn.journal.kinds import RunRequest
-from reyn.ops.op import MAX_LISTING_AGE, Call, Env, OpSetup, Overview, Plan, ProjectOp, Result, RunOutcome, fitting
+from reyn.ops.op import (
+    MAX_LISTING_AGE,
+    Call,
+    Env,
+    OpSetup,
+    Overview,
+    Plan,
+    ProjectOp,
+    Result,
+    RunOutcome,
+    approval_of,
+    fitting,
+)
 from reyn.permissions import Denied
 from reyn.ranking import Ranking
 from reyn.skills.catalogue import Catalogue, SkillSummary
@@ -42,8 +56,7 @@ def _planned(call: Call, env: Env, *, background: bool = False) -> Plan | Denied
     if not env.may_run(skill):
         return Denied("allowed_skills", f"`allowed_skills` of the phase does not include `{skill}`")
     content = Blob.of(canonical(call.args["input"]))
-    request = RunRequest(skill, content.hash, background)
-    return Plan("default: run skills by name", request=request, blobs=(content,))
+    return Plan(request=RunRequest(skill, content.hash, background), blobs=(content,))
 
 
 class RunSkillOp(ProjectOp):
@@ -63,6 +76,7 @@ class RunSkillOp(ProjectOp):
             "phase_artifacts": array(_PHASE, 50),
         },
         example={"skill": "summarise", "input": {"text": "what to sum up"}},
+        permission="run_skill",
         skill_field="skill",
         has_overview=True,
         target_field="skill",
@@ -73,6 +87,9 @@ class RunSkillOp(ProjectOp):
         self._catalogue = Catalogue(setup.library, setup.load) if setup is not None else None
         self._ranking: Ranking[SkillSummary] = Ranking(lambda skill: skill.text)
         self._descriptions: dict[str, tuple[SkillSummary, str, OpTarget]] = {}
+
+    def target(self, call: Call) -> str:
+        return str(call.args["skill"])
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return _planned(call, env)
@@ -183,14 +200,21 @@ class StartSkillOp:
         _ARGUMENTS,
         results={"skill": STRING, "run": STRING},
         example={"skill": "report", "input": {"text": "what to report on"}},
+        permission="start_skill",
         is_step=False,
         is_for_conversations=True,
         target_field="skill",
         targets_of="run_skill",
     )
 
+    def target(self, call: Call) -> str:
+        return str(call.args["skill"])
+
     def plan(self, call: Call, env: Env) -> Plan | Denied:
-        return _planned(call, env, background=True)
+        """Plan the run. A skill that may not be run is not started either."""
+        verdict = env.gate.capability("run_skill", call.args["skill"])
+        plan = verdict if isinstance(verdict, Denied) else _planned(call, env, background=True)
+        return plan if isinstance(plan, Denied) else replace(plan, approval=approval_of(verdict))
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer
@@ -230,6 +254,7 @@ class JudgeOutputOp:
             "run": STRING,
         },
         example={"output": "the text", "rubric": "It is polite and names a date."},
+        permission="judge_output",
         advice="With on_fail abort, a decision that carries it holds only if the output passes.",
     )
 
@@ -240,7 +265,7 @@ class JudgeOutputOp:
             "output": output if isinstance(output, str) else canonical(output).decode(),
         }
         content = Blob.of(canonical({"type": "judged_output", "data": judged}))
-        return Plan("default: judge outputs", request=RunRequest(SKILL, content.hash), blobs=(content,))
+        return Plan(request=RunRequest(SKILL, content.hash), blobs=(content,))
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer

@@ -8,22 +8,27 @@ from reyn.permissions.paths import PathPattern
 from reyn.permissions.rules import (
     Policy,
     RuleError,
+    SkillRequests,
     parse_requests,
     parse_rules,
     recorded_requests,
 )
+from reyn.permissions.targets import AnyTarget, unnamed_target
 
 __all__ = [
     "Allowed",
+    "AnyTarget",
     "Denied",
     "Gate",
     "NeedsApproval",
     "PathPattern",
     "Policy",
     "RuleError",
+    "SkillRequests",
     "Verdict",
     "parse_requests",
     "parse_rules",
     "recorded_requests",
     "refusal",
+    "unnamed_target",
 ]

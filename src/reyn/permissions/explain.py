@@ -16,13 +16,14 @@ import msgspec
 
 from reyn.permissions.gate import Allowed, Denied, Gate, Verdict
 from reyn.permissions.paths import Access, PathPattern
-from reyn.permissions.rules import EFFECTS, Policy, Rule, Target, access_of, recorded_requests
+from reyn.permissions.rules import EFFECTS, Policy, Rule, SkillRequests, recorded_requests
+from reyn.permissions.targets import Target, access_of
 from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-Effect = Literal["allow", "ask", "partly", "deny"]
+PermissionAnswer = Literal["allow", "ask", "partly", "deny"]
 _NO_FOLDERS = Roots(Path(), Path(), Path())
 """A sample is no file of this machine."""
 _NAME = "any-name"
@@ -47,7 +48,7 @@ class RequestVerdict(msgspec.Struct, frozen=True):
     capability: str
     target: str
     place: str
-    effect: Effect
+    effect: PermissionAnswer
     rules: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
     reason: str = ""
@@ -62,7 +63,7 @@ class RequestVerdict(msgspec.Struct, frozen=True):
 
 
 def explain_requests(
-    skill: str, permissions: dict[str, Any], policy: Policy, above: Sequence[dict[str, Any]] = ()
+    skill: str, permissions: dict[str, Any], policy: Policy, above: Sequence[SkillRequests] = ()
 ) -> tuple[RequestVerdict, ...]:
     """Return a verdict about every request of a skill.
 
@@ -70,10 +71,11 @@ def explain_requests(
         skill: The skill's name, which rules may name.
         permissions: Its `permissions`.
         policy: The operator's rules and zones.
-        above: The `permissions` of the skills that run it: each has to make the request as well.
+        above: The requests of the skills that run it: each has to make the request as well.
     """
     requests = recorded_requests(permissions)
-    gate = Gate(_NO_FOLDERS, policy, (requests, *map(recorded_requests, above)), skill)
+    all_requests = (requests, *(recorded_requests(one.permissions) for one in above))
+    gate = Gate(_NO_FOLDERS, policy, all_requests, skill, tuple(one.skill for one in above))
     verdicts = []
     for capability, patterns in requests.files.items():
         for pattern in patterns:
@@ -106,17 +108,17 @@ def _explained(
         covered: Returns whether the request covers what a pattern of a rule covers.
     """
     policy, skill = gate.policy, gate.skill
-    concerned = [rule for rule in policy.rules if rule.concerns(capability, skill)]
+    concerned = [rule for rule in policy.rules if rule.concerns(capability, (skill, *gate.above))]
     part = [
-        rule for rule in concerned if not rule.applies(capability, skill, sample) and any(map(covered, rule.patterns))
+        rule for rule in concerned if not gate.applies(rule, capability, sample) and any(map(covered, rule.patterns))
     ]
-    decisive = policy.decide(capability, skill, sample)
+    decisive = gate.rule(capability, sample)
     if isinstance(decided, Denied):
         return _denied(gate, decided, capability, sample, target, decisive, part)
     if decisive is not None:
         part = [rule for rule in part if EFFECTS.index(rule.effect) < EFFECTS.index(decisive.effect)]
         return RequestVerdict(skill, capability, target, "", decisive.effect, (decisive.text,), _texts(part))
-    effect: Effect = "allow" if isinstance(decided, Allowed) else "ask"
+    effect: PermissionAnswer = "allow" if isinstance(decided, Allowed) else "ask"
     rule = decided.rule if effect == "allow" else f"default: ask for each new {capability} target"
     return RequestVerdict(skill, capability, target, "", effect, (rule,), _texts(part, but=effect))
 

@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.permissions.hosts import PRIVATE
 from reyn.permissions.paths import must_spell, protected_name
-from reyn.permissions.rules import ASKED, GRANTED, PRIVATE, Policy, Requests
+from reyn.permissions.rules import ASKED, OPEN, Policy, Requests
+from reyn.permissions.targets import AnyTarget, Restrictions
+from reyn.skills.agents import agent_of
 from reyn.workspace import Location, Roots
+from reyn.workspace.paths import folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.permissions.paths import Access
     from reyn.permissions.rules import Rule
+    from reyn.permissions.targets import Target
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -55,19 +60,29 @@ def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval |
     return None if isinstance(verdict, Allowed) else verdict
 
 
-def memory_scope(location: Location) -> str | None:
-    """Return the scope of the memory in a file: `shared`, or the name of an agent; `None` if it is no memory."""
-    parts = location.parts
-    if location.zone != "project" or parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
+def memory_scope(parts: tuple[str, ...]) -> str | None:
+    """Return the scope of the memory in a file of the project: `shared`, or an agent; `None` if it is no memory."""
+    if parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
         return None
     return {3: "shared", 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
 
 
-def local_skill(location: Location) -> str | None:
+def local_skill(parts: tuple[str, ...]) -> str | None:
     """Return the skill of this machine that a file belongs to; `None` for other files, and for hidden ones."""
-    parts = location.parts
-    is_inside = location.zone == "project" and parts[:2] == ("reyn", "local") and len(parts) > 3
+    is_inside = parts[:2] == ("reyn", "local") and len(parts) > 3
     return parts[2] if is_inside and not any(name.startswith(".") for name in parts[2:]) else None
+
+
+def _owner(location: Location, access: Access, *, is_folded: bool = False) -> tuple[str, str] | None:
+    """Return the capability, with its target, whose rules also decide about a file: a memory, or a skill."""
+    if location.zone != "project" or len(location.parts) < 3:
+        return None
+    parts = tuple(map(folded, location.parts)) if is_folded else location.parts
+    if (scope := memory_scope(parts)) is not None:
+        return "memory", scope
+    if access == "write" and (name := local_skill(parts)) is not None:
+        return SKILL_WRITE, name
+    return None
 
 
 _MAX_REMEMBERED = 1_000
@@ -87,13 +102,42 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
     requests: tuple[Requests, ...] = (Requests(),)
     """The requests of the skill, then those of its ancestors. Every ancestor run's skill must request it, too."""
     skill: str = ""
+    above: tuple[str, ...] = ()
+    """The skills of the runs above."""
 
     @cached_property
-    def _verdicts(self) -> dict[tuple[str, Location | str], Verdict]:
+    def agent(self) -> str:
+        """The agent whose conversation the run is; empty in other runs, also in those that an agent starts.
+
+        What an agent requests is written in the agent's own file, by whoever set the agent up.
+        """
+        return agent_of(self.skill) if not self.above else ""
+
+    @cached_property
+    def _verdicts(self) -> dict[tuple[str, Target], Verdict]:
         """Recent verdicts."""
         return {}
 
-    def _remembered(self, key: str, target: Location | str, decide: Callable[[Gate, str, Any], Verdict]) -> Verdict:
+    @cached_property
+    def _restrictions(self) -> Restrictions:
+        return Restrictions(self.roots)
+
+    def rule(self, key: str, target: Target) -> Rule | None:
+        """Return the rule that decides about a target, or `None` if no rule matches."""
+        return self.policy.decide(key, (self.skill, *self.above), target, self._restrictions)
+
+    def applies(self, rule: Rule, key: str, target: Target) -> bool:
+        """Return whether a rule matches a target."""
+        return rule.applies(key, (self.skill, *self.above), target, self._restrictions)
+
+    def restriction(self, key: str, target: Target) -> Denied | NeedsApproval | None:
+        """Return the verdict of a rule that denies or asks, for a target besides the one that the op names."""
+        rule = self.rule(key, target)
+        if rule is None or rule.effect == "allow":
+            return None
+        return (Denied if rule.effect == "deny" else NeedsApproval)(rule.text, f"the operator restricts `{key}`")
+
+    def _remembered(self, key: str, target: Target, decide: Callable[[Gate, str, Any], Verdict]) -> Verdict:
         verdicts = self._verdicts
         found = verdicts.get((key, target))
         if found is None:
@@ -112,27 +156,30 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             return Denied("default: recorded content is read-only", f"`{location.display_path}` is recorded content")
         return self._remembered("file.write", location, Gate._file)
 
-    def capability(self, key: str, target: str = "") -> Verdict:
+    def capability(self, key: str, target: str | AnyTarget = "") -> Verdict:
         """Decide about a capability other than files."""
         return self._remembered(key, target, Gate._capability)
 
-    def _capability(self, key: str, target: str) -> Verdict:
-        rule = self.policy.decide(key, self.skill, target)
+    def _capability(self, key: str, target: str | AnyTarget) -> Verdict:
+        rule = self.rule(key, target)
+        name = target.kind if isinstance(target, AnyTarget) else target
         if rule is not None and rule.effect == "deny":
-            return Denied(rule.text, f"the operator denies `{key}`{f' for `{target}`' if target else ''}")
+            return Denied(rule.text, f"the operator denies `{key}`{_denied_target(rule, target)}")
         if key == "shell" and not self.policy.allow_shell:
             return Denied("default: shell is off", "the operator must start the run with `--allow-shell`")
-        if not all(requests.covers(key, target) for requests in self.requests):
-            named = f" for `{target}`" if target and any(key in requests.others for requests in self.requests) else ""
+        if rule is None and key in OPEN:
+            return Allowed(f"default: {key}")
+        if key not in OPEN and not all(requests.covers(key, target) for requests in self.requests):
+            named = f" for `{name}`" if name and any(key in requests.others for requests in self.requests) else ""
             reason = f"the skill must request `{key}`{named} under `permissions` in skill.md"
-            if key == "agent":
-                reason = f"`agents` in the agent's file does not include `{target}`"
+            if key == "agent" and self.agent:
+                reason = f"`agents` in the agent's file does not include `{name}`"
             return Denied("default: no request", reason)
-        if rule is None and key in GRANTED:
-            return Allowed(f"default: {key} that a skill requests")
-        if rule is None and key in ASKED and not target.startswith(PRIVATE):
-            return NeedsApproval(f"default: ask for {key} {target}", f"no rule allows `{key}` for `{target}` yet")
-        return self._granted(rule, key, _grant(key, target), target)
+        if rule is None and self.agent and (key == "agent" or (key == "memory" and name in (self.agent, "shared"))):
+            return Allowed(f"default: {key} of the agent `{self.agent}`")
+        if rule is None and key in ASKED and not name.startswith(PRIVATE):
+            return NeedsApproval(f"default: ask for {key} {name}", f"no rule allows `{key}` for `{name}` yet")
+        return self._granted(rule, key, _grant(key, name), name)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:
         """Decide about a function of the skill, named `module:function`.
@@ -140,7 +187,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         A safe one cannot reach anything, so it needs no grant, and no request of the skills above. An unsafe one needs
         `mode: unsafe` in the entry of every skill, and the operator's switch.
         """
-        rule = self.policy.decide("python", self.skill, target)
+        rule = self.rule("python", target)
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies `python` for `{target}`")
         if not self.requests[0].covers("python", target):
@@ -161,45 +208,46 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             return Denied(
                 "the state directory is out of reach", f"`{location.display_path}` belongs to Reyn's own records"
             )
-        rule = self.policy.decide(key, self.skill, location)
-        if rule is not None and rule.effect == "deny":
-            return Denied(rule.text, f"the operator denies to {access} `{location.display_path}`")
-        if (zone := self._zone(access, location)) is not None:
-            return NeedsApproval(rule.text, zone.rule) if rule is not None and rule.effect == "ask" else zone
-        if access == "write" and (verdict := self._local_skill(location)) is not None:
-            return verdict
-        if not all(requests.covers(key, location) for requests in self.requests):
-            return Denied(f"default: no {access} outside the zones", self._noted(self._how_to(access, location)))
-        return self._granted(rule, key, f"{key}: [{{allow: {location.display_path}}}]")
+        rule, owner = self.rule(key, location), _owner(location, access, is_folded=True)
+        rules = (rule, None if owner is None else self.rule(*owner))
+        for one in rules:
+            if one is not None and one.effect == "deny":
+                return Denied(one.text, f"the operator denies to {access} `{location.display_path}`")
+        verdict = self._zone(access, location) or self._owned(access, location)
+        if verdict is None:
+            if not all(requests.covers(key, location) for requests in self.requests):
+                return Denied(f"default: no {access} outside the zones", self._noted(self._how_to(access, location)))
+            verdict = self._granted(rule, key, f"{key}: [{{allow: {location.display_path}}}]")
+        # A rule of a memory that asks is about changing it.
+        asking = [one.text for one in rules[: 1 if access == "read" else 2] if one is not None and one.effect == "ask"]
+        return _asked(verdict, asking)
 
     def _zone(self, access: Access, location: Location) -> Allowed | None:
         if location.zone == "workspace":
             is_inside = bool(location.parts) and not protected_name(location.parts, "read")
             return _OWN if is_inside or access == "read" else None
-        if access == "write" and (memory := self._memory(location)) is not None:
-            return memory
         for pattern in self.policy.zone(access):
             if pattern.covers(location, access) and (access == "read" or len(location.parts) > len(pattern.segments)):
                 return Allowed(f"default: {access} {pattern.text}")
         return None
 
-    def _memory(self, location: Location) -> Allowed | None:
-        """Allow to write memories of the scopes that the skills request, unless a rule denies it."""
-        scope = memory_scope(location)
-        if scope is None or not all(requests.covers("memory", scope) for requests in self.requests):
+    def _owned(self, access: Access, location: Location) -> Verdict | None:
+        """Decide about a memory or a file of a local skill, if the skills request it."""
+        owner = _owner(location, access)
+        if owner is None or not all(requests.covers(*owner) for requests in self.requests):
             return None
-        rule = self.policy.decide("memory", self.skill, scope)
-        return None if rule is not None and rule.effect != "allow" else Allowed(f"default: the memory `{scope}`")
-
-    def _local_skill(self, location: Location) -> Verdict | None:
-        """Decide about a file of a local skill, if the skills request to write it."""
-        name = local_skill(location)
-        if name is None or not all(requests.covers(SKILL_WRITE, name) for requests in self.requests):
-            return None
-        verdict = self.capability(SKILL_WRITE, name)
-        if isinstance(verdict, Allowed) and any(must_spell(part, 1, "write") for part in location.parts[3:]):
+        verdict = self.capability(*owner)
+        if access == "read":
+            return verdict if isinstance(verdict, Allowed) else None
+        if (
+            owner[0] == SKILL_WRITE
+            and isinstance(verdict, Allowed)
+            and any(must_spell(part, 1, "write") for part in location.parts[3:])
+        ):
             # A rule that allows skills does not name the programs in them.
-            return NeedsApproval(f"default: ask for {SKILL_WRITE} {name}", f"`{location.parts[-1]}` can be executed")
+            return NeedsApproval(
+                f"default: ask for {SKILL_WRITE} {owner[1]}", f"`{location.parts[-1]}` can be executed"
+            )
         return verdict
 
     def _granted(self, rule: Rule | None, key: str, line: str, target: str = "") -> Verdict:
@@ -208,7 +256,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             return Denied("default: no grant", self._noted(reason))
         if rule.effect == "ask":
             # Named with its target, so that an approval of one host or tool does not cover another.
-            text = f"{rule.text} for {target}" if key in ASKED else rule.text
+            text = f"{rule.text} for {target}" if key in ASKED or key in OPEN else rule.text
             return NeedsApproval(text, f"the operator wants to be asked about `{key}`")
         return Allowed(rule.text)
 
@@ -225,6 +273,24 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             f"`permissions` in skill.md) and the operator must grant it in reyn.yaml.{why} "
             f"Without a grant, {zones} and `workspace:` can be {'read' if access == 'read' else 'written'}."
         )
+
+
+def _asked(verdict: Verdict, asking: list[str]) -> Verdict:
+    """Return a verdict under the condition that a person approves for each of some rules."""
+    if not asking or isinstance(verdict, Denied):
+        return verdict
+    if isinstance(verdict, Allowed):
+        return NeedsApproval(" and ".join(asking), verdict.rule)
+    # A verdict of a capability names its rule together with the target.
+    more = [text for text in asking if not verdict.rule.startswith(text)]
+    return NeedsApproval(" and ".join((*more, verdict.rule)), verdict.reason)
+
+
+def _denied_target(rule: Rule, target: str | AnyTarget) -> str:
+    if isinstance(target, AnyTarget) and rule.patterns:
+        return f" for `{', '.join(rule.patterns)}`, and `{target.kind}` does not name what it uses"
+    name = target.kind if isinstance(target, AnyTarget) else target
+    return f" for `{name}`" if name else ""
 
 
 _MAX_TARGET = 80

@@ -1,22 +1,28 @@
-"""Path patterns of permission requests and rules, and which names a pattern must spell out.
+"""Path patterns of permission requests and rules: what they grant, and what they restrict.
 
 `*`, `?` and `[…]` match within one name, `**` any number of folders; a pattern that ends in `/` covers everything
-below it. No wildcard matches a protected name: a hidden file, or something that another program executes or imports
-because of where it is. A pattern that is to cover one must spell it: `.github/*.yml`, `tools/*.py`, `Makefile`.
+below it. In a request or an `allow`, no wildcard matches a protected name: a hidden file, or something that another
+program executes or imports because of where it is. A pattern that grants one must spell it: `.github/*.yml`,
+`tools/*.py`, `Makefile`. A pattern that denies or asks covers every name, and everything below what it matches.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.workspace.paths import WORKSPACE
+from reyn.workspace.paths import WORKSPACE, folded
 
 if TYPE_CHECKING:
-    from reyn.workspace import Location
+    from collections.abc import Iterator
+
+    from reyn.workspace import Location, Roots
+    from reyn.workspace.files import Identity
 
 Access = Literal["read", "write"]
 
@@ -41,13 +47,13 @@ _OWN_NAMES = frozenset(("reyn", "reyn.yaml", "reyn.local.yaml"))
 
 def must_spell(name: str, index: int, access: Access) -> bool:
     """Whether a name is protected: only a pattern that spells it out covers it. Reading protects hidden names only."""
-    folded = name.casefold()
-    if folded.startswith("."):
+    lower = name.casefold()
+    if lower.startswith("."):
         return True
     if access == "read":
         return False
-    is_own = index == 0 and folded in _OWN_NAMES
-    return is_own or folded in _EXECUTED_NAMES or os.path.splitext(folded)[1] in _EXECUTED_SUFFIXES  # noqa: PTH122
+    is_own = index == 0 and lower in _OWN_NAMES
+    return is_own or lower in _EXECUTED_NAMES or os.path.splitext(lower)[1] in _EXECUTED_SUFFIXES  # noqa: PTH122
 
 
 def protected_name(parts: tuple[str, ...], access: Access) -> str:
@@ -83,7 +89,7 @@ class PathPattern(msgspec.Struct, frozen=True):
         return cls(text, zone, segments, is_recursive)
 
     def covers(self, location: Location, access: Access) -> bool:
-        """Return whether a location matches, protected names only where the pattern spells them."""
+        """Return whether it grants a location: protected names only where the pattern spells them."""
         if location.zone != self.zone:
             return False
         return self._covers(location.parts, 0, 0, access)
@@ -111,8 +117,12 @@ class PathPattern(msgspec.Struct, frozen=True):
         return self._covers(parts, at + 1, segment + 1, access)
 
 
+def _is_literal(segment: str) -> bool:
+    return not any(sign in segment for sign in "*?[")
+
+
 def _matches(segment: str, name: str, index: int, access: Access) -> bool:
-    if not any(sign in segment for sign in "*?["):
+    if _is_literal(segment):
         return segment == name
     if not fnmatchcase(name, segment):
         return False
@@ -122,6 +132,78 @@ def _matches(segment: str, name: str, index: int, access: Access) -> bool:
         return segment.startswith(".")
     suffix = os.path.splitext(name)[1]  # noqa: PTH122
     return suffix.casefold() in _EXECUTED_SUFFIXES and segment.endswith(suffix)
+
+
+_MAX_COMPARED = 20_000
+"""The files of a restricted folder that are compared with a file that has several names."""
+
+
+class RestrictedPath:
+    """A path pattern that denies or asks, as the files that it stands for.
+
+    It is compared with the resolved path, wherever the pattern begins: its own symlinks are resolved, too. It covers
+    everything below what it matches, names of any case, and other names (hard links) of the files that it covers.
+    """
+
+    def __init__(self, pattern: PathPattern, roots: Roots) -> None:
+        base = {"project": roots.bases.project, "workspace": roots.bases.workspace}.get(pattern.zone, "/")
+        wild = next((at for at, one in enumerate(pattern.segments) if not _is_literal(one)), len(pattern.segments))
+        self._top = os.path.realpath(os.path.join(base, *pattern.segments[:wild]))  # noqa: PTH118 - text in, text out
+        self._segments = (*_names(self._top), *map(folded, pattern.segments[wild:]))
+
+    def covers(self, path: str) -> bool:
+        """Return whether it covers an absolute path without symlinks."""
+        at = self._reached({0})
+        for name in _names(path):
+            if len(self._segments) in at:
+                return True
+            at = self._reached(
+                {
+                    one if self._segments[one] == "**" else one + 1
+                    for one in at
+                    if self._segments[one] == "**" or fnmatchcase(name, self._segments[one])
+                }
+            )
+        return len(self._segments) in at
+
+    def _reached(self, positions: set[int]) -> set[int]:
+        """Return positions in the pattern, with those after a `**` that matches no folder."""
+        for one in sorted(positions):
+            after = one
+            while after < len(self._segments) and self._segments[after] == "**":
+                after += 1
+                positions.add(after)
+        return positions
+
+    @cached_property
+    def identities(self) -> frozenset[Identity]:
+        """Device and inode of the files that it covers and that have several names."""
+        return frozenset(self._linked())
+
+    def _linked(self) -> Iterator[Identity]:
+        compared = 0
+        for folder, _, names in os.walk(self._top) if os.path.isdir(self._top) else [(self._top, (), ("",))]:  # noqa: PTH112
+            for name in names:
+                compared += 1
+                if compared > _MAX_COMPARED:
+                    return
+                path = f"{folder}/{name}" if name else folder
+                identity = linked_identity(path)
+                if identity is not None and self.covers(path):
+                    yield identity
+
+
+def linked_identity(path: str) -> Identity | None:
+    """Return device and inode of a file with several names; `None` for any other."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if status.st_nlink > 1 and stat.S_ISREG(status.st_mode) else None
+
+
+def _names(path: str) -> tuple[str, ...]:
+    return tuple(name for name in folded(path).split("/") if name)
 
 
 def parse_patterns(value: Any) -> tuple[PathPattern, ...]:

@@ -6,38 +6,33 @@ decides: `deny`, then `ask`, then `allow`.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from reyn.documents import nearest
-from reyn.permissions.paths import PathPattern, parse_patterns, protected_name
+from reyn.permissions.hosts import PRIVATE, host_pattern
+from reyn.permissions.paths import PathPattern, parse_patterns
+from reyn.permissions.targets import access_of, is_file, is_granted, is_protected
 from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from reyn.permissions.paths import Access
+    from reyn.permissions.targets import Restrictions, Target
 
 RuleEffect = Literal["allow", "ask", "deny"]
 EFFECTS: tuple[RuleEffect, ...] = ("deny", "ask", "allow")
 """In the order in which they win."""
 
-Target = Location | str
-"""The target of a capability: a file, or the argument of an op (a host, a command, the name of a tool)."""
-
-
 ASKED = frozenset(entry.key for entry in PERMISSIONS if entry.is_asked)
 """Capabilities of which a person decides about each new target, unless a rule does."""
 BOUND_TO_ARGUMENTS = frozenset(entry.key for entry in PERMISSIONS if entry.binds_arguments)
 """Capabilities whose standing approvals cover only the arguments that the person saw."""
-GRANTED = frozenset(entry.key for entry in PERMISSIONS if entry.is_granted)
-"""Capabilities that every skill that requests them has, unless a rule denies them or asks."""
-PRIVATE = "private:"
-"""Begins the target of a connection to a private or loopback address. Only a pattern that begins so grants it."""
+OPEN = frozenset(entry.key for entry in PERMISSIONS if entry.is_open)
+"""Capabilities that every run has without a request, unless a rule denies them or asks."""
 
 
 class RuleError(ValueError):
@@ -64,45 +59,27 @@ class Rule(msgspec.Struct, frozen=True):
         skills = f" (skill {', '.join(self.skills)})" if self.skills else ""
         return f"permissions.{self.capability}: {self.effect}{targets}{skills}"
 
-    def concerns(self, capability: str, skill: str) -> bool:
-        """Return whether it is about a capability and a skill."""
-        return capability == self.capability and (not self.skills or skill in self.skills)
+    def concerns(self, capability: str, skills: Sequence[str]) -> bool:
+        """Return whether it is about a capability and skills: that of a run, then those of the runs above it.
 
-    def applies(self, capability: str, skill: str, target: Target) -> bool:
-        if not self.concerns(capability, skill):
+        A rule that allows something to a skill allows it to runs of that skill. Any other also holds for the runs
+        that they start.
+        """
+        if capability != self.capability:
             return False
+        named = skills[:1] if self.effect == "allow" else skills
+        return not self.skills or not set(self.skills).isdisjoint(named)
+
+    def applies(self, capability: str, skills: Sequence[str], target: Target, restrictions: Restrictions) -> bool:
+        if not self.concerns(capability, skills):
+            return False
+        if self.effect != "allow":
+            covers = restrictions.covers
+            return not self.patterns or any(covers(pattern, capability, target) for pattern in self.patterns)
         if self.patterns:
-            return any(_covers(pattern, capability, target) for pattern in self.patterns)
+            return any(is_granted(pattern, capability, target) for pattern in self.patterns)
         # A grant for everything does not name what is protected.
-        return self.effect == "deny" or not _is_protected(target, capability)
-
-
-_parsed = cache(PathPattern.parse)
-
-
-def _covers(pattern: str, capability: str, target: Target) -> bool:
-    if isinstance(target, Location):
-        return _parsed(pattern).covers(target, access_of(capability))
-    if target.startswith(PRIVATE) and not pattern.startswith(PRIVATE):
-        return False
-    if capability == "mcp" and "/" not in pattern:
-        target = target.partition("/")[0]  # the name of a server stands for all of its tools
-    # A rule about one private host is about that host; a pattern of private hosts may match public ones by accident.
-    return fnmatchcase(target, pattern) or f"{PRIVATE}{target}" == pattern
-
-
-def _is_protected(target: Target, capability: str) -> bool:
-    if isinstance(target, Location):
-        return bool(protected_name(target.parts, access_of(capability)))
-    return target.startswith(PRIVATE)
-
-
-def access_of(capability: str) -> Access:
-    return "write" if capability.endswith("write") else "read"
-
-
-def is_file(capability: str) -> bool:
-    return capability.startswith("file.")
+        return not is_protected(capability, target)
 
 
 class Policy(msgspec.Struct, frozen=True):
@@ -118,12 +95,23 @@ class Policy(msgspec.Struct, frozen=True):
     allow_unsafe_python: bool = False
     """Whether the operator has allowed unsafe python steps."""
 
-    def decide(self, capability: str, skill: str, target: Target) -> Rule | None:
-        """Return the rule that decides, or `None` if no rule matches."""
+    def decide(self, capability: str, skills: Sequence[str], target: Target, restrictions: Restrictions) -> Rule | None:
+        """Return the rule that decides, or `None` if no rule matches.
+
+        Args:
+            capability: The permission key.
+            skills: The skill of the run, then those of the runs above it.
+            target: What the action will use.
+            restrictions: Which targets a pattern covers in the folders of the run.
+        """
         if not self.rules:
             return None
-        matching = [rule for rule in self.rules if rule.applies(capability, skill, target)]
+        matching = [rule for rule in self.rules if rule.applies(capability, skills, target, restrictions)]
         return min(matching, key=lambda rule: EFFECTS.index(rule.effect), default=None)
+
+    def has_restrictions(self, capability: str) -> bool:
+        """Return whether a rule denies or asks about some of a capability."""
+        return any(rule.capability == capability and rule.effect != "allow" for rule in self.rules)
 
     def zone(self, access: Access) -> tuple[PathPattern, ...]:
         return self.read_zone if access == "read" else self.write_zone
@@ -187,9 +175,12 @@ def _rule(capability: str, entry: Any, path: tuple[str | int, ...]) -> Rule:
         raise RuleError("a rule has exactly one of `allow`, `ask` and `deny`", *path)
     effect = _effect(effects[0], *path)
     patterns = _texts(entry[effect], *path, effect)
-    for pattern in patterns if is_file(capability) else ():
+    for pattern in patterns:
         try:
-            PathPattern.parse(pattern)
+            if is_file(capability):
+                PathPattern.parse(pattern)
+            elif capability == "web":
+                host_pattern(pattern)
         except ValueError as error:
             raise RuleError(str(error), *path, effect) from error
     skills = _texts(entry["skill"], *path, "skill") if "skill" in entry else ()
@@ -202,6 +193,13 @@ def _texts(value: Any, *path: str | int) -> tuple[str, ...]:
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise RuleError("a pattern is a text, or a list of texts", *path)
     return tuple(texts)
+
+
+class SkillRequests(msgspec.Struct, frozen=True):
+    """The `permissions` of a skill, as it has them, and its name, as rules name it."""
+
+    skill: str
+    permissions: dict[str, Any]
 
 
 class Requests(msgspec.Struct, frozen=True):
@@ -217,8 +215,9 @@ class Requests(msgspec.Struct, frozen=True):
             patterns = self.files.get(capability, ())
             return any(pattern.covers(target, access_of(capability)) for pattern in patterns)
         names = self.others.get(capability)
-        plain = target.removeprefix(PRIVATE)  # whether an address is private is for the operator to decide
-        return names is not None and (not names or any(_covers(name, capability, plain) for name in names))
+        # Whether an address is private is for the operator to decide.
+        plain = target.removeprefix(PRIVATE) if isinstance(target, str) else target
+        return names is not None and (not names or any(is_granted(name, capability, plain) for name in names))
 
     @property
     def capabilities(self) -> tuple[str, ...]:

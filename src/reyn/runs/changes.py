@@ -17,7 +17,7 @@ def own_events(run_id: str, history: Iterable[Event]) -> list[Event]:
     return [event for event in history if event.run_id == run_id]
 
 
-def unreverted_changes(journal: Journal, runs: Sequence[str]) -> list[tuple[str, kinds.Change]]:
+def changes_of_runs(journal: Journal, runs: Sequence[str]) -> list[tuple[str, kinds.Change]]:
     """Return the changes of some runs that nothing has reverted, newest first, each with its run."""
     entries, reverted = [], list[RecordedChange]()
     for name in runs:
@@ -31,7 +31,7 @@ def unreverted_changes(journal: Journal, runs: Sequence[str]) -> list[tuple[str,
 def changed_files(journal: Journal, runs: Sequence[str]) -> dict[str, str]:
     """Return the files that some runs changed: `new`, `changed` or `deleted` by path."""
     files: dict[str, tuple[str | None, str | None]] = {}
-    for _, change in reversed(unreverted_changes(journal, runs)):
+    for _, change in reversed(changes_of_runs(journal, runs)):
         first = files[change.path][0] if change.path in files else change.before
         files[change.path] = (first, change.after)
     return {

@@ -169,7 +169,7 @@ def side_of(run_id: str, events: Iterable[Event], content: Callable[[str], bytes
 def _decision(read: ReadEvent, what: str, message: str) -> Decision:
     """Return what the model decided in the turn of an event; a node that runs a skill decides without one."""
     state, turn = read.after, read.turn
-    phase = state.history.path[-1] if state.history.path else ""
+    phase = state.path[-1] if state.path else ""
     if turn is None or not read.follows_turn:
         return Decision(read.event.seq, "", phase, what, model=state.models.name, message=message)
     return Decision(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, Event, canonical, encode, kinds, link
+from reyn.journal import Blob, Event, canonical, kinds
+from reyn.journal.registry import chain_events
 from reyn.kernel import versions
 from reyn.runs.reader import read_run
 from reyn.skills import pin
@@ -83,7 +84,7 @@ def fork_input(
     if value is not None:
         return to_artifact(value, skill.skill, strict=skill.settings.strict, node=phase)
     definition = skill.skill.phases.get(phase)
-    follows_itself = bool(point.state.history.path) and point.state.history.path[-1] == phase
+    follows_itself = bool(point.state.path) and point.state.path[-1] == phase
     if definition is not None and definition.conversation is not None and follows_itself:
         return None  # its input is its own reply, and the next message is the user's
     if is_new_skill:
@@ -138,8 +139,6 @@ def append_fork_event(
     journal: Journal, run_id: str, after: Event, forked: kinds.RunForked, blobs: tuple[Blob, ...], now: int
 ) -> Event:
     """Store the first event of a fork, chained to the event that it continues from."""
-    raw, ts, seq = encode(forked), max(now, after.ts), after.seq + 1
-    hashed = link(seq, ts, forked.kind, forked.version, raw, after.hash)
-    event = Event(seq, run_id, ts, forked.kind, forked.version, raw, after.hash, hashed)
+    [event] = chain_events(run_id, [forked], after.seq, after.hash, max(now, after.ts))
     journal.append(run_id, after.seq, [event], blobs)
     return event

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
+from reyn.config.budgets import BUDGET_LIMITS
 from reyn.errors import ApprovalUnnamed, BlobMissing, JournalError, NextAction, QuestionUnknown
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, root_run
 from reyn.journal.questions import open_question
 from reyn.journal.results import display_status
+from reyn.journal.summary import SECOND, limit_of, summarize
 from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from reyn.journal import Journal, RunRow
     from reyn.journal.kinds import Question
-    from reyn.kernel.core.snapshot import RunState
+    from reyn.journal.summary import RunSummary
 
 
 def next_action(journal: Journal, row: RunRow) -> NextAction | None:
@@ -78,47 +80,41 @@ def _named(question: Question) -> str:
 
 def _raise_limit(journal: Journal, run_id: str) -> NextAction:
     """Raise the limit that stopped a run to its current usage plus the previous cap."""
-    from reyn.kernel.world.loading import load_state
-
     try:
-        state = load_state(journal, run_id)
+        summary = summarize(journal.read(run_id))
     except JournalError:  # its events are damaged
         return NextAction("verify", run_id)
-    if state.stop.limit is None:
+    if summary.stop.limit is None:
         return NextAction("resume", run_id, limit="")
-    name, reached = state.stop.limit
+    name, reached = summary.stop.limit
     if name == "max_prompt_tokens":  # the reason names the tokens of the parts that are never truncated
         return NextAction("resume", run_id, limit=name)
-    cap = _cap(journal, state, name) or reached
+    cap = _cap(journal, summary, name) or reached
     open_sub_runs = [row for row in descendants(journal, run_id) if row.status not in ENDED]
-    usage = _usage(name, (state, *(load_state(journal, row.run_id) for row in open_sub_runs)))
+    usage = _usage(name, (summary, *(summarize(journal.read(row.run_id)) for row in open_sub_runs)))
     return NextAction("resume", run_id, limit=name, value=max(cap, reached, usage) + max(cap, 1))
 
 
-def _cap(journal: Journal, state: RunState, name: str) -> int | None:
+def _cap(journal: Journal, summary: RunSummary, name: str) -> int | None:
     """Return the cap of the run itself. A sub-run records only the remainder of this cap."""
-    from reyn.kernel.core.limits import limit_of
-
     try:
-        settings = msgspec.json.decode(journal.blob(state.started.settings), type=RunSettings)
+        settings = msgspec.json.decode(journal.blob(summary.settings), type=RunSettings)
     except (BlobMissing, msgspec.MsgspecError):
         return None
-    return limit_of(state, settings, name)
+    return limit_of(summary, settings, name)
 
 
-def _usage(name: str, states: Sequence[RunState]) -> int:
+def _usage(name: str, runs: Sequence[RunSummary]) -> int:
     """Return the usage of a run and its open sub-runs. Tokens add up; a parent's time includes that of its sub-runs."""
-    from reyn.kernel.core.limits import BUDGET_LIMITS, SECOND
-
     match name:
         case "tokens":
-            return sum(state.models.usage.total for state in states)
+            return sum(run.usage.total for run in runs)
         case "run_seconds":
-            return max(state.active // SECOND for state in states)
+            return max(run.active // SECOND for run in runs)
         case "overrun":
-            return max(state.over[1] if state.over else 0 for state in states)
+            return max(run.over[1] if run.over else 0 for run in runs)
         case name if name in BUDGET_LIMITS:
-            return max(state.stop.sufficient for state in states)
+            return max(run.stop.sufficient for run in runs)
         case "phase_seconds":
-            return max((state.active - state.visit.started_after) // SECOND for state in states)
+            return max((run.active - run.visit_start) // SECOND for run in runs)
     return 0

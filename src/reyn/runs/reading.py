@@ -1,18 +1,16 @@
 """`RecordedRuns`: what the journal alone shows of runs. `Runs` adds what executes, compares or changes them.
 
-Imports the kernel only for the fold of a run (`state`, `result`), so that a program that only looks starts fast.
+Imports no kernel, so that a program that only looks starts fast.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from reyn.errors import hint_of
 from reyn.journal.family import descendants, find_run, root_run
 from reyn.journal.questions import open_question
-from reyn.journal.results import Cost, RunResult, display_status
+from reyn.journal.results import RunResult, display_status
+from reyn.journal.summary import summarize, to_result
 from reyn.runs.changes import changed_files
 from reyn.runs.next_action import next_action
 from reyn.runs.questions import question_text
@@ -25,7 +23,8 @@ if TYPE_CHECKING:
     from reyn.errors import NextAction
     from reyn.journal import Event, InboxMessage, Journal, RunRow
     from reyn.journal.questions import OpenQuestion
-    from reyn.kernel.core.snapshot import RunState
+    from reyn.journal.results import RunResult
+    from reyn.journal.summary import RunSummary
     from reyn.runs.usage import Grouping, UsageReport
 
 
@@ -97,46 +96,13 @@ class RecordedRuns:
         """Return content that an event refers to, by its hash."""
         return self._journal.blob(hash)
 
-    def state(self, run: str) -> RunState:
-        """Return the state of a run: the fold of all its events."""
-        from reyn.kernel.core.run_state import fold
-
-        return fold(self.events(run))
+    def summary(self, run: str) -> RunSummary:
+        """Return the summary of a run: what its result and its limits depend on."""
+        return summarize(self.events(run))
 
     def result(self, run: str) -> RunResult:
         """Return the result of a run as recorded so far."""
-        return self.to_result(self.state(run))
-
-    def to_result(
-        self, state: RunState, warnings: tuple[str, ...] = (), content: Callable[[str], bytes] | None = None
-    ) -> RunResult:
-        """Return the result of a run in this state, with further warnings.
-
-        `content` returns recorded content by its hash; by default, the journal does.
-        """
-        assert state.status is not None
-        artifact = None
-        final = state.final_artifact
-        if state.status == "finished" and final is not None:
-            stored = msgspec.json.decode((content or self._journal.blob)(final.hash))
-            artifact = {"type": stored["type"], "data": stored["data"]}
-        switches = (
-            f"model `{name}` was replaced by its fallback `{other}`" for name, other in state.models.switched.items()
-        )
-        code = state.stop.code if state.status == "failed" else ""
-        return RunResult(
-            state.run_id,
-            state.status,
-            state.reason,
-            artifact,
-            state.models.usage,
-            state.history.path,
-            warnings=(*state.warnings, *switches, *warnings),
-            question=state.wait,
-            code=code,
-            hint=(state.stop.hint or hint_of(code)) if code else "",
-            cost=Cost.of(state.charge),
-        )
+        return to_result(self.summary(run), self._journal.blob)
 
     def _family(self, run: str) -> list[str]:
         """Return the ids of a run and its descendants."""

@@ -21,7 +21,7 @@ from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.diff import compare, side_of
-from reyn.runs.frames import RecordedPrompt, visit_contexts
+from reyn.runs.frames import RecordedPrompt, read_handoffs, visit_contexts
 from reyn.runs.importing import check_archive, import_runs
 from reyn.runs.preview import next_prompt
 from reyn.runs.prune import PruneReport, delete_runs, prune
@@ -38,8 +38,10 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FrameSection
     from reyn.context.frame import ContextFrame
+    from reyn.context.handoff import PhaseHandoff
     from reyn.context.transcript import MemoryEntry
     from reyn.journal import Status
+    from reyn.journal.summary import RunSummary
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import ReplayReport, VerifyReport
     from reyn.kernel.world.services import Services
@@ -70,6 +72,10 @@ class Runs(RecordedRuns):
         if state is EMPTY:
             raise ChainBroken(f"event 1 of run `{run}` is missing")
         return state
+
+    def summary(self, run: str) -> RunSummary:
+        """Return the summary of a run: what its result and its limits depend on."""
+        return self.state(run)
 
     def memory(self, run: str) -> tuple[MemoryEntry, ...]:
         """Return the memory of a run's conversation, the oldest entry first."""
@@ -141,6 +147,10 @@ class Runs(RecordedRuns):
         """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""
         return visit_contexts(self.events(run), self._journal.blob)
 
+    def handoffs(self, run: str) -> tuple[PhaseHandoff, ...]:
+        """Return the handoffs of a run in the order of the visits, also those that a rollback discarded later."""
+        return tuple(read_handoffs(self.events(run), self._journal.blob))
+
     # -- checking -------------------------------------------------------------------------------------
 
     async def replay(self, run: str) -> ReplayReport:
@@ -188,7 +198,7 @@ class Runs(RecordedRuns):
         own = budgeted_run(state, settings)
         budgets = run_budgets(self._journal, services.budgets, own, above, services.clock.now())
         limit = state.raised.get("tokens", settings.limits.tokens)
-        return budgets if limit is None else (BudgetStatus("tokens", "", limit, state.models.usage.total, 0), *budgets)
+        return budgets if limit is None else (BudgetStatus("tokens", "", limit, state.usage.total, 0), *budgets)
 
     # -- files, archives, deletion --------------------------------------------------------------------
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import Limits
+from reyn.config.budgets import DAY_LIMITS
 from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, decode, kinds
-from reyn.kernel.core.limits import DAY_LIMITS, limit_of
+from reyn.journal.summary import limit_of
 from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:

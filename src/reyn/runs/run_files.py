@@ -18,7 +18,7 @@ from reyn.journal.family import descendants
 from reyn.kernel.world.environments import decide_restore, roots_of
 from reyn.kernel.world.loading import load_head, load_state
 from reyn.permissions import Denied, Gate, Policy
-from reyn.runs.changes import own_events, unreverted_changes
+from reyn.runs.changes import changes_of_runs, own_events
 from reyn.workspace import Change, FileError, PathInvalid, apply_change, locate
 from reyn.workspace.restore import (
     Files,
@@ -145,7 +145,7 @@ class RunFiles:
     def _changes(self, runs: Sequence[str]) -> list[tuple[str, str, kinds.Change]]:
         """Return the unreverted changes, newest first, each with its run and the run whose workspace it applies to."""
         workspaces = {name: load_state(self._journal, name).workspace for name in runs}
-        return [(name, workspaces[name], change) for name, change in unreverted_changes(self._journal, runs)]
+        return [(name, workspaces[name], change) for name, change in changes_of_runs(self._journal, runs)]
 
     def _preview(self, run_id: str, changes: list[_Made]) -> UndoReport:
         done = [preview_restore(own, files) for _, own, files in self._by_workspace(changes)]

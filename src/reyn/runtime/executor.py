@@ -15,20 +15,23 @@ import msgspec
 
 from reyn.errors import (
     InputInvalid,
+    RunBusy,
     RunIdInvalid,
     RunIdTaken,
     UpgradeIncompatible,
 )
 from reyn.journal import Blob, RaiseLimit, canonical
-from reyn.journal.family import check_not_imported, descendants
+from reyn.journal.cancellation import cancel_runs
+from reyn.journal.family import check_not_imported, descendants, lineage
 from reyn.journal.port import MAX_ROOT_RUN_ID, is_run_id
+from reyn.journal.summary import to_result
 from reyn.kernel.core.limits import sub_run_settings
 from reyn.kernel.runtime_types import Unattended
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_spec import ChildSpec
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.inbox import cancel_runs, hold_claim
+from reyn.kernel.world.inbox import hold_claim
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     Resumption,
@@ -43,6 +46,7 @@ from reyn.kernel.world.loading import (
     pin_run,
     pin_settings,
 )
+from reyn.kernel.world.run_scope import current_scope
 from reyn.runs.resume import check_fit, check_resume, has_ended
 from reyn.runtime.run_warnings import run_warnings
 from reyn.skills import check_pinned, pin, unpin
@@ -50,10 +54,10 @@ from reyn.skills.inputs import check_supported, to_artifact
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from reyn.context import NormalizedMessageList
-    from reyn.journal import RunRow, kinds
+    from reyn.journal import kinds
     from reyn.journal.results import RunResult
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
@@ -63,6 +67,8 @@ if TYPE_CHECKING:
     from reyn.runs.recorded import Runs
     from reyn.skills import Skill
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
+"""Seconds between two looks at a run that another caller executes."""
 _MAX_CHECKED = 64
 """Skills as values that need not be checked again."""
 
@@ -143,7 +149,9 @@ class RunExecutor:
             return msgspec.structs.replace(result, warnings=(*result.warnings, warning))
         if result.status == "cancelled":
             # Descendants that started or stopped before the cancellation was recorded.
-            self.cancel(descendants(services.journal, run_id), result.reason)
+            below = descendants(services.journal, run_id)
+            for one in cancel_runs(services.journal, below, result.reason, services.clock.now):
+                services.polling.notify(one)
         report_end(services.journal, services.polling, result)
         return result
 
@@ -155,12 +163,14 @@ class RunExecutor:
         within: RunScope | None,
         history: NormalizedMessageList,
         observers: Observers,
+        *,
+        wait: bool = True,
     ) -> RunResult:
         """Start a run, or continue one that exists; `OSRuntime.run` documents the arguments."""
         services, name = self.services, self.checked_id(run_id)
         again = partial(self._run_again, name, skill, value, observers)
         if run_id is not None and self.runs.is_recorded(name):
-            return await self.claim_and_execute(name, again, observers)
+            return await self._attach(name, again, observers, wait=wait)
         loaded = services.load(skill) if isinstance(skill, str) else self._check_skill(skill)
         if history.length and not loaded.holds_conversation(loaded.entry):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
@@ -181,7 +191,34 @@ class RunExecutor:
             )
             return await self.start(spec, observers)
 
+        if run_id is not None:
+            return await self._attach(name, start, observers, wait=wait)
         return await self.claim_and_execute(name, start, observers)
+
+    async def _attach(
+        self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: Observers, *, wait: bool
+    ) -> RunResult:
+        """Execute a run as soon as nobody else does; without `wait`, return the state of one that is executed.
+
+        Raises:
+            RunBusy: The run itself, or a run that it started, calls this.
+        """
+        journal, scope = self.services.journal, current_scope()
+        row = journal.find(scope.tape.run_id) if scope is not None else None
+        if row is not None and any(one.run_id == run_id for one in lineage(journal, row)):
+            raise RunBusy(f"run `{run_id}` would wait for itself", run_id=run_id, hint="Use another run id.")
+        while True:
+            pause = _FIRST_PAUSE
+            while journal.is_claimed(run_id):
+                if not wait and self.runs.is_recorded(run_id):
+                    return self.runs.result(run_id)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                return await self.claim_and_execute(run_id, attempt, observers)
+            except RunBusy as error:  # another caller was faster
+                if error.run_id != run_id:
+                    raise
 
     def spec(self, run_id: str, skill: Skill, artifact: Blob, settings: Blob, model: str) -> RunSpec:
         """Return how a new run starts, with copies of what it needs."""
@@ -212,7 +249,7 @@ class RunExecutor:
         if loaded.started.input.hash != artifact.hash:
             raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
-            return self.runs.to_result(loaded.state)
+            return to_result(loaded.state, self.services.journal.blob)
         return await self._continue(loaded, observers)
 
     def _is_skill_of(self, started: kinds.RunStarted, skill: str | Skill) -> bool:
@@ -242,7 +279,7 @@ class RunExecutor:
         check_not_imported(self.runs.find(run_id), "resumed")
         loaded, raised = load_run(services.journal, run_id), raised or {}
         if has_ended(loaded.state, retry=retry, raised=raised):
-            return self.runs.to_result(loaded.state)
+            return to_result(loaded.state, self.services.journal.blob)
         settings = services.settings_of(loaded.started)
         is_attended = not isinstance(services.people, Unattended) or self._is_expired(loaded.state.wait)
         check_resume(services.journal, loaded.state, settings, retry=retry, raised=raised, is_attended=is_attended)
@@ -305,7 +342,7 @@ class RunExecutor:
         world = self.world(model.name, observers, above=scope.above)
         spec = ChildSpec(settings, model, check=observers.check, history=services.store_history(history))
         state = await world.children.call(scope, skill, artifact, spec)
-        return self.runs.to_result(state)
+        return to_result(state, self.services.journal.blob)
 
     async def run_background(self, conversation: str, run_id: str, observers: Observers) -> RunResult:
         """Execute a background run of a conversation; `OSRuntime.run_background` documents it."""
@@ -316,7 +353,7 @@ class RunExecutor:
             above = runs_above(journal, tape.started, self.services.settings_of)
             world = self.world(state.models.name, observers, above=lambda: above)
             with self.services.commits.active_run():
-                return self.runs.to_result(await world.children.run_background(run_id, tape))
+                return to_result(await world.children.run_background(run_id, tape), self.services.journal.blob)
 
         return await self.claim_and_execute(run_id, attempt, observers)
 
@@ -339,12 +376,7 @@ class RunExecutor:
             self.services.polling.notify(tape.run_id)
         keep_fold(self.services.journal, tape)
         warnings = tuple(run_warnings(self.services, state.started, tape.content, tuple(world.warnings)))
-        return self.runs.to_result(state, warnings, tape.content)
-
-    def cancel(self, rows: Iterable[RunRow], reason: str) -> None:
-        """Cancel the runs that have not ended. A process that executes one stops before its next effect."""
-        services = self.services
-        cancel_runs(services.journal, services.clock, services.polling, rows, reason)
+        return to_result(state, tape.content, warnings)
 
     # -- interrupting ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.errors import ForkImpossible
 from reyn.journal import Blob, canonical
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -65,6 +66,25 @@ async def fork(
         return await executor.execute(load_run(journal, name).tape, world)
 
     return await executor.claim_and_execute(name, start, observers)
+
+
+def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) -> str:
+    """Copy a conversation up to the end of its last turn; nothing is executed. Return the id of the copy.
+
+    Raises:
+        ForkImpossible: No turn has ended yet.
+        RunIdTaken: There is a run with the id.
+    """
+    services, name = executor.services, executor.new_id(run_id)
+    journal = services.journal
+    services.check_owner()
+    point = find_fork_point(row.run_id, journal.read(row.run_id), None, between_visits=True)
+    if not point.state.path:
+        raise ForkImpossible(f"conversation `{row.run_id}` has no turn that ended", hint="Wait for its first reply.")
+    forked, blobs = _forked(services, name, row.run_id, point, None, None, None)
+    executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
+    append_fork_event(journal, name, point.event, forked, blobs, services.clock.now())
+    return name
 
 
 def _forked(

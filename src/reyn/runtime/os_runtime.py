@@ -23,7 +23,8 @@ from reyn.errors import (
     RunBusy,
     RunNotResumable,
 )
-from reyn.journal.family import check_not_imported, descendants, find_run
+from reyn.journal.cancellation import cancel_run
+from reyn.journal.family import check_not_imported, find_run
 from reyn.journal.questions import open_question
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.world.hooks import check_hooks
@@ -32,7 +33,7 @@ from reyn.kernel.world.services import Observers, Services
 from reyn.permissions.trust import load_project
 from reyn.runs.next_action import unknown_question, unnamed_approval
 from reyn.runs.recorded import Runs
-from reyn.runtime.conversations import Conversations, open_run
+from reyn.runtime.conversations import Conversations
 from reyn.runtime.executor import RunExecutor
 from reyn.runtime.forks import fork, rerun
 from reyn.runtime.permissions import Permissions
@@ -198,11 +199,13 @@ class OSRuntime:
         check: OutputCheck | None = None,
         within: RunScope | None = None,
         history: Iterable[Message | dict[str, Any]] = (),
+        wait: bool = True,
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
 
         With the `run_id` of an existing run, continue that run if it was interrupted or has a stored reply; otherwise
-        return its result. A run that fails, waits or reaches a limit raises no error: see `status` of the result.
+        return its result. If the run is being executed, here or in another process, wait for its result. A run that
+        fails, waits or reaches a limit raises no error: see `status` of the result.
 
         Args:
             skill: The name or path of the skill, or a `Skill` object.
@@ -219,6 +222,7 @@ class OSRuntime:
             history: Earlier messages, if the entry phase is a conversation: `Message` objects, or dicts in the format
                 of chat completion APIs. Messages from `rt.runs.transcript()` are already stored; Reyn references them.
                 System messages are ignored, because the phase has its own system prompt.
+            wait: Whether to wait for a run that is being executed; if not, its current state is returned.
 
         Raises:
             SkillNotFound: There is no skill with this name or path.
@@ -228,7 +232,7 @@ class OSRuntime:
                 conversation.
             RunIdInvalid: `run_id` is not a valid id.
             RunIdTaken: A run with this id exists for a different skill or input.
-            RunBusy: Another process executes the run.
+            RunBusy: The run calls this itself, so that it would wait for itself.
             RunBlocked: This version cannot execute the existing run.
             ModelUnknown: No model is configured, or its name is unknown.
             ModelNotInstalled: A package or the weights of the model are not installed.
@@ -236,7 +240,7 @@ class OSRuntime:
             TranscriptInvalid: A tool call in `history` does not have exactly one result.
         """
         value, observers = self.services.scrubber.scrub_value(input), Observers(listener, on_delta, check)
-        return await self._executor.run(skill, value, run_id, within, normalize(history), observers)
+        return await self._executor.run(skill, value, run_id, within, normalize(history), observers, wait=wait)
 
     async def resume(
         self,
@@ -400,8 +404,9 @@ class OSRuntime:
         Raises:
             RunNotResumable: The run has ended.
         """
-        row = open_run(self.runs.find(run), "cancelled", "There is nothing to cancel.")
-        self._executor.cancel((row, *descendants(self.services.journal, row.run_id)), reason)
+        row = self.runs.find(run)
+        for run_id in cancel_run(self.services.journal, row, reason, self.services.clock.now):
+            self.services.polling.notify(run_id)
 
     def interrupt(self) -> bool:
         """Interrupt the runs that this runtime executes; they can be resumed. Safe in signal handlers and threads.

@@ -13,9 +13,10 @@ from reyn.errors import ApprovalUnknown, InputInvalid, OpUnknown
 from reyn.kernel.world.environments import roots_of
 from reyn.ops import Call, Env, Targeted
 from reyn.ops.execution import plan_op
-from reyn.permissions import Allowed, Denied, Gate, parse_requests
+from reyn.permissions import Allowed, Denied, Gate, SkillRequests, parse_requests, unnamed_target
 from reyn.permissions.explain import RequestVerdict, explain_requests
 from reyn.permissions.policy import RulePlaces
+from reyn.permissions.rules import OPEN
 from reyn.runs.recorded import Runs
 from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import read_skill
@@ -131,7 +132,7 @@ class Permissions:
         name, loaded = skill, self._services.load(skill)
         requests = [*self._requests(loaded, name, ())]
         for sub_skill in loaded.skills.values():
-            requests += self._requests(sub_skill, sub_skill.name, (loaded.permissions,))
+            requests += self._requests(sub_skill, sub_skill.name, (SkillRequests(loaded.name, loaded.permissions),))
         names = {loaded.name, *(sub_skill.name for sub_skill in loaded.skills.values())}
         rules = [rule for rule in self._policy.rules if not rule.skills or names & {*rule.skills}]
         return PermissionReport(
@@ -169,7 +170,7 @@ class Permissions:
         ]
         return [*reports, *(ZoneReport(access, "workspace:", "default") for access in accesses)]
 
-    def _requests(self, skill: Skill, name: str, above: tuple[dict[str, Any], ...]) -> list[RequestVerdict]:
+    def _requests(self, skill: Skill, name: str, above: tuple[SkillRequests, ...]) -> list[RequestVerdict]:
         verdicts = explain_requests(skill.name, skill.permissions, self._policy, above)
         return [
             msgspec.structs.replace(
@@ -215,7 +216,7 @@ class Permissions:
     def _op(self, kind: str, phases: tuple[str, ...], skill: Skill) -> OpReport:
         spec = self._ops.vocabulary.op(kind)
         permission = spec.permission if spec else None
-        if permission is None:
+        if permission is None or (permission in OPEN and not self._has_rules(permission)):
             keys = " and ".join(f"`{key}`" for key in spec.optional_permissions) if spec else ""
             note = f"zones, requests and rules for {keys} decide about each call" if keys else ""
             return OpReport(kind, phases, None, "allow", "default: no permission needed", "", note)
@@ -229,11 +230,14 @@ class Permissions:
             if best.effect == "deny":
                 return OpReport(kind, phases, permission, "deny", rule, "", best.reason)
             return OpReport(kind, phases, permission, best.effect, rule, self._place_of(rule), note)
-        decided = self._gate(skill).capability(permission, target)
+        decided = self._gate(skill).capability(permission, target and unnamed_target(permission, target))
         effect, reason = "allow", ""
         if not isinstance(decided, Allowed):
             effect, reason = "deny" if isinstance(decided, Denied) else "ask", decided.reason
         return OpReport(kind, phases, permission, effect, decided.rule, self._place_of(decided.rule), reason)
+
+    def _has_rules(self, permission: str) -> bool:
+        return any(rule.capability == permission for rule in self._policy.rules)
 
     def _gate(self, skill: Skill) -> Gate:
         roots = roots_of(self._services.root, self._services.state_folder, _NO_RUN)

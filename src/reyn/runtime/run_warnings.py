@@ -8,6 +8,7 @@ import msgspec
 
 from reyn.documents import nearest
 from reyn.kernel.world.environments import requests_above
+from reyn.permissions import SkillRequests
 from reyn.permissions.explain import explain_requests
 from reyn.skills.agents import PREFIX
 from reyn.skills.inputs import missing_class_warnings, unknown_field_warnings
@@ -65,6 +66,7 @@ def ungranted_requests(
     skill = services.compile_skill(started, content).skill
     above = requests_above(started, content)
     verdicts = [*explain_requests(skill.name, skill.permissions, services.policy, above)]
+    own = SkillRequests(skill.name, skill.permissions)
     for one in skill.skills.values():
-        verdicts += explain_requests(one.name, one.permissions, services.policy, (skill.permissions, *above))
+        verdicts += explain_requests(one.name, one.permissions, services.policy, (own, *above))
     return tuple(verdict.warning for verdict in verdicts if verdict.warning)

@@ -5,7 +5,7 @@ calls `Secrets.resolve_for` immediately before it sends it to a server; that che
 to. `Secrets.scrubber` replaces known values in any text, and finds them.
 """
 
-from reyn.secrets.handles import MemoryOrigins, handle_of, is_handle, name_of, origin_of, validate_origin
+from reyn.secrets.handles import MemoryOrigins, handle_of, is_handle, origin_of, secret_name, validate_origin
 from reyn.secrets.scrubber import Scrubber
 from reyn.secrets.secrets import SecretEntry, Secrets, open_secrets
 from reyn.secrets.stores import EnvironmentStore, FileStore, KeyringStore, MemoryStore
@@ -21,8 +21,8 @@ __all__ = [
     "Secrets",
     "handle_of",
     "is_handle",
-    "name_of",
     "open_secrets",
     "origin_of",
+    "secret_name",
     "validate_origin",
 ]

@@ -33,7 +33,7 @@ def is_variable_handle(text: str) -> bool:
     return text.startswith(VARIABLE_SCHEME) and _VARIABLE.fullmatch(text.removeprefix(VARIABLE_SCHEME)) is not None
 
 
-def name_of(handle: str) -> str:
+def secret_name(handle: str) -> str:
     """Return the name in a `secret://NAME` handle.
 
     Raises:

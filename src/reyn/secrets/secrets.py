@@ -21,8 +21,8 @@ from reyn.secrets.handles import (
     Origins,
     handle_of,
     is_variable_handle,
-    name_of,
     origin_of,
+    secret_name,
     validate_name,
     validate_value,
     variable_of_handle,
@@ -109,7 +109,7 @@ class Secrets:
             SecretMissing: If there is no value.
         """
         if not is_variable_handle(handle):
-            return self.get(name_of(handle))
+            return self.get(secret_name(handle))
         value = self._variable(handle)
         self.scrubber.add(handle, validate_value(handle, value))
         return value
@@ -199,8 +199,8 @@ class Secrets:
         """
         if is_variable_handle(handle):
             self._variable(handle)
-        elif name_of(handle) not in self.names():
-            raise self._missing(name_of(handle))
+        elif secret_name(handle) not in self.names():
+            raise self._missing(secret_name(handle))
 
     def has_variable(self, variable: str) -> bool:
         """Return whether an environment variable is set to a non-empty value."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec.structs import replace
 
+from reyn.config.models import Positive
 from reyn.documents import DocumentError, check_keys, nearest_hint, parse_front_matter, read_text
 from reyn.errors import AgentNotFound, SkillInvalid, codes
 from reyn.journal import kinds
@@ -35,7 +36,6 @@ PREFIX = kinds.AGENT_PREFIX
 MAX_INSTRUCTIONS = 20_000
 
 Memory = Literal["shared", "own", "none"]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 def agent_of(skill: str) -> str:
@@ -133,7 +133,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
             graph={**chat.graph, entry: (END,)} if is_single_turn else chat.graph,
             edge_texts={} if is_single_turn else chat.edge_texts,
             permissions={
-                **chat.permissions,
+                **{key: value for key, value in chat.permissions.items() if key not in _OWN},
                 **self._own_requests(),
                 **self._skill_request(phase.allowed_ops),
                 **self.permissions,
@@ -157,6 +157,8 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
         return (*kinds, _ASK) if self.agents and _ASK not in kinds else kinds
 
 
+_OWN = ("agent", "memory")
+"""Requests that only the agent's own file makes."""
 _ASK = "ask_agent"
 _MEMORY_OPS = ("remember", "forget", "recall")
 

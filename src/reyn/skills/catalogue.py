@@ -99,7 +99,7 @@ class Catalogue:
         summary = None
         with suppress(ReynError, OSError):  # it cannot be run either; `reyn lint` says why
             skill = self._load(name)
-            if not skill.is_conversation:  # it would wait for messages of its own
+            if not skill.opens_conversation:  # it would wait for messages of its own
                 inputs = tuple((artifact_type.name, artifact_type.schema) for artifact_type in skill.entry_inputs)
                 summary = SkillSummary(name, skill.description, inputs, skill.search_hints)
         self._known[name] = (stamp, summary)

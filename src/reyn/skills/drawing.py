@@ -62,7 +62,7 @@ def edges(skill: Skill) -> tuple[Edge, ...]:
     )
 
 
-def kind_of(node: str) -> str:
+def node_kind(node: str) -> str:
     """Return `phase`, `skill` (a sub-skill) or `end`."""
     return "end" if node == END else "skill" if is_skill_node(node) else "phase"
 
@@ -95,7 +95,7 @@ def to_mermaid(skill: Skill) -> str:
 
     ids = {node: f"n{number}" for number, node in enumerate(nodes(skill))}
     lines = ["flowchart TD", '    start(["entry"])']
-    lines += [f"    {name}{_MERMAID_SHAPES[kind_of(node)].format(escape(node))}" for node, name in ids.items()]
+    lines += [f"    {name}{_MERMAID_SHAPES[node_kind(node)].format(escape(node))}" for node, name in ids.items()]
     for edge in (_entry_edge(skill), *edges(skill)):
         label = f'|"{escape(edge.label)}"|' if edge.label else ""
         arrow = "-.->" if edge.is_loop else "-->"
@@ -117,7 +117,7 @@ def to_dot(skill: Skill) -> str:
         '  edge [fontname="monospace" fontsize=11]',
         '  start [shape=circle style=filled fillcolor=black width=0.15 label="" tooltip="entry"]',
     ]
-    lines += [f"  {name} [label={quote(node)} {_DOT_SHAPES[kind_of(node)]}]" for node, name in ids.items()]
+    lines += [f"  {name} [label={quote(node)} {_DOT_SHAPES[node_kind(node)]}]" for node, name in ids.items()]
     for edge in (_entry_edge(skill), *edges(skill)):
         style = " style=dashed" if edge.is_loop else ""
         lines.append(f"  {ids.get(edge.source, 'start')} -> {ids[edge.target]} [label={quote(edge.label)}{style}]")

@@ -152,13 +152,13 @@ def _path_errors(
 
 
 def _input_errors(schema: Schema, value: Any, key: tuple[str, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    if is_path(value) and schema_at(schema, value) is False:
+    if is_data_path(value) and schema_at(schema, value) is False:
         yield key, f"`{value}` does not exist"
     elif isinstance(value, dict):
-        yield from _path_errors(schema, {name: item for name, item in value.items() if is_path(item)}, key)
+        yield from _path_errors(schema, {name: item for name, item in value.items() if is_data_path(item)}, key)
 
 
-def is_path(value: Any) -> bool:
+def is_data_path(value: Any) -> bool:
     """Return whether a value in the input of a sub-skill is a path into the artifact, not literal text."""
     return isinstance(value, str) and (value == "data" or value.startswith(("data.", "_iter.")))
 

@@ -153,8 +153,7 @@ class ConversationSettings(msgspec.Struct, frozen=True, omit_defaults=True, forb
 
     Attributes:
         max_tokens: The size of the transcript above which older messages are replaced by a summary.
-        stays_open: Whether a turn without a usable answer ends with a notice to the user, instead of failing the run.
-            The model can then not abort the run either.
+        stays_open: Whether the model cannot abort the run, and is asked for a reply without ops after rejected answers.
     """
 
     max_tokens: Annotated[int, msgspec.Meta(ge=MIN_TOKENS)] = 16_000
@@ -270,7 +269,7 @@ class Skill(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         return self.inputs_of(self.entry)
 
     @property
-    def is_conversation(self) -> bool:
+    def opens_conversation(self) -> bool:
         """Whether the skill starts with a phase that waits for further messages of the user."""
         return self.holds_conversation(self.entry) and self.entry in self.graph.get(self.entry, ())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.journal import GENESIS, Blob, Body, Event, encode, kinds, link
+from reyn.journal import GENESIS, Blob, Body, Event, kinds, registry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,11 +69,5 @@ def budget_settled(call: str, tokens: int) -> Body:
 
 def chain_events(run_id: str, bodies: Sequence[Body], after: Sequence[Event] = (), ts: int = 1) -> list[Event]:
     """Return the events of a run, chained to each other and to the last event of `after`."""
-    seq, prev, events = (after[-1].seq, after[-1].hash, []) if after else (0, GENESIS, [])
-    for body in bodies:
-        seq += 1
-        raw = encode(body)
-        hashed = link(seq, ts, body.kind, body.version, raw, prev)
-        events.append(Event(seq, run_id, ts, body.kind, body.version, raw, prev, hashed))
-        prev = hashed
-    return events
+    seq, prev = (after[-1].seq, after[-1].hash) if after else (0, GENESIS)
+    return registry.chain_events(run_id, bodies, seq, prev, ts)

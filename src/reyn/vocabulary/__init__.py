@@ -4,12 +4,12 @@ A `Vocabulary` is a frozen value that the loader, lint, the frame, the contract 
 specifications come from the op table in `reyn.ops`; nothing here executes anything.
 """
 
-from reyn.vocabulary.specs import EFFECT_ORDER, PERMISSIONS, Effect, OpForm, OpSpec, OpTarget, Vocabulary
+from reyn.vocabulary.specs import EFFECT_ORDER, PERMISSIONS, EffectClass, OpForm, OpSpec, OpTarget, Vocabulary
 
 __all__ = [
     "EFFECT_ORDER",
     "PERMISSIONS",
-    "Effect",
+    "EffectClass",
     "OpForm",
     "OpSpec",
     "OpTarget",

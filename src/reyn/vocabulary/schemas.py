@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reyn.vocabulary.specs import Effect, OpForm, OpSpec
+from reyn.vocabulary.specs import EffectClass, OpForm, OpSpec
 
 PATH_LENGTH = 1_000
 STATUSES = ("ok", "error", "denied", "skipped", "timeout")
@@ -76,7 +76,7 @@ def _constants(kind: str, op: str | None) -> Fields:
 def single_form(
     kind: str,
     summary: str,
-    effect: Effect,
+    effect: EffectClass,
     required: Fields,
     optional: Fields | None = None,
     *,

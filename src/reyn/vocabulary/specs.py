@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
-Effect = Literal["pure", "idempotent", "reconcilable", "unsafe"]
+EffectClass = Literal["pure", "idempotent", "reconcilable", "unsafe"]
 """How an op is recovered after a crash between its intent and its outcome: a `pure` or `idempotent` op runs again, a
 `reconcilable` one first checks whether it took effect, and an `unsafe` one asks a person."""
 
 
-EFFECT_ORDER: tuple[Effect, ...] = ("pure", "idempotent", "reconcilable", "unsafe")
+EFFECT_ORDER: tuple[EffectClass, ...] = ("pure", "idempotent", "reconcilable", "unsafe")
 """From the least to the most severe."""
 
 
@@ -24,14 +24,14 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     summary: str
     arguments: dict[str, Any]
     """The closed JSON Schema of the whole op object."""
-    effect: Effect
+    effect: EffectClass
     result: dict[str, Any]
     """The JSON Schema of the result, for every status."""
     example: dict[str, Any]
     unsafe_fields: tuple[str, ...] = ()
     """Fields that make an unsafe form unsafe: the op ensures that a call without them has no lasting effect."""
 
-    def effect_of(self, args: dict[str, Any]) -> Effect:
+    def effect_of(self, args: dict[str, Any]) -> EffectClass:
         """Return the effect class of a call with these arguments."""
         if self.unsafe_fields and not any(args.get(name) for name in self.unsafe_fields):
             return "idempotent"
@@ -95,7 +95,7 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: str
     """The name; a reserved kind that ends in `*` stands for every name with that prefix."""
     summary: str
-    effect: Effect
+    effect: EffectClass
     """The most severe effect of its forms."""
     permission: str | None = None
     """The permission key that a skill must request; `None` if the default zones suffice."""
@@ -206,15 +206,16 @@ def _with_properties(schema: dict[str, Any], properties: dict[str, Any]) -> dict
 class PermissionKey(msgspec.Struct, frozen=True):
     """A capability that a skill may request and an operator may grant.
 
-    What happens to a request that no rule of the operator covers: `is_asked` means that a person decides about each new
-    target, `is_granted` that it is allowed; other requests are denied. `binds_arguments` means that a
-    standing approval covers only the arguments that the person saw: those of a program decide what it does.
+    A request that no rule of the operator covers is denied; `is_asked` means that a person decides about each new
+    target instead. `is_open` means that no request and no grant is necessary, because the action gains nothing: the
+    operator can deny it, or ask. `binds_arguments` means that a standing approval covers only the arguments that the
+    person saw: those of a program decide what it does.
     """
 
     key: str
     summary: str
     is_asked: bool = False
-    is_granted: bool = False
+    is_open: bool = False
     binds_arguments: bool = False
 
 
@@ -223,11 +224,15 @@ PERMISSIONS = (
     PermissionKey("file.write", "Write files outside the default zone."),
     PermissionKey("shell", "Run shell commands.", binds_arguments=True),
     PermissionKey("exec", "Run programs in the sandbox.", binds_arguments=True),
-    PermissionKey("agent", "Ask other agents, which have rights of their own.", is_granted=True),
-    PermissionKey("memory", "Remember in files, beyond a conversation.", is_granted=True),
+    PermissionKey("agent", "Ask other agents, which have rights of their own.", is_asked=True),
+    PermissionKey("ask_user", "Ask a person a question.", is_open=True),
+    PermissionKey("judge_output", "Let a model score an output.", is_open=True),
+    PermissionKey("memory", "Remember in files, beyond a conversation.", is_asked=True),
     PermissionKey("mcp", "Call tools of MCP servers.", is_asked=True),
     PermissionKey("python", "Run the skill's own Python functions."),
+    PermissionKey("run_skill", "Run another skill, with the rights of both.", is_open=True),
     PermissionKey("skill.write", "Write skills below `reyn/local/`.", is_asked=True),
+    PermissionKey("start_skill", "Start another skill in the background, with the rights of both.", is_open=True),
     PermissionKey("tool", "Use ops that a package or the calling program adds."),
     PermissionKey("web", "Fetch from the web.", is_asked=True),
 )

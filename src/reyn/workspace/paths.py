@@ -73,7 +73,12 @@ class Roots(msgspec.Struct, frozen=True, dict=True):
         """The folders with symlinks resolved, once."""
         project, state, workspace = (os.path.realpath(path) for path in (self.project, self.state, self.workspace))
         hidden = (state, *(os.path.realpath(path) for path in self.hidden))
-        return _Bases(project, state, workspace, tuple(_normalize(path) for path in hidden))
+        return _Bases(project, state, workspace, tuple(folded(path) for path in hidden))
+
+    def path_of(self, location: Location) -> str:
+        """Return the absolute path of a location in the project, the workspace or outside."""
+        base = {"project": self.bases.project, "workspace": self.bases.workspace}.get(location.zone, "")
+        return "/".join((base.rstrip("/"), *location.parts)) or "/"
 
 
 class Location(msgspec.Struct, frozen=True):
@@ -182,7 +187,7 @@ def _in_workspace(target: str, bases: _Bases, text: str) -> Location:
 
 
 def _in_project(target: str, bases: _Bases, text: str) -> Location:
-    normalized = _normalize(target)
+    normalized = folded(target)
     for base in bases.hidden_normalized:
         hidden = _relative(normalized, base)
         if hidden is not None:
@@ -231,7 +236,7 @@ def _parts(path: str) -> Parts:
     return tuple(path.lstrip("/").split("/")) if path.strip("/") else ()
 
 
-def _normalize(path: str) -> str:
+def folded(path: str) -> str:
     """Fold case and Unicode composition, as case-insensitive file systems do.
 
     On a case-sensitive file system this hides slightly more than necessary, which is safe.

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from reyn import OSRuntime, RunResult, Usage
+from reyn.config.budgets import BUDGET_LIMITS
 from reyn.errors import QuestionUnknown, ReynError
 from reyn.journal import canonical, decode, digest, kinds
 from reyn.journal.sqlite import SqliteJournal
-from reyn.kernel.core.limits import BUDGET_LIMITS
 from reyn.kernel.runtime_types import Clock, SystemClock
 from reyn.kernel.world.inbox import InboxPolling
 from reyn.models import Model, ModelAnswer, ModelRequest

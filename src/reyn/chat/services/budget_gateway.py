@@ -31,9 +31,9 @@ def spending_of(runs: Runs, run_id: str) -> Spending:
     if not runs.is_recorded(run_id):
         return Spending(Usage(), Charge(), ())
     state = runs.state(run_id)
-    usage, charge = state.models.usage, state.charge
+    usage, charge = state.usage, state.charge
     for run, report in state.inbox.background.items():
         if runs.is_recorded(run):
             charge += runs.find(run).charge
-            usage += runs.state(run).models.usage - (report.usage if report is not None else Usage())
+            usage += runs.state(run).usage - (report.usage if report is not None else Usage())
     return Spending(usage, charge, runs.budgets(run_id))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.chat.reader import Role, read_turns, text_of
+from reyn.chat.reader import Speaker, read_turns, text_of
 from reyn.errors import ConversationInvalid
 from reyn.journal import Rename, kinds
 
@@ -29,7 +29,7 @@ class RecordedMessage(msgspec.Struct, frozen=True):
     """
 
     number: int
-    role: Role
+    role: Speaker
     text: str
     seq: int
     at: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
@@ -20,15 +22,16 @@ from reyn.chat import (
     SkillStarted,
     Stopped,
 )
-from reyn.cli.output import Safe, clean, out, short
+from reyn.cli.output import short, text_lines
 from reyn.cli.people import question_lines
+from reyn.cli.writer import out, styled
 from reyn.context.words import one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from reyn.chat.services.snapshot_journal import RecordedMessage
     from reyn.journal.kinds import Question
+
+_PARAGRAPH = re.compile(r"\n\n|```")
 
 
 class Printer(Protocol):
@@ -49,18 +52,25 @@ class PlainPrinter:
 
     def show(self, item: ChatItem) -> None:
         if isinstance(item, Reply):
-            out.line(Safe("(aborted)" if item.status == "aborted" else printable(item.text)))
-        elif line := describe(item):
-            out.note(Safe(line))
+            for line in text_lines("(aborted)" if item.status == "aborted" else item.text):
+                out.line(line)
+        else:
+            for line in describe(item):
+                out.note(line)
 
 
 class TerminalPrinter:
     """Prints replies as Markdown while they arrive, paragraph by paragraph."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self) -> None:
+        self._start()
+
+    def _start(self) -> None:
         self._text = ""
-        self._printed = 0
+        """What is not printed yet."""
+        self._searched = 0
+        self._is_code = False
+        self._has_printed = False
 
     def show(self, item: ChatItem) -> None:
         match item:
@@ -69,86 +79,92 @@ class TerminalPrinter:
                 self._print_complete()
             case Restarted():
                 self._print_rest()
-                self._console.print(describe(item), style="dim", markup=False, highlight=False)
+                self._describe(item)
             case Reply(status="aborted"):
                 self._print_rest()
-                self._console.print("[dim](stopped)[/]")
+                out.line(styled("(stopped)", dim=True))
             case Reply(text=text):
-                self._text = self._text if self._text == text else text if not self._printed else self._text
+                self._text = self._text if self._has_printed else text
                 self._print_rest()
             case _:
-                if line := describe(item):
-                    self._console.print(line, style="dim", markup=False, highlight=False)
+                self._describe(item)
+
+    def _describe(self, item: ChatItem) -> None:
+        for line in describe(item):
+            out.line(styled(line, dim=True))
 
     def _print_complete(self) -> None:
         """Print the paragraphs that are complete; one that is inside a code block is not."""
-        end = self._text.rfind("\n\n")
-        while end > self._printed and self._text[:end].count("```") % 2:
-            end = self._text.rfind("\n\n", 0, end)
-        if end > self._printed:
-            self._print(self._text[self._printed : end])
-            self._printed = end
+        end = 0
+        while found := _PARAGRAPH.search(self._text, self._searched):
+            self._searched = found.end()
+            if found[0] == "```":
+                self._is_code = not self._is_code
+            elif not self._is_code:
+                end = found.start()
+        # The last two characters may be the beginning of a fence.
+        self._searched = max(self._searched, len(self._text) - 2)
+        if end:
+            complete, self._text = self._text[:end], self._text[end:]
+            self._searched -= end
+            self._has_printed = True
+            self._print(complete)
 
     def _print_rest(self) -> None:
-        rest = self._text[self._printed :]
-        self._text, self._printed = "", 0
+        rest = self._text
+        self._start()
         if rest.strip():
             self._print(rest)
 
     def _print(self, text: str) -> None:
-        from rich.markdown import Markdown
+        from reyn.cli.chat.markdown import markdown_lines
 
-        self._console.print(Markdown(printable(text.strip("\n"))))
-
-
-def printable(text: str) -> str:
-    """Return a text of several lines in which nothing controls the terminal."""
-    return "\n".join(clean(line).replace("\\t", "    ") for line in text.split("\n"))
+        for line in markdown_lines(text.strip("\n"), shutil.get_terminal_size().columns):
+            out.line(line)
 
 
-def message_line(message: RecordedMessage, length: int | None = None) -> str:
+def message_lines(message: RecordedMessage, length: int | None = None) -> list[str]:
     """Return a recorded message with its number: `2>` from the user, `2*` from a run. A reply has no number."""
     mark = {"user": f"{message.number}>", "run": f"{message.number}*", "agent": "  "}[message.role]
     text = message.text if length is None or len(message.text) <= length else f"{message.text[:length]}…"
-    return f"{mark} {printable(text) or '(aborted)'}"
+    return text_lines(f"{mark} {text or '(aborted)'}")
 
 
-def describe(item: ChatItem) -> str:
-    """Describe an item, a question with all of its lines and anything else in one line; empty if it has none."""
+def describe(item: ChatItem) -> list[str]:
+    """Describe an item, a question with all of its lines and anything else in one or two; none if it is not shown."""
     match item:
         case MessageReceived(run=run) if run:
-            return f"  · {clean(run)} reported"
+            return [f"  · {run} reported"]
         case OpRequested(kind="run_skill" | "start_skill"):
-            return ""  # the run is announced
+            return []  # the run is announced
         case OpRequested(kind=kind, arguments=arguments):
-            return f"  · {clean(kind)} {short(msgspec.json.encode(arguments).decode(), 100)}"
+            return [f"  · {kind} {short(msgspec.json.encode(arguments).decode(), 100)}"]
         case OpFinished(kind=kind, status=status, result=result) if status != "ok":
-            return f"  ! {clean(kind)}: {status}: {short(one_line(str(result.get('error', ''))), 200)}"
+            return [f"  ! {kind}: {status}: {short(one_line(str(result.get('error', ''))), 200)}"]
         case SkillStarted(run=run, skill=skill, background=background):
-            return f"  ▸ {clean(skill)} {'runs in the background as' if background else 'runs as'} {clean(run)}"
+            return [f"  ▸ {skill} {'runs in the background as' if background else 'runs as'} {run}"]
         case SkillEnded(run=run, status=status, reason=reason):
-            return f"  ▪ {clean(run)} {status}{f': {short(one_line(reason), 200)}' if reason else ''}"
+            return [f"  ▪ {run} {status}{f': {short(one_line(reason), 200)}' if reason else ''}"]
         case QuestionAsked():
             return _describe_question(item)
         case Redirected():
             return _describe_redirected(item)
         case Restarted(reason=reason):
-            return f"  ! asking again: {short(one_line(reason), 200)}"
+            return [f"  ! asking again: {short(one_line(reason), 200)}"]
         case Stopped(status=status, reason=reason, hint=hint) if status != "finished":
-            return f"  ! {status}: {short(one_line(reason))}" + (f"\n  fix: {short(one_line(hint))}" if hint else "")
-    return ""
+            fix = [f"  fix: {short(one_line(hint))}"] if hint else []
+            return [f"  ! {status}: {short(one_line(reason))}", *fix]
+    return []
 
 
-def _describe_question(item: QuestionAsked) -> str:
+def _describe_question(item: QuestionAsked) -> list[str]:
     """Describe a question. One that must be named has no numbered replies: a number typed alone is no reply to it."""
     wait = item.question
     first, *others = question_lines(wait)
     lines = [f"  ? {first}", *(f"    {line}" for line in others)]
     if wait.must_be_named:
-        lines.append(f"    {_how_to_name(wait, item.number)}")
-    else:
-        lines += [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
-    return "\n".join(lines)
+        return [*lines, f"    {_how_to_name(wait, item.number)}"]
+    return lines + [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
 
 
 def _how_to_name(wait: Question, number: int) -> str:
@@ -158,10 +174,10 @@ def _how_to_name(wait: Question, number: int) -> str:
     return " or ".join(f"/answer {number} {one}" for one in wait.suggestions)
 
 
-def _describe_redirected(item: Redirected) -> str:
+def _describe_redirected(item: Redirected) -> list[str]:
     later = ", which answers when this turn is over" if item.is_delayed else ""
     line = f"  → sent to the agent{later}: {short(one_line(item.reason), 200)}"
     if not item.is_open:
-        return line
+        return [line]
     how = _how_to_name(item.question, item.number) if item.question.must_be_named else "/reply TEXT replies with TEXT"
-    return f"{line}\n    still open: {short(one_line(item.question.message), 100)} ({how})"
+    return [line, f"    still open: {short(one_line(item.question.message), 100)} ({how})"]

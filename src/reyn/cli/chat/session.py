@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.cli.chat.commands import ChatCommands
-from reyn.cli.output import next_lines, out
+from reyn.cli.output import next_lines
+from reyn.cli.writer import out
 from reyn.errors import ChatStopped, InputInvalid, RunNotResumable
 from reyn.kernel.runtime_types import EXIT_CODES
 from reyn.kernel.visit.visit_input import MAX_MESSAGE_CHARS

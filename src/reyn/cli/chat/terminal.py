@@ -9,15 +9,16 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, Completion
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings
-from prompt_toolkit.patch_stdout import patch_stdout
 
 from reyn.chat.services.auto_resume_handler import interrupted_runs
 from reyn.chat.services.intervention_handler import InterventionHandler
 from reyn.chat.services.snapshot_journal import read_messages
 from reyn.cli.chat.commands import COMMANDS, ChatCommands
-from reyn.cli.chat.printing import message_line
+from reyn.cli.chat.printing import message_lines
+from reyn.cli.chat.prompt import prompt_at_terminal
 from reyn.cli.chat.session import in_daemon_thread
-from reyn.cli.output import Safe, charge_text, out, short
+from reyn.cli.output import charge_text, short
+from reyn.cli.writer import out
 from reyn.errors import ReynError
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
     count = sum(one.role != "agent" for one in messages)
     out.line(f"{title}: {count} message{'' if count == 1 else 's'} so far; the last:")
     for message in messages[-2:]:
-        out.line(Safe(message_line(message, _MAX_RECALLED)))
+        for line in message_lines(message, _MAX_RECALLED):
+            out.line(line)
 
 
 def _interrupted(conversation: Conversation, runtime: OSRuntime) -> list[str]:
@@ -61,6 +63,11 @@ def _interrupted(conversation: Conversation, runtime: OSRuntime) -> list[str]:
 async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> None:
     """Read messages at a prompt with history and completion. Ctrl-C stops the reply, Ctrl-D leaves."""
     _print_opening(conversation, runtime)
+    with prompt_at_terminal():
+        await _talk(_session(conversation, runtime), conversation, runtime)
+
+
+def _session(conversation: Conversation, runtime: OSRuntime) -> PromptSession[str]:
     bindings = KeyBindings()
 
     @bindings.add("escape", "enter")
@@ -69,7 +76,7 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
 
     state = runtime.project.root / ".reyn"
     state.mkdir(mode=0o700, exist_ok=True)
-    session: PromptSession[str] = PromptSession(
+    return PromptSession(
         history=FileHistory(str(state / "chat_history")),
         completer=ChatCompleter(runtime, COMMANDS, conversation.agent.name),
         complete_while_typing=False,
@@ -77,32 +84,34 @@ async def talk_at_terminal(conversation: Conversation, runtime: OSRuntime) -> No
         bottom_toolbar=lambda: status_text(conversation, runtime),
         refresh_interval=_REFRESH_SECONDS,
     )
+
+
+async def _talk(session: PromptSession[str], conversation: Conversation, runtime: OSRuntime) -> None:
     commands = ChatCommands(conversation, runtime, out.line)
     handler = InterventionHandler(conversation)
     loading = SdkLoading(lambda: runtime.project.preload_model(conversation.agent.model))
-    with patch_stdout(raw=True):
-        while True:
-            try:
-                text = await session.prompt_async("> ")
-            except KeyboardInterrupt:
-                if conversation.is_busy:
-                    conversation.abort("Ctrl-C")
-                else:
-                    out.line("  press Ctrl-D to leave")
-                continue
-            except EOFError:
+    while True:
+        try:
+            text = await session.prompt_async("> ")
+        except KeyboardInterrupt:
+            if conversation.is_busy:
+                conversation.abort("Ctrl-C")
+            else:
+                out.line("  press Ctrl-D to leave")
+            continue
+        except EOFError:
+            return
+        if not text.strip():
+            continue
+        if text.startswith("/"):
+            if commands.execute(text):
                 return
-            if not text.strip():
-                continue
-            if text.startswith("/"):
-                if commands.execute(text):
-                    return
-                continue
-            await loading.wait()
-            try:
-                handler.handle(text)
-            except ReynError as error:
-                out.line(f"  ! {error.code}: {error.message}. {error.hint}")
+            continue
+        await loading.wait()
+        try:
+            handler.handle(text)
+        except ReynError as error:
+            out.line(f"  ! {error.code}: {error.message}. {error.hint}")
 
 
 def status_text(conversation: Conversation, runtime: OSRuntime) -> str:

@@ -9,13 +9,15 @@ import click
 
 from reyn.cli.groups import command, group
 from reyn.cli.options import json_option
-from reyn.cli.output import Report, Safe, clean, is_attended, reyn_command, short, table_lines, time_of, wants_json
+from reyn.cli.output import reyn_command, short, table_lines, time_of
 from reyn.cli.project import open_existing_project, project_root, skill_name
+from reyn.cli.writer import Line, Report, Styled, is_attended, out, styled, wants_json
 from reyn.errors import ConfigError, InputInvalid, ProjectNotFound, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from reyn.cli.writer import Printed
     from reyn.runtime.permissions import OpReport, PermissionReport
 
 _COLOURS = {"allow": "green", "ask": "magenta", "partly": "yellow", "deny": "red"}
@@ -101,19 +103,20 @@ def _parse_op(text: str) -> str | dict[str, Any]:
     return op
 
 
-def _report_lines(report: PermissionReport) -> Iterator[str]:
+def _report_lines(report: PermissionReport) -> Iterator[Printed]:
     yield f"skill: {report.skill}"
     yield "zones:"
     yield from (f"  {zone.access:<5}  {zone.pattern} ({zone.place})" for zone in report.zones)
     yield "ops:" if report.ops else "ops: none"
     for op in report.ops:
-        needs = f", needs `{op.permission}`: {_effect(op.effect)}, {clean(op.rule)}" if op.permission else ""
-        yield Safe(f"  {clean(op.kind)} in {clean(', '.join(op.phases))}{needs}")
+        line = f"  {op.kind} in {', '.join(op.phases)}"
+        needs = (f", needs `{op.permission}`: ", _effect(op.effect), f", {op.rule}") if op.permission else ()
+        yield Line(line, *needs)
     yield "requests:" if report.requests else "requests: none"
     for request in report.requests:
         owner = "" if request.skill == report.skill else f" of {request.skill}"
         target = f" {request.target}" if request.target else ""
-        yield Safe(f"  {_effect(request.effect)}  {clean(f'{request.capability}{target}{owner} ({request.place})')}")
+        yield Line("  ", _effect(request.effect), f"  {request.capability}{target}{owner} ({request.place})")
         yield from (f"    by {rule}" for rule in request.rules)
         yield from (f"    except {rule}" for rule in request.exceptions)
         if request.reason:
@@ -122,9 +125,9 @@ def _report_lines(report: PermissionReport) -> Iterator[str]:
     yield from (f"  {one.rule}{f' ({one.place})' if one.place else ''}" for one in report.rules)
 
 
-def _verdict_lines(verdict: OpReport) -> Iterator[str]:
+def _verdict_lines(verdict: OpReport) -> Iterator[Printed]:
     place = f" ({verdict.place})" if verdict.place else ""
-    yield Safe(f"{_effect(verdict.effect)}: {clean(f'{verdict.rule}{place}')}")
+    yield Line(_effect(verdict.effect), f": {verdict.rule}{place}")
     if verdict.reason:
         yield f"  {verdict.reason}"
     if verdict.problem:
@@ -132,8 +135,8 @@ def _verdict_lines(verdict: OpReport) -> Iterator[str]:
     yield f"  allowed in {', '.join(verdict.phases)}" if verdict.phases else "  no phase allows this op kind"
 
 
-def _effect(effect: str) -> str:
-    return click.style(effect, fg=_COLOURS[effect])
+def _effect(effect: str) -> Styled:
+    return styled(effect, _COLOURS[effect])
 
 
 @command(epilog="Example: reyn trust --yes")
@@ -182,7 +185,7 @@ def _trust(root: Path, *, yes: bool) -> Report:
             return Report(None, ["already trusted" if is_trusted else "the secrets are bound already"])
         if not yes and not is_attended():
             raise UsageError("cannot ask: this is not a terminal", hint="Review the list, then run `reyn trust --yes`.")
-        decide(loaded, is_trusted=yes or click.confirm("Trust this project?", default=False, err=True), err=False)
+        decide(loaded, is_trusted=yes or out.confirm("Trust this project?"), err=False)
         return Report(None)
     if yes and needs_trust:
         decide(loaded, is_trusted=True)

@@ -9,8 +9,9 @@ import msgspec
 
 from reyn.cli.groups import group
 from reyn.cli.options import json_option
-from reyn.cli.output import Report, Safe, short
+from reyn.cli.output import short, text_lines
 from reyn.cli.project import open_existing_project, project_root
+from reyn.cli.writer import Report
 from reyn.errors import AgentNotFound, FileExists, ReynError
 
 if TYPE_CHECKING:
@@ -145,12 +146,10 @@ def list_memories(agent: str | None) -> Report:
 @json_option
 def show_memory(name: str) -> Report:
     """Print a memory."""
-    from reyn.cli.chat.printing import printable
-
     memory = _service().find(name)
     lines = [f"{memory.path}: {memory.description or memory.error}"]
     lines += [f"written by {memory.source}"] if memory.source else []
-    return Report(memory, [*lines, Safe(printable(memory.text))])
+    return Report(memory, [*lines, *text_lines(memory.text)])
 
 
 @memory_command.command("edit", epilog="Example: reyn memory edit tea")

@@ -13,9 +13,9 @@ import msgspec
 
 from reyn.cli.groups import command, group
 from reyn.cli.options import choice_option, json_option, model_option
-from reyn.cli.output import Block, Report, out, text_lines, wants_json
 from reyn.cli.project import open_existing_project, parse_input, project_ops, project_root, skill_name
 from reyn.cli.templates import TEMPLATES, function_template
+from reyn.cli.writer import Raw, Report, out, wants_json
 from reyn.errors import ConfigError, OpUnknown, RunNotFound
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def ops_command(kind: str | None) -> Report:
         spec = vocabulary.op(kind)
         if spec is None:
             raise OpUnknown(f"no op kind `{kind}`", hint=nearest_hint(kind, vocabulary.op_kinds) or None)
-        return Report(spec, [Block(op_page(spec, "#"))])
+        return Report(spec, [Raw(op_page(spec, "#"))])
     width = max(len(one.kind) for one in vocabulary.ops)
     notes = ("" if one.is_available else " (reserved for a later version)" for one in vocabulary.ops)
     pairs = zip(vocabulary.ops, notes, strict=True)
@@ -195,13 +195,13 @@ def graph_command(skill: str, format: str) -> Report:
     SKILL is a name, or a path that contains a slash. Each arrow has the artifact type that is passed on, and when to
     choose it. `↺`, or a dashed line, leads back to an earlier phase. `@` marks another skill. SVG needs Graphviz.
     """
-    from reyn.skills.drawing import edges, kind_of, nodes, to_mermaid, to_svg, to_text
+    from reyn.skills.drawing import edges, node_kind, nodes, to_mermaid, to_svg, to_text
 
     loaded = _load(skill)
-    drawn = [{"name": node, "kind": kind_of(node)} for node in nodes(loaded)]
+    drawn = [{"name": node, "kind": node_kind(node)} for node in nodes(loaded)]
     value = {"entry": loaded.entry, "nodes": drawn, "edges": edges(loaded)}
     draw = {"text": to_text, "mermaid": to_mermaid, "svg": to_svg}[format]
-    return Report(value, () if wants_json() else [Block(draw(loaded))])
+    return Report(value, () if wants_json() else [Raw(draw(loaded))])
 
 
 @command(epilog='Example: reyn frame hello \'{"name": "Ada"}\'; reyn frame order-17')
@@ -288,13 +288,13 @@ def _lines(texts: Iterable[tuple[str, str]], sections: tuple[FrameSection, ...] 
     """Yield messages, and the table of sections if one of them was truncated."""
     for role, text in texts:
         yield f"[{role}]"
-        yield from text_lines(text)
+        yield Raw(f"{text}\n")
     if any(section.was_truncated for section in sections):
         yield "[tokens]"
         yield _section_table(sections)
 
 
-def _section_table(sections: tuple[FrameSection, ...]) -> Block:
+def _section_table(sections: tuple[FrameSection, ...]) -> Raw:
     from reyn.cli.charts import section_table
 
-    return Block(section_table(sections))
+    return Raw(section_table(sections))

@@ -10,8 +10,9 @@ import click
 
 from reyn.cli.groups import command
 from reyn.cli.options import json_option, model_option
-from reyn.cli.output import clean, is_plain, out, reyn_command, wants_json
+from reyn.cli.output import reyn_command
 from reyn.cli.project import model_name, open_project, print_assumed_project
+from reyn.cli.writer import is_plain, is_terminal, out, wants_json
 from reyn.errors import ConversationInvalid, ModelNotInstalled, UsageError
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ def chat_command(agent: str, continues: bool, run_id: str | None, fork: str | No
     print_assumed_project()
     if sys.stdin is None:  # the caller closed it
         raise UsageError("standard input is closed", hint="Pipe messages to it: `echo hello | reyn chat`.")
-    is_terminal = not wants_json() and sys.stdin.isatty() and sys.stdout.isatty()
-    if is_terminal:
+    at_terminal = not wants_json() and sys.stdin.isatty() and is_terminal()
+    if at_terminal:
         from reyn.cli.trust import ask_for_trust
 
         ask_for_trust()
@@ -72,24 +73,22 @@ def chat_command(agent: str, continues: bool, run_id: str | None, fork: str | No
     answering = model_name(model) or _embedded(runtime, agent, name)
     conversation = open_conversation(runtime.async_form, agent, run_id=name, by=user_name(), model=answering)
     hold = talk_in_lines
-    if is_terminal:
+    if at_terminal:
         from reyn.cli.chat.terminal import talk_at_terminal as hold
-    code = runtime.wait(talk(conversation, runtime.async_form, _printer(is_terminal=is_terminal), hold))
-    if is_terminal and runtime.runs.is_recorded(conversation.run_id):
+    code = runtime.wait(talk(conversation, runtime.async_form, _printer(at_terminal=at_terminal), hold))
+    if at_terminal and runtime.runs.is_recorded(conversation.run_id):
         out.note(f"continue with: reyn chat --run-id {conversation.run_id}")
     return code
 
 
-def _printer(*, is_terminal: bool) -> Printer:
+def _printer(*, at_terminal: bool) -> Printer:
     from reyn.cli.chat.printing import JsonPrinter, PlainPrinter, TerminalPrinter
 
     if wants_json():
         return JsonPrinter()
-    if not is_terminal or is_plain():
+    if not at_terminal or is_plain():
         return PlainPrinter()
-    from rich.console import Console
-
-    return TerminalPrinter(Console(force_terminal=True))
+    return TerminalPrinter()
 
 
 def _check_installed() -> None:
@@ -122,7 +121,7 @@ def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> st
     if runtime.project.config.model and not script.startswith("scripted:"):
         return None
     embedded = [one for one in runtime.project.models() if one.model in ("local", f"local:{DEFAULT_WEIGHTS}")]
-    reason = f"the project's model is a script (`{clean(script)}`), which cannot converse" if script else ""
+    reason = f"the project's model is a script (`{script}`), which cannot converse" if script else ""
     if any(one.is_available for one in embedded):
         reason = reason or "no model is configured"
         out.note(f"{reason}; the embedded model answers, which is small and often wrong")
@@ -131,7 +130,7 @@ def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> st
     if not script:
         return None  # the first message fails with an error that says so
     raise ModelNotInstalled(
-        f"{reason}, and the embedded model is not available: {clean(embedded[0].why)}",
+        f"{reason}, and the embedded model is not available: {embedded[0].why}",
         hint="Run `reyn models pull smollm2`, pass `--model NAME`, or set `model:` in reyn.yaml. "
         "To converse with the script, pass it with `--model`.",
     )

@@ -10,8 +10,9 @@ import msgspec
 
 from reyn.cli.groups import group
 from reyn.cli.options import dry_run_option, json_option, number_option
-from reyn.cli.output import Report, Safe, out, reyn_command, short, table_lines, time_of, wants_json
+from reyn.cli.output import reyn_command, short, table_lines, time_of
 from reyn.cli.project import open_existing_project, open_project
+from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ConversationInvalid, UsageError
 
 if TYPE_CHECKING:
@@ -110,9 +111,9 @@ def show(run: str) -> Report:
 
 
 def _message_lines(message: RecordedMessage, asked: list[ChainLink]) -> Iterator[str]:
-    from reyn.cli.chat.printing import message_line
+    from reyn.cli.chat.printing import message_lines
 
-    yield Safe(message_line(message))
+    yield from message_lines(message)
     for link in asked:
         where = f" ({link.conversation})" if link.conversation else ""
         yield f"   → {link.agent}{where}: {short(link.text, _EXCERPT)}"
@@ -177,7 +178,7 @@ def _confirm(report: PruneReport) -> None:
         raise UsageError("deleting conversations needs a confirmation", hint="Pass `--yes`, or `--dry-run` to look.")
     for run in report.runs:
         out.note(f"will delete {run}")
-    click.confirm(f"Delete {len(report.runs)} run{'' if len(report.runs) == 1 else 's'}?", abort=True, err=True)
+    out.confirm(f"Delete {len(report.runs)} run{'' if len(report.runs) == 1 else 's'}?", abort=True)
 
 
 def _conversations(runs: SyncRuns) -> list[RunRow]:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from reyn.cli.groups import command
 from reyn.cli.hints import full_hint
 from reyn.cli.options import json_option
-from reyn.cli.output import Report, out, wants_json
 from reyn.cli.project import configured_project, open_existing_project, project_ops, project_root, skill_name
+from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import (
     AgentSkillInvalid,
     CaseInvalid,

@@ -11,25 +11,17 @@ import click
 
 from reyn.cli.groups import command
 from reyn.cli.options import LIMITS, execution_options, json_option, number_option, setting_options
-from reyn.cli.output import (
-    Report,
-    Safe,
-    clean,
-    coloured,
-    next_lines,
-    out,
-    result_as_json,
-    reyn_command,
-    time_of,
-)
+from reyn.cli.output import coloured, next_lines, now, result_as_json, reyn_command, time_of
 from reyn.cli.project import (
     model_name,
     open_existing_project,
+    open_journal,
     open_project,
     parse_input,
     print_assumed_project,
     skill_name,
 )
+from reyn.cli.writer import Line, Report, out
 from reyn.errors import LimitUnknown, NextAction, ReynError
 
 if TYPE_CHECKING:
@@ -45,7 +37,7 @@ run_id_option = click.option("--run-id", metavar="ID", help="Id of the new run."
 @command(epilog='Example: reyn run hello \'{"name": "Ada"}\' --model scripted:answers.jsonl')
 @click.argument("skill")
 @click.argument("input", required=False)
-@click.option("--run-id", metavar="ID", help="Id of the run. If it exists, continue it.")
+@click.option("--run-id", metavar="ID", help="Id of the run. If it exists, continue it, or wait for its result.")
 @setting_options
 @execution_options
 def run_command(skill: str, input: str | None, run_id: str | None, **settings: Any) -> Report | int:
@@ -75,6 +67,8 @@ def run_command(skill: str, input: str | None, run_id: str | None, **settings: A
     else:
 
         def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
+            if run_id is not None and runtime.services.existing_journal.is_claimed(run_id):
+                out.note(f"run {run_id} is being executed by another process; waiting for its result")
             return runtime.run(skill_name(skill), parsed, run_id=run_id, listener=progress, on_delta=progress.on_delta)
 
     return execute(work, opening=open_project, **settings)
@@ -346,13 +340,17 @@ def cancel_command(run: str, reason: str) -> Report:
 
     A process that executes the run stops before its next step. Files stay as they are; `reyn undo` restores them.
     """
-    runtime = open_existing_project()
-    run_id = runtime.runs.find(run).run_id
-    runtime.cancel(run_id, reason)
-    row = runtime.runs.find(run_id)
+    from reyn.journal.cancellation import cancel_run
+    from reyn.journal.family import find_run
+    from reyn.runs.next_action import next_action
+
+    journal = open_journal()
+    run_id = find_run(journal, run).run_id
+    cancel_run(journal, find_run(journal, run_id), reason, now)
+    row = find_run(journal, run_id)
     fields = {"run_id": run_id, "status": row.status, "is_cancelled": row.status == "cancelled"}
     if row.status != "cancelled":
         text = "cancelling; another process executes the run and stops before its next step"
         return Report(fields, [f"{run_id}: {text}"])
-    done = Safe(f"{clean(run_id)}: {coloured('cancelled')}")
-    return Report(fields, [done, *next_lines(runtime.runs.next_action(row))])
+    done = Line(f"{run_id}: ", coloured("cancelled"))
+    return Report(fields, [done, *next_lines(next_action(journal, row))])

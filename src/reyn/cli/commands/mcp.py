@@ -8,8 +8,9 @@ import click
 
 from reyn.cli.groups import group
 from reyn.cli.options import json_option
-from reyn.cli.output import Report, is_attended, out, reyn_command, wants_json
+from reyn.cli.output import reyn_command
 from reyn.cli.project import open_project, project_root
+from reyn.cli.writer import Report, is_attended, out, wants_json
 from reyn.errors import ReynError, UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _decide(runtime: SyncRuntime, found: ToolDefinitions, changes: list[str], *,
     if not accept:
         if wants_json() or not is_attended():
             return False
-        if not click.confirm("Accept these definitions?", default=False, err=True):
+        if not out.confirm("Accept these definitions?"):
             return False
     path = runtime.project.accept_mcp_tools(found)
     if not wants_json():

@@ -14,8 +14,9 @@ import click
 
 from reyn.cli.groups import command
 from reyn.cli.options import ENDED, MAX_ARCHIVE_BYTES, STATUSES, Age, dry_run_option, json_option, number_option
-from reyn.cli.output import Report, now, short, time_of, wants_json
+from reyn.cli.output import now, short, time_of
 from reyn.cli.project import open_existing_project, open_project, open_runs
+from reyn.cli.writer import Report, out, wants_json
 from reyn.errors import ArchiveInvalid, JournalError, RunNotFound
 
 if TYPE_CHECKING:
@@ -284,8 +285,7 @@ def export_command(run: str, file: str | None) -> Report | None:
     run_id = runs.find(run).run_id
     lines = runs.export(run_id)
     if file is None:
-        sys.stdout.buffer.writelines(lines)
-        sys.stdout.buffer.flush()
+        out.content(lines)
         return None
     size = write_atomically(Path(file), lines)
     return Report({"run_id": run_id, "file": file, "bytes": size}, [f"{run_id}: wrote {size:,} bytes to {file}"])

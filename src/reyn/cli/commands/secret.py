@@ -10,7 +10,7 @@ import click
 
 from reyn.cli.groups import group
 from reyn.cli.options import json_option
-from reyn.cli.output import Report, out
+from reyn.cli.writer import Report, out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -157,10 +157,8 @@ def _value(name: str, variable: str | None) -> str:
 
 
 def _prompt(name: str) -> str:
-    from getpass import getpass
-
     try:
-        return getpass(f"value of {name} (not shown): ", stream=sys.stderr)
+        return out.ask_hidden(f"value of {name} (not shown): ")
     except EOFError:
         out.note()
         raise click.Abort from None

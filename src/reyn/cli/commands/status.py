@@ -12,17 +12,12 @@ from msgspec.structs import replace
 from reyn.cli.groups import command
 from reyn.cli.options import GROUPINGS, STATUSES, Age, choice_option, json_option, number_option
 from reyn.cli.output import (
-    Block,
-    Report,
-    Safe,
     age_text,
     budget_text,
     charge_text,
-    clean,
     coloured,
     command_line,
     duration,
-    is_terminal,
     now,
     result_as_json,
     result_lines,
@@ -32,11 +27,13 @@ from reyn.cli.output import (
     time_of,
 )
 from reyn.cli.project import open_existing_project, open_runs
+from reyn.cli.writer import Line, Raw, Report, clean, is_terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.cli.timeline import TimelineEntry
+    from reyn.cli.writer import Printed, Styled
     from reyn.journal import RunRow
     from reyn.journal.kinds import Question
     from reyn.journal.port import OpenReservation
@@ -68,7 +65,7 @@ class _Listed(NamedTuple):
         asked = {"run_id": self.question.run_id, "is_answered": self.question.is_answered}
         return fields | {"question": msgspec.to_builtins(self.question.question) | asked}
 
-    def cells(self) -> tuple[str, ...]:
+    def cells(self) -> tuple[str | Styled, ...]:
         row = self.row
         since = row.started if self.display_status == "running" else row.updated
         question = "" if self.question is None else _question_text(self.question.question)
@@ -110,7 +107,7 @@ def runs_command(
     return Report([run.as_json() for run in listed], _run_lines(listed) if listed else ["no matching runs"])
 
 
-def _run_lines(listed: list[_Listed]) -> Iterator[str]:
+def _run_lines(listed: list[_Listed]) -> Iterator[Line]:
     """Return the table of runs, with their costs if one of them made a call that was charged."""
     header: tuple[str, ...] = _HEADER
     rows = [run.cells() for run in listed]
@@ -160,25 +157,27 @@ def show_command(run: str) -> Report:
     their own ids.
     """
     from reyn.cli.timeline import Timeline, coloured_line
+    from reyn.journal.summary import to_result
 
     runs = open_runs()
     row = runs.find(run)
     status, action = runs.display_status(row), runs.next_action(row)
     timeline = Timeline(runs.content)
     steps = [entry for event in runs.events(row.run_id) if (entry := timeline.add(event)) is not None]
-    result, files = runs.result(row.run_id), runs.changed_files(row.run_id)
+    summary, files = runs.summary(row.run_id), runs.changed_files(row.run_id)
+    result = to_result(summary, runs.content)
     start = steps[0].ts if steps else row.started
     fields: dict[str, Any] = {"skill": row.skill, "display_status": status, "next": command_line(action)}
     fields |= {"files": files, "parent": row.parent, "fork_of": row.fork_of, "imported": row.imported}
     fields["steps"] = [_as_json(step, start) for step in steps]
 
-    def lines() -> Iterator[str]:
-        yield Safe(f"{clean(row.run_id)} · {clean(row.skill)} · {coloured(status)} · started {time_of(start)} UTC")
+    def lines() -> Iterator[Printed]:
+        yield Line(f"{row.run_id} · {row.skill} · ", coloured(status), f" · started {time_of(start)} UTC")
         if row.imported:
             yield f"imported from {row.imported}"
         for step in steps:
-            yield Safe(f"{step.seq:>6}  {duration(step.ts - start):>8}  {coloured_line(step)}")
-        took = _took(runs.state(row.run_id).active, row.updated - start)
+            yield Line(f"{step.seq:>6}  {duration(step.ts - start):>8}  ", coloured_line(step))
+        took = _took(summary.active, row.updated - start)
         yield from result_lines(result, took=took, is_complete=not timeline.unreported, files=files, action=action)
 
     return Report(result_as_json(result) | fields, lines())
@@ -230,18 +229,18 @@ def usage_command(by: str, since: int | None, format: str, limit: int | None) ->
     return Report(value, _usage_lines(report, format, has_total=bool(hidden), is_limited=since is not None))
 
 
-def _usage_lines(report: UsageReport, form: str, *, has_total: bool, is_limited: bool) -> Iterator[str]:
+def _usage_lines(report: UsageReport, form: str, *, has_total: bool, is_limited: bool) -> Iterator[Printed]:
     from reyn.cli.charts import cost_text, usage_svg, usage_text
 
     if form == "svg":
-        yield Block(usage_svg(report))
+        yield Raw(usage_svg(report))
         return
     columns = get_terminal_size().columns if is_terminal() else None
     if not report.rows:
         why = "calls of scripted models are counted only under a budget"
         yield "no usage recorded since then" if is_limited else f"no usage recorded; {why}"
     elif form == "plot":
-        yield Block(usage_text(report, columns))
+        yield Raw(usage_text(report, columns))
     else:
         listed = [*report.rows, report.total] if len(report.rows) > 1 or has_total else report.rows
         rows = [(row.name, *(f"{count:,}" for count in _counts(row).values()), cost_text(row)) for row in listed]
@@ -315,4 +314,4 @@ def context_command(run: str, format: str) -> Report:
 
     visits = list(open_existing_project().runs.visit_contexts(run))
     text = prompts_svg(clean(run), visits) if format == "svg" else prompts_text(visits)
-    return Report(map(visit_json, visits), [Block(text)], each=True)
+    return Report(map(visit_json, visits), [Raw(text)], each=True)

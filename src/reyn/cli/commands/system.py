@@ -14,25 +14,16 @@ import msgspec
 from reyn.cli.groups import command, group
 from reyn.cli.hints import COMMANDS, full_hint
 from reyn.cli.options import json_option, setting_options
-from reyn.cli.output import (
-    Report,
-    Safe,
-    clean,
-    coloured,
-    command_line,
-    now,
-    out,
-    reyn_command,
-    short,
-    table_lines,
-)
+from reyn.cli.output import coloured, command_line, now, reyn_command, short, table_lines
 from reyn.cli.project import model_name, open_project, open_runs, project_root
+from reyn.cli.writer import Line, Raw, Report, clean, out, styled
 from reyn.errors import FINDINGS, JournalError, ModelUnknown, ReynError, UsageError, all_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from reyn.cli.checks import Check
+    from reyn.cli.writer import Printed
     from reyn.journal import RunRow
     from reyn.models.listing import ModelStatus
 
@@ -150,16 +141,15 @@ def _is_old_failure(row: RunRow) -> bool:
     return row.status == "failed" and now() - row.updated > _WEEK
 
 
-def _check_lines(check: Check) -> Iterator[str]:
-    mark = click.style(f"{check.health:<8}", fg=_COLOURS[check.health])
-    yield Safe(f"{mark} {check.name:<8} {clean(check.text)}")
+def _check_lines(check: Check) -> Iterator[Printed]:
+    yield Line(styled(f"{check.health:<8}", _COLOURS[check.health]), f" {check.name:<8} {check.text}")
     if check.hint:
         yield f"                  {check.hint}"
 
 
-def _open_run_lines(run: _OpenRun) -> Iterator[str]:
+def _open_run_lines(run: _OpenRun) -> Iterator[Printed]:
     reason = f": {short(run.reason)}" if run.reason else ""
-    yield Safe(f"{clean(run.run_id)}  {coloured(run.display_status)}{reason}")
+    yield Line(f"{run.run_id}  ", coloured(run.display_status), reason)
     is_executing = run.display_status == "running"
     why = "another process executes it" if is_executing else "it cannot continue here"
     yield f"    next: {run.next}" if run.next else f"    {why}"
@@ -219,7 +209,7 @@ def completion_command(shell: str) -> Report:
 
     completion_class = get_completion_class(shell)
     assert completion_class is not None
-    return Report(None, [Safe(completion_class(app, {}, "reyn", "_REYN_COMPLETE").source())])
+    return Report(None, [Raw(completion_class(app, {}, "reyn", "_REYN_COMPLETE").source() + "\n")])
 
 
 @group(invoke_without_command=True, epilog="Example: reyn models pull smollm2")
@@ -273,10 +263,10 @@ def _reason(model: ModelStatus) -> str:
     return f"{model.why.rstrip('.')}.{added}" if added else model.why
 
 
-def _model_lines(model: ModelStatus) -> Iterator[str]:
-    mark = click.style("ok     ", fg="green") if model.is_available else click.style("missing", fg="yellow")
+def _model_lines(model: ModelStatus) -> Iterator[Printed]:
+    mark = styled("ok     ", "green") if model.is_available else styled("missing", "yellow")
     names = f" ({', '.join(model.names)})" if model.names else ""
-    yield Safe(f"{mark}  {clean(f'{model.model}{names}')}")
+    yield Line(mark, f"  {model.model}{names}")
     details: dict[str, Any] = {"output modes": ", ".join(model.modes), "error": _reason(model)}
     for key, value in (details | msgspec.to_builtins(model.details)).items():
         if value:

@@ -44,7 +44,7 @@ class PhaseAborted(Body, frozen=True):
     """A visit ended because its turn was aborted. If `ends` is false, the phase is visited again with the next message.
 
     The transcript has the results of the tool calls that were completed, and says which ones were cancelled. `code` is
-    set if the user did not abort the turn, but the model gave no usable answer, and the conversation stays open.
+    set if the user did not abort the turn, but the model gave no usable answer. If `ends` is true, the run fails then.
     """
 
     phase: str
@@ -134,7 +134,7 @@ class ContextMutated(Body, frozen=True):
 
 @event("context_compacted", v=1, origin="derived")
 class ContextCompacted(Body, frozen=True):
-    """A summary replaced the older messages of a conversation.
+    """A summary replaced the older messages of a conversation; with an `error`, a note that they are left out.
 
     `call` is the model call that wrote the `summary`. The last `kept` messages and the last message of the user stay.
     `dropped` is the number of messages that were replaced; the tokens are estimates of the transcript, and
@@ -149,6 +149,7 @@ class ContextCompacted(Body, frozen=True):
     tokens_before: Annotated[Count, _Rendered]
     tokens_after: Annotated[Count, _Rendered]
     size_after: Annotated[Count, _Rendered] = 0
+    error: DerivedText = ""
 
 
 @event("message_queued", v=1, origin="outside")

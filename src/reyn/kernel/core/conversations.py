@@ -116,47 +116,6 @@ class ConversationSize(msgspec.Struct, frozen=True):
     wants_compaction: bool = False
 
 
-class Inbox(msgspec.Struct, frozen=True):
-    """What a conversation has still to take, and the runs that it started in the background.
-
-    Attributes:
-        queued: The messages that arrived while the conversation was busy, oldest first.
-        background: Each background run with the last report about it; `None` until there is one.
-        intents: The intents of the background runs, which may not have begun yet.
-        depths: For each background run, how many reports led to the turn that started it.
-    """
-
-    queued: tuple[kinds.MessageQueued, ...] = ()
-    background: dict[str, kinds.MessageQueued | None] = {}
-    intents: dict[str, kinds.ChildStarted] = {}
-    depths: dict[str, int] = {}
-
-    def with_message(self, body: kinds.MessageQueued) -> Inbox:
-        """Return the inbox with a message that arrived."""
-        queued = (*self.queued, body)
-        if not body.run:
-            return replace(self, queued=queued)
-        return replace(self, queued=queued, background={**self.background, body.run: body})
-
-    def with_background(self, intent: kinds.ChildStarted, depth: int) -> Inbox:
-        """Return the inbox after the start of a background run in a turn to which `depth` reports led."""
-        run = intent.run
-        return Inbox(
-            self.queued, {**self.background, run: None}, {**self.intents, run: intent}, {**self.depths, run: depth}
-        )
-
-    def report_error(self, run: str, status: str) -> str:
-        """Return why a report about a background run is refused; empty if it is new."""
-        if run not in self.background:
-            return f"`{run}` is no background run of this conversation"
-        last = self.background[run]
-        return f"`{run}` has been reported as {status}" if last is not None and last.status == status else ""
-
-    def without_oldest(self) -> Inbox:
-        """Return the inbox after its oldest message was taken."""
-        return replace(self, queued=self.queued[1:])
-
-
 SEED = ""
 """The name under which a run keeps the history that its conversations start with."""
 

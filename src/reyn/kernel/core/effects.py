@@ -48,6 +48,8 @@ class Effect(Generic[R]):
     """Whether it changes something, so that its intent must be durable first."""
     is_unsafe: bool = False
     """Whether performing it twice could do harm."""
+    may_follow_reply: ClassVar[bool] = False
+    """Whether its outcome can follow from the reply of a person, so that a replay checks it."""
     key: str
     """Unique in the run and known before the effect; the outcome has the same key."""
 
@@ -251,6 +253,7 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     needs_intent: bool = True
 
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
+    may_follow_reply = True
 
 
 @dataclass

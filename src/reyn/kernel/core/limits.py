@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from reyn.config import Limits
-from reyn.config.budgets import money_text
+from reyn.config.budgets import BUDGET_LIMITS, money_text
 from reyn.journal import kinds
+from reyn.journal.summary import SECOND, limit_of
 from reyn.kernel.core.effects import Pause
 from reyn.skills.values import END
 
@@ -18,22 +19,8 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.skills import Skill
 
-SECOND = 1_000_000
 UNLIMITED = 1_000_000
 """The number of act turns if the cap was removed."""
-
-
-DAY_LIMITS = ("day_tokens", "day_cost", "skill_day_tokens", "skill_day_cost")
-BUDGET_LIMITS = ("run_tokens", "run_cost", "skill_tokens", "skill_cost", *DAY_LIMITS)
-"""The limits that a budget sets. A call that could exceed one is not made."""
-
-
-def limit_of(state: RunState, settings: RunSettings, name: str) -> int | None:
-    """Return the current value of a limit: as last raised, or as configured. `None` is no limit."""
-    if state.raised and name in state.raised:
-        return state.raised[name]
-    value: int | None = getattr(settings.limits, name)
-    return value
 
 
 def limit_reached(state: RunState, settings: RunSettings) -> kinds.LimitReached | None:
@@ -42,9 +29,9 @@ def limit_reached(state: RunState, settings: RunSettings) -> kinds.LimitReached 
     if not state.raised and caps.tokens is None and caps.run_seconds is None and caps.phase_seconds is None:
         return None
     used = {
-        "tokens": (state.models.usage.total, "tokens used"),
+        "tokens": (state.usage.total, "tokens used"),
         "run_seconds": (state.active // SECOND, "seconds spent in the run"),
-        "phase_seconds": ((state.active - state.visit.started_after) // SECOND, "seconds spent in the visit"),
+        "phase_seconds": ((state.active - state.visit_start) // SECOND, "seconds spent in the visit"),
     }
     for name, (amount, unit) in used.items():
         cap = limit_of(state, settings, name)
@@ -142,7 +129,7 @@ def sub_run_settings(state: RunState, settings: RunSettings, tokens: int | None 
     if tokens is None and not state.raised and settings.limits.tokens is None and settings.limits.run_seconds is None:
         return settings
     caps = {name: limit_of(state, settings, name) for name in Limits.__struct_fields__}
-    spent = {"run_seconds": state.active // SECOND, "tokens": state.models.usage.total}
+    spent = {"run_seconds": state.active // SECOND, "tokens": state.usage.total}
     for name, amount in spent.items():
         cap = caps[name]
         caps[name] = None if cap is None else max(0, cap - amount)

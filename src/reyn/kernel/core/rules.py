@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
 from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
-from reyn.journal import kinds
-from reyn.kernel.core.conversations import AgentThread, Inbox, ReceivedMessage, changed, seed_of
+from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of
 from reyn.kernel.core.snapshot import CompletedVisit, Ending, PersonInput, Recovery, RunState
+
+if TYPE_CHECKING:
+    from reyn.journal import kinds
 
 _SETTLED = Recovery()
 
@@ -72,24 +74,21 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
             name=body.model or state.models.name,
             form=body.answer_form or state.models.form,
             prompt_limit=body.prompt_limit or state.models.prompt_limit,
-            switched={} if is_imported else state.models.switched,
             answers=state.total_answers,
         ),
-        raised={} if is_imported else state.raised,
         recovery=_SETTLED if is_imported else state.recovery,
-        inbox=Inbox(),
         threads={} if is_imported else state.threads,
         received=None,
         last_answer=None,
         expired=None,
-        warnings=(),
     )
 
 
 def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     """Visit the phase of a failed visit again; continue everything else where it was."""
-    ending, started = state.ending, state.started
-    if state.status == "failed" and ending is not None and ending.kind in ("failure", "post_failure"):
+    ending, started, visit = state.ending, state.started, state.visit
+    if state.status == "failed" and ending is not None and ending.kind in ("failure", "unanswered", "post_failure"):
+        visit = replace(visit, is_continued=ending.kind == "unanswered")
         ending = Ending("finish") if ending.kind == "post_failure" else None
     if body.skill_hash is not None:
         skill = body.skill or started.skill
@@ -103,33 +102,17 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
     if body.model or body.retry:
         form = body.answer_form or models.form
         limit = body.prompt_limit or models.prompt_limit
-        models = replace(models, name=body.model or models.name, form=form, prompt_limit=limit, switched={})
+        models = replace(models, name=body.model or models.name, form=form, prompt_limit=limit)
     return replace(
         state,
         started=started,
         wording=body.wording or state.wording,
         history=history,
         ending=ending,
+        visit=visit,
         models=models,
-        stop=replace(state.stop, sub_run=None),
         recovery=replace(state.recovery, unknown_outcome=body.open_intent),
     )
-
-
-def on_run_failed(state: RunState, body: kinds.RunFailed) -> RunState:
-    return replace(state, stop=replace(state.stop, code=body.code, hint=body.hint))
-
-
-def on_run_broken(state: RunState, body: kinds.RunBroken) -> RunState:
-    return replace(state, stop=replace(state.stop, code=body.code, hint=""))
-
-
-def on_limit_reached(state: RunState, body: kinds.LimitReached) -> RunState:
-    return replace(state, stop=replace(state.stop, limit=(body.limit, body.value)))
-
-
-def on_limit_raised(state: RunState, body: kinds.LimitRaised) -> RunState:
-    return replace(state, raised={**state.raised, body.limit: body.value})
 
 
 def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
@@ -137,17 +120,13 @@ def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
         state,
         visit=replace(state.visit, is_answered=True),
         last_answer=body,
-        person=PersonInput(state.last_input, state.models.usage.total),
+        person=PersonInput(state.last_input, state.usage),
         recovery=replace(state.recovery, unknown_outcome=None),
     )
 
 
 def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
     return replace(state, expired=body.wait, recovery=replace(state.recovery, unknown_outcome=None))
-
-
-def on_context_log_failed(state: RunState, body: kinds.ContextLogFailed) -> RunState:
-    return state.with_warning(f"`{body.path}` could not be written: {body.reason}")
 
 
 def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
@@ -158,7 +137,6 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             state.visit,
             is_open=True,
             input=body.input,
-            started_after=state.active,
             latest=history.latest,
             ops="",
             is_answered=False,
@@ -168,12 +146,6 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
         ),
         history=history.with_visit(body.phase),
     )
-
-
-def on_step_completed(state: RunState, body: kinds.StepCompleted) -> RunState:
-    if body.status not in ("skipped", "empty"):
-        return state
-    return state.with_warning(f"step {body.call} `{body.step}` failed and was left {body.status}: {body.reason}")
 
 
 def on_content_truncated(state: RunState, body: kinds.ContentTruncated) -> RunState:
@@ -197,45 +169,11 @@ def on_llm_requested(state: RunState, body: kinds.LlmRequested) -> RunState:
 
 
 def on_llm_responded(state: RunState, body: kinds.LlmResponded) -> RunState:
+    models, prompt = state.models, state.visit.prompt
     # An engine that measures its choice counts prompts exactly, and may have sent several for this answer.
-    models = state.models.with_answer(body.usage, state.visit.prompt if body.choice_probability is None else None)
-    return replace(state, models=models, recovery=_SETTLED)
-
-
-def on_budget_settled(state: RunState, body: kinds.BudgetSettled) -> RunState:
-    """Warn about a call that was charged in full. The lifecycle counts the charge."""
-    reserved = state.reserved
-    if reserved is None:
-        raise HistoryInvalid(f"`{body.kind}` of call `{body.call}` comes without a reservation")
-    if body.basis in ("unknown", "not_billed"):  # the call may be attempted again
-        state = replace(state, models=replace(state.models, attempts=(body.call, body.attempt)))
-    elif body.basis == "usage" and not body.over and state.over is None:
-        return state
-    if not reserved.is_capped or not (body.cost or reserved.caps_tokens):
-        return state
-    if body.over or state.over is not None:
-        state = replace(state, over=(body.call, body.over) if body.over else None)
-    why = _CHARGED_IN_FULL.get(body.basis)
-    if why is None:
-        return state
-    charged = f"it was charged the {body.usage.total:,} tokens that were reserved"
-    return state.with_warning(f"call {body.call}, attempt {body.attempt}: model `{reserved.model}` {why}; {charged}")
-
-
-_CHARGED_IN_FULL = {
-    "no_usage": "reported no valid usage",
-    "unknown": "may have been charged for an answer that was lost",
-}
-
-
-def on_budget_refused(state: RunState, body: kinds.BudgetRefused) -> RunState:
-    sufficient = body.used + body.reserved + body.needed
-    return replace(state, recovery=_SETTLED, stop=replace(state.stop, sufficient=sufficient))
-
-
-def on_model_switched(state: RunState, body: kinds.ModelSwitched) -> RunState:
-    models = state.models
-    return replace(state, models=replace(models, switched={**models.switched, body.model: body.to}))
+    if prompt is not None and body.usage is not None and body.choice_probability is None:
+        models = models.calibrated(*prompt, body.usage.input_tokens)
+    return replace(state, models=replace(models, answers=models.answers + 1), recovery=_SETTLED)
 
 
 def on_artifact_stored(state: RunState, body: kinds.ArtifactStored) -> RunState:
@@ -250,7 +188,9 @@ def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
 
 
 def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunState:
-    return replace(state, history=state.history.with_handoff(body.phase, body.handoff))
+    return replace(
+        state, history=replace(state.history, handoffs=state.history.handoffs.added(body.phase, body.handoff))
+    )
 
 
 def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
@@ -273,7 +213,7 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     )
     return replace(
         state,
-        visit=replace(state.visit, is_open=False, input=artifact, rollback=None),
+        visit=replace(state.visit, is_open=False, input=artifact, rollback=None, is_continued=False),
         history=state.history.with_decision(
             completed, body.next_phase, state.visit.ops, is_answered=state.visit.is_answered
         ),
@@ -288,8 +228,8 @@ def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
 
 def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     """End the run, or visit the phase again: its next message is another turn."""
-    ending = Ending("abort", body.reason) if body.ends else None
-    visit = replace(state.visit, is_open=False)
+    ending = Ending("unanswered" if body.code else "abort", body.reason, body.code) if body.ends else None
+    visit = replace(state.visit, is_open=False, is_continued=False)
     received = state.received.aborted(body.reason) if state.received is not None else None
     return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received)
 
@@ -318,7 +258,7 @@ def on_postprocessor_started(state: RunState, body: kinds.PostprocessorStarted) 
         raise HistoryInvalid(f"`{body.kind}` comes without an artifact")
     return replace(
         state,
-        visit=replace(state.visit, is_open=True, started_after=state.active),
+        visit=replace(state.visit, is_open=True),
         output=replace(state.output, post_attempts=body.attempt),
     )
 
@@ -347,9 +287,6 @@ def on_transcript_change(state: RunState, body: Any) -> RunState:
 
 def on_context_mutated(state: RunState, body: kinds.ContextMutated) -> RunState:
     """Apply the mutations of hooks to a transcript that grows; a fresh frame is patched by its own turn."""
-    missing = "the hooks of the run were not called: it was resumed without the program that has them"
-    if not body.called and missing not in state.warnings:
-        state = state.with_warning(missing)
     return state if body.visit is None or not body.mutations else on_transcript_change(state, body)
 
 
@@ -358,19 +295,17 @@ def on_conversation_renamed(state: RunState, body: kinds.ConversationRenamed) ->
 
 
 def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
-    """Queue a message. What a background run used since the last report counts towards the limits of this run."""
-    models = state.models
+    """Count the answers of a background run since the last report towards the limits of this run."""
+    models, received = state.models, state.received
     if body.run:
         last = state.inbox.background.get(body.run)
-        usage, answers = (last.usage, last.answers) if last is not None else (kinds.Usage(), 0)
-        used = body.usage - usage
-        models = replace(models, usage=models.usage + used, answers=models.answers + max(0, body.answers - answers))
-    received = state.received
+        answers = max(0, body.answers - (last.answers if last is not None else 0))
+        models = replace(models, answers=models.answers + answers)
     if body.ask is not None:
         received = ReceivedMessage(body.ask, "submitted", body.ask.answered - models.answers)
     is_of_person = not body.run and body.ask is None
-    person = PersonInput(state.last_input, models.usage.total) if is_of_person else state.person
-    return replace(state, inbox=state.inbox.with_message(body), models=models, received=received, person=person)
+    person = PersonInput(state.last_input, state.usage) if is_of_person else state.person
+    return replace(state, models=models, received=received, person=person)
 
 
 def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
@@ -379,14 +314,14 @@ def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
     received = state.received.taken(oldest.ask) if state.received is not None else None
     visit = replace(state.visit, is_answered=True)
-    depth = state.inbox.depths.get(body.run, 0) + 1 if body.run else 0
-    return replace(state, inbox=state.inbox.without_oldest(), visit=visit, received=received, turn_depth=depth)
+    depth = state.depths.get(body.run, 0) + 1 if body.run else 0
+    return replace(state, visit=visit, received=received, turn_depth=depth)
 
 
 def on_child_started(state: RunState, body: kinds.ChildStarted) -> RunState:
     if body.type != "background":
         return on_intent(state, body)
-    return state if body.problem else replace(state, inbox=state.inbox.with_background(body, state.turn_depth))
+    return replace(state, depths={**state.depths, body.run: state.turn_depth})
 
 
 def on_intent(state: RunState, body: Any) -> RunState:
@@ -407,13 +342,9 @@ def on_outcome(state: RunState, _: Any) -> RunState:
     return replace(state, recovery=_SETTLED)
 
 
-def on_child_stopped(state: RunState, body: kinds.ChildStopped) -> RunState:
-    return replace(state, recovery=_SETTLED, stop=replace(state.stop, sub_run=body.run))
-
-
 def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
-    """Count what a child has used."""
-    state = replace(state, models=state.models.with_sub_run(body.usage, body.answers))
+    """Count the answers of a child."""
+    state = replace(state, models=replace(state.models, answers=state.models.answers + body.answers))
     if body.type == "function":  # the op that called it is still being performed
         return state
     if body.type != "agent":
@@ -422,20 +353,3 @@ def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
     if body.seq:  # the conversation, for the next message
         threads = {**threads, body.skill: threads.get(body.skill, AgentThread(body.run)).after(body)}
     return replace(state, recovery=_SETTLED, threads=threads)
-
-
-def on_output_checked(state: RunState, body: kinds.OutputChecked) -> RunState:
-    if body.checked:
-        return state
-    return state.with_warning(
-        "the output was not checked by the program that started the run: it was resumed without it"
-    )
-
-
-def on_workspace_restored(state: RunState, body: kinds.WorkspaceRestored) -> RunState:
-    for path in body.left:
-        state = state.with_warning(f"`{path}` was not restored: another program changed it, or it cannot be written")
-    for verdict in body.verdicts:
-        if verdict.reason:
-            state = state.with_warning(f"`{verdict.path}` was not restored: {verdict.reason} ({verdict.rule})")
-    return replace(state, recovery=_SETTLED)

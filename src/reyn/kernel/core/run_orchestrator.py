@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.context.frame import PATH_LENGTH, Repetition
+from reyn.context.frame import Repetition
 from reyn.errors import InternalError
 from reyn.journal import kinds
-from reyn.kernel.core.limits import limit_of, refusal_reason, visits_left
+from reyn.journal.summary import PATH_LENGTH, limit_of
+from reyn.kernel.core.limits import refusal_reason, visits_left
 from reyn.skills import may_finish
 from reyn.skills.values import is_skill_node
 
@@ -87,7 +88,7 @@ def next_move(state: RunState, skill: Skill, settings: RunSettings) -> Move:
         artifact,
         visit,
         history.total_steps + 1,
-        (*history.path, phase)[-PATH_LENGTH:],
+        (*state.path, phase)[-PATH_LENGTH:],
         state.visit.rollback,
         history.latest,
         Repetition("decision", next_phase or "", repeats) if repeats > 1 else None,
@@ -101,7 +102,7 @@ def _no_progress(state: RunState, settings: RunSettings) -> kinds.LimitReached |
     cap, times = limit_of(state, settings, "no_progress"), state.history.repeats
     if cap is None or times < cap:
         return None
-    phase = state.history.path[-1]
+    phase = state.path[-1]
     reason = f"no progress: phase `{phase}` gave the same artifact for the same input {times} times"
     return kinds.LimitReached("no_progress", cap, phase, reason)
 

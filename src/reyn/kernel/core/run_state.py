@@ -1,18 +1,16 @@
 """The state of a run: the fold of its events, `apply(state, event)`. No I/O.
 
-This module defines the effect of transitions, failures, rollbacks and limits on a run. The lifecycle itself (status,
-reason, phase, open question) is folded in `reyn.journal.lifecycle`, which the list of runs shares.
+This module defines the effect of transitions, failures and rollbacks on a run. Status, reason, phase and open question
+are folded in `reyn.journal.lifecycle`, what the result of a run needs in `reyn.journal.summary`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec.structs import replace
-
 from reyn.errors import ChainBroken, HistoryInvalid
 from reyn.journal import decode, kinds
-from reyn.journal.lifecycle import rule_of
+from reyn.journal.summary import count_time, is_timed, rule_of
 from reyn.kernel.core import rules
 from reyn.kernel.core.snapshot import RunState
 
@@ -20,14 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from reyn.journal import Body, Event
-
-_UNTIMED = (kinds.BudgetReserved, kinds.BudgetSettled, kinds.ConversationRenamed)
-"""Inputs that do not count the time since the last one. Budget events are recorded together with a second input; a
-title can be given while no driver executes the run."""
-
-_WITH_OWN_TIME = (kinds.ChildEnded, kinds.ChildStopped)
-"""Outcomes that name the time in which another run was executed. A function is executed within the time of its op."""
-_CONTINUING = (kinds.RunResumed, kinds.RunForked)
 
 EMPTY = RunState(
     started=kinds.RunStarted(
@@ -47,18 +37,18 @@ def apply(state: RunState, body: Body, ts: int) -> RunState:
     if state is EMPTY and steps.rule is not rules.on_run_started:
         raise HistoryInvalid(f"`{body.kind}` comes before `run_started`")
     if steps.is_timed:
-        state = _count_time(state, body, ts)
+        state = count_time(state, body, ts)
     if steps.rule is not None:
         state = steps.rule(state, body)
-    return state if steps.lifecycle is None else steps.lifecycle(state, body)
+    return state if steps.summary is None else steps.summary(state, body)
 
 
 class _Steps(NamedTuple):
-    """What an event kind changes: the active time, the state, the lifecycle."""
+    """What an event kind changes: the active time, the state, its summary."""
 
     is_timed: bool
     rule: Callable[[RunState, Any], RunState] | None
-    lifecycle: Callable[[RunState, Any], RunState] | None
+    summary: Callable[[RunState, Any], RunState] | None
 
 
 _STEPS: dict[type[Body], _Steps] = {}
@@ -66,8 +56,7 @@ _STEPS: dict[type[Body], _Steps] = {}
 
 def _steps(kind: type[Body]) -> _Steps:
     """Return what an event kind changes. The kinds of ops are created on demand."""
-    is_timed = kind.origin != "derived" and kind not in _UNTIMED
-    steps = _STEPS[kind] = _Steps(is_timed, _RULES.get(kind.base), rule_of(kind))
+    steps = _STEPS[kind] = _Steps(is_timed(kind), _RULES.get(kind.base), rule_of(kind))
     return steps
 
 
@@ -81,38 +70,19 @@ def fold(events: Iterable[Event]) -> RunState:
     return state
 
 
-def _count_time(state: RunState, body: Body, ts: int) -> RunState:
-    """Count the time since the last input while a driver executes the run: not before a resume, not while it waits."""
-    if isinstance(body, _WITH_OWN_TIME) and not (isinstance(body, kinds.ChildEnded) and body.type == "function"):
-        elapsed = body.active
-    elif state.status != "running" or isinstance(body, _CONTINUING):
-        elapsed = 0
-    else:
-        elapsed = max(0, ts - state.last_input)
-    return replace(state, last_input=ts, active=state.active + elapsed)
-
-
 _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.RunStarted: rules.on_run_started,
     kinds.RunForked: rules.on_run_forked,
     kinds.RunResumed: rules.on_run_resumed,
-    kinds.RunFailed: rules.on_run_failed,
-    kinds.RunBroken: rules.on_run_broken,
-    kinds.LimitReached: rules.on_limit_reached,
-    kinds.LimitRaised: rules.on_limit_raised,
     kinds.WaitAnswered: rules.on_wait_answered,
     kinds.WaitExpired: rules.on_wait_expired,
     kinds.PhaseStarted: rules.on_phase_started,
-    kinds.StepCompleted: rules.on_step_completed,
     kinds.ContentTruncated: rules.on_content_truncated,
-    kinds.ContextLogFailed: rules.on_context_log_failed,
     kinds.FrameBuilt: rules.on_frame_built,
     kinds.LlmRequested: rules.on_llm_requested,
     kinds.LlmResponded: rules.on_llm_responded,
     kinds.LlmFailed: rules.on_outcome,
-    kinds.BudgetSettled: rules.on_budget_settled,
-    kinds.BudgetRefused: rules.on_budget_refused,
-    kinds.ModelSwitched: rules.on_model_switched,
+    kinds.BudgetRefused: rules.on_outcome,
     kinds.ArtifactStored: rules.on_artifact_stored,
     kinds.ControlDecided: rules.on_control_decided,
     kinds.HandoffRecorded: rules.on_handoff_recorded,
@@ -138,9 +108,8 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.OpCompleted: rules.on_op_completed,
     kinds.PermissionDenied: rules.on_outcome,
     kinds.ChildStarted: rules.on_child_started,
-    kinds.ChildStopped: rules.on_child_stopped,
+    kinds.ChildStopped: rules.on_outcome,
     kinds.ChildEnded: rules.on_child_ended,
-    kinds.OutputChecked: rules.on_output_checked,
     kinds.RestoreStarted: rules.on_intent,
-    kinds.WorkspaceRestored: rules.on_workspace_restored,
+    kinds.WorkspaceRestored: rules.on_outcome,
 }

@@ -12,12 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
-from reyn.context.frame import PATH_LENGTH
 from reyn.context.tokens import NEUTRAL
 from reyn.context.transcript import Memory
 from reyn.journal import digest, kinds
-from reyn.journal.lifecycle import Lifecycle
-from reyn.kernel.core.conversations import AgentThread, Inbox, ReceivedMessage, Transcript, begun
+from reyn.journal.summary import PATH_LENGTH, RunSummary
+from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, Transcript, begun
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -27,8 +26,8 @@ MAX_DECISIONS = 40
 """The number of recent inputs of phases for which repeated decisions are found."""
 MAX_OUTCOMES = 5
 """The number of recent decisions for one input."""
-MAX_WARNINGS = 50
-"""The number of warnings in the state; the journal has all of them."""
+MAX_HANDOFFS = 20
+"""The number of handoffs that a phase receives: those of the visits that completed last."""
 MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
@@ -42,6 +41,25 @@ _FACTORS = (250, 8000)
 # -- visits -------------------------------------------------------------------------------------------
 
 
+class Handoffs(msgspec.Struct, frozen=True, gc=False):
+    """The handoffs of the visits that left one.
+
+    Attributes:
+        latest: Phase and hash of the last ones, in the order of the visits.
+        count: How many there were.
+    """
+
+    latest: tuple[tuple[str, str], ...] = ()
+    count: int = 0
+
+    def added(self, phase: str, handoff: str) -> Handoffs:
+        """Return the handoffs with one more."""
+        return Handoffs((*self.latest, (phase, handoff))[-MAX_HANDOFFS:], self.count + 1)
+
+
+NO_HANDOFFS = Handoffs()
+
+
 class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The visit in progress, or the start of the next one."""
 
@@ -49,15 +67,13 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     input: kinds.ArtifactRef | None = None
     rollback: kinds.PhaseRolledBack | None = None
     """Why the phase is entered again."""
-    started_after: int = 0
-    """The run's active time when the visit began, in microseconds."""
     latest: dict[str, str] = {}
     """The latest artifacts when the visit started."""
     ops: str = ""
     """The digest of the ops of the visit and their results."""
     is_answered: bool = False
     """Whether a user replied to a question in the visit."""
-    handoffs: dict[str, str] = {}
+    handoffs: Handoffs = NO_HANDOFFS
     """The handoffs when the visit started."""
     prompt: tuple[str, int] | None = None
     """The model and the uncalibrated tokens of the last prompt, if it was counted."""
@@ -65,6 +81,8 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
     conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
+    is_continued: bool = False
+    """Whether the visit continues a turn of a conversation that had no usable answer: its message is recorded."""
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -83,7 +101,7 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     artifact: kinds.ArtifactRef
     latest: dict[str, str]
     """The latest artifacts when the visit started."""
-    handoffs: dict[str, str]
+    handoffs: Handoffs
     """The handoffs when the visit started."""
     conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
@@ -102,8 +120,6 @@ class History(msgspec.Struct, frozen=True, gc=False):
 
     visits: dict[str, int] = {}
     """The number of visits, by phase."""
-    path: tuple[str, ...] = ()
-    """The last phases entered."""
     trail: tuple[CompletedVisit, ...] = ()
     total_steps: int = 0
     latest: dict[str, str] = {}
@@ -112,8 +128,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
     """How often each of the last decisions was made, by phase and hash of its input."""
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
-    handoffs: dict[str, str] = {}
-    """The hash of the handoff of each phase that left one, the latest last."""
+    handoffs: Handoffs = NO_HANDOFFS
 
     def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
         """Return the next phase of the decision that a phase made most often for an input, and how often."""
@@ -135,18 +150,12 @@ class History(msgspec.Struct, frozen=True, gc=False):
             self,
             repeats=0,
             visits={**self.visits, phase: self.visits.get(phase, 0) + 1},
-            path=(*self.path, phase)[-PATH_LENGTH:],
             total_steps=self.total_steps + 1,
         )
 
     def with_artifact(self, artifact: kinds.ArtifactRef) -> History:
         """Make an artifact the latest of its type."""
         return replace(self, latest={**self.latest, artifact.type: artifact.hash})
-
-    def with_handoff(self, phase: str, handoff: str) -> History:
-        """Add the handoff of a phase; a phase that left one before moves to the end."""
-        before = {name: one for name, one in self.handoffs.items() if name != phase}
-        return replace(self, handoffs={**before, phase: handoff})
 
     def with_decision(
         self, completed: CompletedVisit, next_phase: str | None, ops: str, *, is_answered: bool
@@ -198,7 +207,7 @@ def with_latest(table: dict[K, V], key: K, value: V, limit: int) -> dict[K, V]:
 class Ending(msgspec.Struct, frozen=True, gc=False):
     """The ending of the run after its last visit. The orchestrator derives the closing event from it."""
 
-    kind: Literal["finish", "abort", "failure", "no_progress", "post_failure"]
+    kind: Literal["finish", "abort", "failure", "unanswered", "no_progress", "post_failure"]
     reason: str = ""
     code: str = ""
 
@@ -214,46 +223,20 @@ class Output(msgspec.Struct, frozen=True, gc=False):
 
 
 class Models(msgspec.Struct, frozen=True, gc=False):
-    """The model of the run, its fallbacks, and the usage so far."""
+    """The model of the run, and the answers so far."""
 
     name: str = ""
     form: kinds.AnswerForm = "full"
     """The form in which it is asked to answer."""
-    switched: dict[str, str] = {}
-    """Unavailable models, each with the fallback that replaces it."""
     answers: int = 0
     """Answers so far, those of sub-runs included."""
-    usage: kinds.Usage = kinds.Usage()
     prompt_limit: PromptLimit = PromptLimit()
     """How many tokens a prompt for the run's own model may have."""
     calibration: dict[str, int] = {}
     """The factor, per mille, between counted and reported tokens of prompts, by model."""
-    attempts: tuple[str, int] = ("", 0)
-    """The last call without an answer, and its attempts so far."""
-
-    def next_attempt(self, call: str) -> int:
-        """Return the number of the next attempt of a call."""
-        return self.attempts[1] + 1 if self.attempts[0] == call else 1
-
     # -- rules ----------------------------------------------------------------------------------------
 
-    def with_answer(self, usage: kinds.Usage | None, prompt: tuple[str, int] | None) -> Models:
-        """Count an answer.
-
-        Args:
-            usage: The tokens that the provider reported, if it did.
-            prompt: The model and the uncalibrated tokens of the prompt, if it was counted.
-        """
-        if usage is None:
-            return replace(self, answers=self.answers + 1)
-        models = self._calibrated(*prompt, usage.input_tokens) if prompt is not None else self
-        return replace(models, answers=models.answers + 1, usage=models.usage + usage)
-
-    def with_sub_run(self, usage: kinds.Usage, answers: int) -> Models:
-        """Count the answers of a sub-run."""
-        return replace(self, usage=self.usage + usage, answers=self.answers + answers)
-
-    def _calibrated(self, model: str, counted: int, reported: int) -> Models:
+    def calibrated(self, model: str, counted: int, reported: int) -> Models:
         """Compare the tokens of a prompt with those that the provider reported.
 
         The factor rises at once, because a prompt that is too long is refused, and falls slowly.
@@ -265,19 +248,6 @@ class Models(msgspec.Struct, frozen=True, gc=False):
         before = self.calibration.get(model, factor)
         factor = max(factor, (3 * before + factor) // 4)
         return replace(self, calibration={**self.calibration, model: factor})
-
-
-class Stop(msgspec.Struct, frozen=True, gc=False):
-    """Details of why the run stopped."""
-
-    code: str = ""
-    hint: str = ""
-    limit: tuple[str, int] | None = None
-    """The cap that was reached: its name and value."""
-    sub_run: str | None = None
-    """The sub-run that the run stopped with."""
-    sufficient: int = 0
-    """The value of a budget that would have covered the call that was refused."""
 
 
 class Recovery(msgspec.Struct, frozen=True, gc=False):
@@ -292,11 +262,11 @@ class PersonInput(msgspec.Struct, frozen=True, gc=False):
     """The last message or reply of a person: its time, and the tokens that the run had used by then."""
 
     at: int = 0
-    tokens: int = 0
+    usage: kinds.Usage = kinds.Usage()
 
 
-class RunState(Lifecycle, frozen=True, kw_only=True):
-    """An immutable snapshot of a run."""
+class RunState(RunSummary, frozen=True, kw_only=True):
+    """An immutable snapshot of a run: its summary, and what its next step depends on."""
 
     started: kinds.RunStarted
     wording: int = 0
@@ -306,24 +276,17 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     ending: Ending | None = None
     output: Output = Output()
     models: Models = Models()
-    stop: Stop = Stop()
     recovery: Recovery = Recovery()
     last_answer: kinds.WaitAnswered | None = None
     """The last reply to a question."""
     expired: str | None = None
     """The last question that expired."""
-    raised: dict[str, int | None] = {}  # noqa: RUF012 - msgspec copies it
-    """Limits that were raised."""
-    over: tuple[str, int] | None = None
-    """The last model call and the tokens by which it exceeded what a budget allowed it, if it did."""
     truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Hashes of truncated contents, by the name under which ops can read the whole."""
     conversations: dict[str, Transcript] = {}  # noqa: RUF012 - msgspec copies it
     """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
     title: str = ""
     """The title that a user gave the conversation."""
-    inbox: Inbox = Inbox()
-    """The messages that a conversation has not taken yet, and its background runs."""
     threads: dict[str, AgentThread] = {}  # noqa: RUF012 - msgspec copies it
     """The conversations with other agents, by agent."""
     received: ReceivedMessage | None = None
@@ -331,13 +294,10 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
     person: PersonInput = PersonInput()
     turn_depth: int = 0
     """How many reports of background runs led to one another, up to the turn in progress."""
+    depths: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it
+    """The depth of the turn that started each background run."""
     aborted: kinds.TurnAborted | None = None
     """The request to abort the turn in progress, until its visit has ended."""
-    warnings: tuple[str, ...] = ()
-    last_input: int = 0
-    """The time of the last input event."""
-    active: int = 0
-    """Microseconds of execution, without the time in which the run waited or was stopped."""
 
     def visits_of(self, phase: str) -> int:
         return self.history.visits.get(phase, 0)
@@ -359,10 +319,6 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
         return self.visit.is_open and is_extended and self.aborted is None
 
     @property
-    def run_id(self) -> str:
-        return self.started.run_id
-
-    @property
     def total_answers(self) -> int:
         """Model answers so far, those of the runs above it included."""
         if self.received is not None:
@@ -379,20 +335,10 @@ class RunState(Lifecycle, frozen=True, kw_only=True):
         """Whether a phase of the run may have received a handoff: one is recorded, or was before a rollback."""
         if self.started.summaries is not None:
             return True
-        before = any(visit.handoffs for visit in self.history.trail)
-        return before or bool(self.history.handoffs or self.visit.handoffs)
-
-    @property
-    def final_artifact(self) -> kinds.ArtifactRef | None:
-        return self.output.result or self.output.artifact
+        before = any(visit.handoffs.count for visit in self.history.trail)
+        return before or bool(self.history.handoffs.count or self.visit.handoffs.count)
 
     # -- rules ----------------------------------------------------------------------------------------
-
-    def with_warning(self, warning: str) -> RunState:
-        """Add a warning; the last of too many refers to the events."""
-        if len(self.warnings) < MAX_WARNINGS:
-            return replace(self, warnings=(*self.warnings, warning))
-        return replace(self, warnings=(*self.warnings[: MAX_WARNINGS - 1], "and more: see the run's events"))
 
     def with_truncated(self, name: str, content: str) -> RunState:
         """Add truncated content that ops can read under a name."""

@@ -18,8 +18,9 @@ from reyn.context.tokens import ESTIMATING, NEUTRAL
 from reyn.context.words import describe_fields, one_line
 from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
+from reyn.journal.summary import limit_of
 from reyn.jsonschema import compile_schema, lenient
-from reyn.kernel.core.limits import limit_of, visits_left
+from reyn.kernel.core.limits import visits_left
 from reyn.skills import successors
 from reyn.vocabulary import OpTarget
 
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN = PromptLimit()
 _NONE: frozenset[str] = frozenset()
+_LATER = 2
+"""A rank of a phase that earlier phases can hand something to."""
 _MAX_TURN_SPECS = 32
 """The number of turn specifications that a phase keeps: the skills that a conversation can run may change."""
 MEMORY_SHARE = 2
@@ -141,7 +144,7 @@ class RunContext:
 def uses_handoffs(skill: Skill, settings: RunSettings) -> bool:
     """Return whether a phase of a skill receives handoffs of earlier phases."""
     levels = (skill.context, settings.context)
-    return any(choose_context(1, phase.context, *levels).manifest for phase in skill.phases.values())
+    return any(choose_context(_LATER, phase.context, *levels).manifest for phase in skill.phases.values())
 
 
 class TurnSpec:
@@ -294,7 +297,7 @@ class CompiledPhase(RunContext):
     @cached_property
     def receives_handoffs(self) -> bool:
         """Whether the phase receives handoffs of earlier phases; which fields it receives depends on its rank."""
-        return self.context(1).manifest is not None
+        return self.context(_LATER).manifest is not None
 
     @cached_property
     def has_overviews(self) -> bool:
@@ -425,7 +428,18 @@ class CompiledPhase(RunContext):
         return spec
 
     @cached_property
+    def keeps_turns(self) -> bool:
+        """Whether a turn without a usable answer keeps its message and completed ops, because it is not rolled back."""
+        is_kept = self.follows_itself or self.skill.on_phase_failure == "fail"
+        return self.definition.conversation is not None and is_kept
+
+    @cached_property
+    def follows_itself(self) -> bool:
+        """Whether the phase can be visited again right after itself."""
+        return self.name in successors(self.skill, self.name)
+
+    @cached_property
     def stays_open(self) -> bool:
-        """Whether a turn without a usable answer does not fail the run."""
+        """Whether the model cannot end the conversation."""
         conversation = self.definition.conversation
-        return conversation is not None and conversation.stays_open and self.name in successors(self.skill, self.name)
+        return conversation is not None and conversation.stays_open and self.follows_itself

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, ApprovalExpired, CompactionFailed, StepFailed, SubRunFailed
+from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
+from reyn.journal.summary import limit_of
 from reyn.kernel.core.effects import CheckOutput, Pause, Restore, TurnInterrupted
-from reyn.kernel.core.limits import act_turns, limit_of, limit_reached, repeated_failure, within_limits
+from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.compiled_phase import Targets
 from reyn.kernel.visit.handoffs import hand_in, hand_over
@@ -133,14 +134,21 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     try:
         await _take_turns(progress)
     except VisitFault as fault:
-        await _fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)
+        if phase.keeps_turns:
+            _end_turn(phase, entry, fault.reason, tape, fault.code)
+        else:
+            await _fail_visit(entry, log, progress.calls, fault.code, fault.reason, tape)
     except TurnInterrupted:
         aborted = tape.state.aborted
         assert aborted is not None
         context.abort(aborted)
         reason = f"the turn was aborted: {aborted.reason}" if aborted.reason else "the turn was aborted"
-        ends = phase.name not in successors(phase.skill, phase.name)
-        tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends))
+        _end_turn(phase, entry, reason, tape)
+
+
+def _end_turn(phase: CompiledPhase, entry: Visit, reason: str, tape: Tape, code: str = "") -> None:
+    """End a turn of a conversation without a reply. Its message and completed ops stay."""
+    tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, not phase.follows_itself, code))
 
 
 async def _take_turns(progress: VisitProgress) -> None:
@@ -161,7 +169,7 @@ async def _take_turns(progress: VisitProgress) -> None:
             progress.retries = 0
         elif await _act(progress, answer, verdict) and isinstance(verdict, Accepted):
             return _commit(progress, verdict)
-    return _give_up(progress)
+    raise VisitFault(AnswersRejected.code, progress.failure_reason())
 
 
 async def _check_limits(progress: VisitProgress) -> None:
@@ -204,10 +212,7 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     if phase.calls_hooks(tape.state) and await context.call_hooks(draft, f"{progress.entry.step}.{progress.calls + 1}"):
         draft = progress.draft()
     if context.is_conversation and (plan := plan_compaction(phase, context, tape)) is not None:
-        compaction = await compact(plan, phase, progress.call, tape)
-        progress.count_calls(compaction.calls)
-        if compaction.error:
-            raise VisitFault(CompactionFailed.code, compaction.error)
+        progress.count_calls(await compact(plan, phase, progress.call, tape))
         draft = progress.draft()
     last_call = progress.call
     progress.count_calls(1)
@@ -294,14 +299,6 @@ def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
     """Return whether ops may have changed what other ops can act on."""
     forms = (phase.vocabulary.form_of(op) for op in ops)
     return any(form is None or form.effect_of(op) != "pure" for form, op in zip(forms, ops, strict=True))
-
-
-def _give_up(progress: VisitProgress) -> None:
-    """End the visit without a decision. A conversation stays open, and completed ops stay, as after an abort."""
-    reason, entry = progress.failure_reason(), progress.entry
-    if not progress.phase.stays_open:
-        raise VisitFault(AnswersRejected.code, reason)
-    progress.tape.emit(kinds.PhaseAborted(entry.phase, entry.visit, reason, ends=False, code=AnswersRejected.code))
 
 
 def _commit(progress: VisitProgress, verdict: Accepted) -> None:

@@ -14,7 +14,7 @@ from reyn.context import assemble_sections
 from reyn.context.budget import FittedText, Section, SectionCost
 from reyn.context.render import HANDOFF_HEADING, message_text, read_marker
 from reyn.context.tokens import BYTES, CHARS, NEUTRAL, SUFFIX, CalibratedCounter
-from reyn.context.transcript import EMPTY
+from reyn.context.transcript import NO_MESSAGES
 from reyn.context.words import escape_line_ends
 from reyn.errors import RunBlocked
 from reyn.journal import Blob, kinds
@@ -170,7 +170,7 @@ class TurnDraft(NamedTuple):
 
     spec: TurnSpec
     messages: tuple[kinds.FrameMessage, ...] = ()
-    sent: NormalizedMessageList = EMPTY
+    sent: NormalizedMessageList = NO_MESSAGES
 
 
 class Draft(Protocol):

@@ -20,7 +20,7 @@ from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.kernel.visit.op_dispatch import run_op, run_sub_skill
 from reyn.kernel.visit.waits import ask_person, beginning, call_id, printable
 from reyn.lint.plans import plan_issues
-from reyn.skills.flow import is_path
+from reyn.skills.flow import is_data_path
 from reyn.skills.modules import python_entry
 from reyn.skills.values import AskUser, Iterate, LintPlan, PythonCall, RunOp, RunSkill, Validate
 
@@ -75,7 +75,7 @@ async def run_steps(
 
 
 async def _run(step: AnyStep, artifact: dict[str, Any], call: str, context: _StepContext) -> dict[str, Any]:
-    kind = kind_of(step)
+    kind = step_kind(step)
     context.tape.emit(kinds.StepStarted(call, kind))
     try:
         value = await _value(step, artifact, call, context)
@@ -123,7 +123,7 @@ async def _value(step: AnyStep, artifact: dict[str, Any], call: str, context: _S
             return _validate(step, artifact)
         case LintPlan():
             return plan_issues(look_up(artifact, step.over))
-    raise InternalError(f"step kind `{kind_of(step)}` has no implementation")
+    raise InternalError(f"step kind `{step_kind(step)}` has no implementation")
 
 
 async def _python(step: PythonCall, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
@@ -208,7 +208,7 @@ async def _question(step: AskUser, artifact: dict[str, Any], call: str, tape: Ta
 
 
 def _resolve(value: Any, artifact: dict[str, Any]) -> Any:
-    return look_up(artifact, value) if is_path(value) else value
+    return look_up(artifact, value) if is_data_path(value) else value
 
 
 async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: _StepContext) -> list[Any]:
@@ -221,7 +221,7 @@ async def _iterate(step: Iterate, artifact: dict[str, Any], call: str, context: 
     for index, item in enumerate(items):
         await within_limits(context.tape, context.run.settings)
         inner = artifact | {"_iter": {"item": item, "index": index}}
-        name, kind = f"{call}.{index + 1}", kind_of(step.apply)
+        name, kind = f"{call}.{index + 1}", step_kind(step.apply)
         try:
             if window is not None:
                 results.append(await window.result(index))
@@ -278,7 +278,7 @@ class _Window:
 
     async def _plan(self, index: int) -> None:
         context, name = self._context, f"{self._call}.{index + 1}"
-        context.tape.emit(kinds.StepStarted(name, kind_of(self._apply)))
+        context.tape.emit(kinds.StepStarted(name, step_kind(self._apply)))
         inner = self._artifact | {"_iter": {"item": self._items[index], "index": index}}
         pinned = context.run.sub_skill(self._apply.skill)
         try:
@@ -318,5 +318,5 @@ def bind(value: Any, keys: list[str], result: Any) -> Any:
     return value | {keys[0]: bind(value.get(keys[0], {}), keys[1:], result)}
 
 
-def kind_of(step: AnyStep) -> str:
+def step_kind(step: AnyStep) -> str:
     return str(step.__struct_config__.tag)

@@ -223,6 +223,8 @@ class TurnContext:
     def _begin(self, spec: TurnSpec, turns_left: int | None) -> None:
         """Add the input of the visit to the transcript. In a conversation, the input is the user's message."""
         self._first_results = tuple(self._log.results)
+        if self._tape.state.visit.is_continued:
+            return
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         has_choices = not self.is_conversation and len(spec.candidates) > 1
         message = turn_message(frame, spec.closing, has_choices=has_choices)

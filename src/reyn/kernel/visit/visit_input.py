@@ -102,8 +102,10 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
     """
     if phase.definition.conversation is None or entry.rollback is not None:
         return False
-    follows_itself = len(entry.path) > 1 and entry.path[-2] == entry.phase
-    return follows_itself and (not entry.reply or entry.reply == entry.input.hash)
+    if entry.phase not in phase.skill.graph.get(entry.phase, ()):
+        return False
+    is_repeated = len(entry.path) > 1 and entry.path[-2] == entry.phase
+    return is_repeated and (not entry.reply or entry.reply == entry.input.hash)
 
 
 async def read_overviews(

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from reyn.errors import ChainTooDeep, ReynError, RunBusy
 from reyn.journal import ENDED, AbortTurn, Blob, Cancel, canonical, kinds
 from reyn.journal.family import descendants
+from reyn.journal.summary import SECOND
 from reyn.kernel.core.conversations import AgentThread
-from reyn.kernel.core.limits import SECOND
 from reyn.kernel.core.run_state import EMPTY, fold
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.child_spec import ChildSpec, charge_of, depth_below
@@ -161,7 +161,7 @@ class AgentMessages:
         recorded = tape.state if is_new else state
         # What the conversation has used so far does not count again.
         tokens, seconds = settings.limits.tokens, settings.limits.run_seconds
-        tokens = None if tokens is None else tokens + state.models.usage.total
+        tokens = None if tokens is None else tokens + state.usage.total
         seconds = None if seconds is None else seconds + state.active // SECOND
         tokens = min((cap for cap in (tokens, agent.budget.tokens) if cap is not None), default=None)
         asks = agent_of(tape.started.skill)
@@ -229,7 +229,7 @@ class AgentMessages:
             counted = AgentThread(intent.run)
         return replace(
             body,
-            usage=state.models.usage - counted.usage,
+            usage=state.usage - counted.usage,
             answers=max(0, state.models.answers - counted.answers),
             charge=charge_of(state.charge - counted.charge),
             active=max(0, state.active - counted.active),

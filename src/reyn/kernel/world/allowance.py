@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reyn.journal import Blob, canonical, digest, kinds
-from reyn.kernel.core.limits import limit_of
+from reyn.journal.summary import limit_of
 from reyn.kernel.visit.waits import printable
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def _reached(
     if depth is not None and state.turn_depth >= depth:
         return "message_depth", depth, f"{state.turn_depth:,} reports of runs led to one another"
     tokens = limit_of(state, settings, "message_tokens")
-    totals = [(state.models.usage, state.person), *((run.usage, run.person) for run in above)]
-    used = max(usage.total - person.tokens for usage, person in totals)
+    totals = [(state.usage, state.person), *((run.usage, run.person) for run in above)]
+    used = max((usage - person.usage).total for usage, person in totals)
     if tokens is not None and used >= tokens:
         return "message_tokens", tokens, f"{used:,} tokens were used"
     return None

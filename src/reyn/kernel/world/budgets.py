@@ -89,7 +89,7 @@ def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
         state.raised,
         bool(state.conversations),
         state.person,
-        state.models.usage,
+        state.usage,
     )
 
 
@@ -353,7 +353,7 @@ class CallBudget:
         cost = None if price is None else highest_cost(price, bound.input_tokens, most)
         if cost is not None and cost > MAX_INTEGER:
             raise PriceInvalid(f"a call of model `{name}` could cost more than can be counted: {price}")
-        attempt = tape.state.models.next_attempt(self._call)
+        attempt = tape.state.next_attempt(self._call)
         return kinds.BudgetReserved(
             self._call, attempt, name, draws.day, bound.input_tokens, most, cost, price, draws.accounts, waited
         )

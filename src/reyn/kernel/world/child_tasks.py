@@ -105,7 +105,7 @@ class ChildTasks:
             case kinds.ChildEnded():
                 return outcome.usage.total
             case kinds.ChildStopped() if outcome.limit == "tokens":
-                return load_state(self._children.journal, outcome.run).models.usage.total
+                return load_state(self._children.journal, outcome.run).usage.total
         return 0
 
     async def _finish_executing(self) -> None:

@@ -34,6 +34,7 @@ from reyn.kernel.world.loading import (
     pin_settings,
 )
 from reyn.kernel.world.run_scope import call_name
+from reyn.permissions import Denied, SkillRequests
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
@@ -81,7 +82,8 @@ class Children:
         state, vocabulary = tape.state, self.services.ops.vocabulary
         depth_below(tape.started)
         skill = effect.pinned or self.services.load(effect.skill)
-        if skill.is_conversation and state.phase in state.conversations:
+        self._check_permitted(skill.name, tape)
+        if skill.opens_conversation and state.phase in state.conversations:
             raise SubRunFailed(f"`{skill.name}` is a conversation; one conversation cannot run another")
         check_supported(skill, vocabulary)
         value = effect.input
@@ -101,6 +103,15 @@ class Children:
             copies.ops or tape.started.ops,
             effect.shares_workspace,
         ), copies.blobs
+
+    def _check_permitted(self, skill: str, tape: Tape) -> None:
+        """Refuse a skill that a rule denies to run, also as a node or in a step of another skill."""
+        if not self.services.policy.has_restrictions("run_skill"):
+            return
+        gate = self.services.performer.environments.gate_of(tape.state, tape.content)
+        found = gate.restriction("run_skill", skill)
+        if isinstance(found, Denied):
+            raise SubRunFailed(f"`{skill}` is not run: {found.rule}")
 
     # -- the ways in which an end comes back ------------------------------------------------------------
 
@@ -131,7 +142,7 @@ class Children:
 
     def _completed(self, intent: kinds.ChildStarted, end: ChildEnd) -> EventWithBlobs:
         """Return the result of a sub-run, with the changes that it made in files that it shares with its parent."""
-        state, artifact = end.state, end.state.final_artifact if end.state.status == "finished" else None
+        state, artifact = end.state, end.state.final if end.state.status == "finished" else None
         error = "" if artifact else f"the sub-run `{intent.run}` is {state.status}: {state.reason}"
         events = list(self.journal.read(intent.run))
         changes = tuple(unreverted_changes(events, with_sub_runs=True))
@@ -146,7 +157,7 @@ class Children:
         )
         if artifact is None:
             return body, ()
-        handoff = next(reversed(state.history.handoffs.values()), None)
+        handoff = next((handoff for _, handoff in reversed(state.history.handoffs.latest)), None)
         body = replace(body, summary=summarize(state.output.reason), handoff=handoff)
         return body, (Blob(artifact.hash, end.content(artifact.hash)),)
 
@@ -240,7 +251,8 @@ class Children:
         requests = credentials = None
         if spec.rights == "caller":
             skill = self.services.compile_skill(above, parent.content).skill
-            requests = Blob.of(canonical([skill.permissions, *requests_above(above, parent.content)]))
+            own = SkillRequests(skill.name, skill.permissions)
+            requests = Blob.of(canonical([own, *requests_above(above, parent.content)]))
             credentials = credentials_of(skill, above.credentials)
         is_background = intent.type == "background"
         started = RunSpec(
@@ -302,9 +314,8 @@ def _ended(
     body = kinds.ChildEnded(intent.call, intent.type, intent.skill, intent.run, state, error)
     if end is None:
         return body
-    models = end.state.models
-    charge = charge_of(end.state.charge)
-    return replace(body, usage=models.usage, answers=models.answers, charge=charge, seq=end.seq, head=end.head)
+    ended, charge = end.state, charge_of(end.state.charge)
+    return replace(body, usage=ended.usage, answers=ended.models.answers, charge=charge, seq=end.seq, head=end.head)
 
 
 def _stopped(intent: kinds.ChildStarted, end: ChildEnd) -> kinds.ChildStopped | None:

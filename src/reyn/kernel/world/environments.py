@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,7 @@ from reyn.kernel.visit.compiled_phase import ALL_CREDENTIALS, credentials_of
 from reyn.ops import Denied, Env
 from reyn.ops.budget import OpBudget, OpBudgets
 from reyn.ops.op import no_credentials
-from reyn.permissions import Gate, Policy, recorded_requests
+from reyn.permissions import Gate, Policy, SkillRequests, recorded_requests
 from reyn.private_files import user_folder
 from reyn.secrets import handle_of
 from reyn.workspace import Roots
@@ -47,12 +47,12 @@ def roots_of(root: Path, state: Path, workspace: str) -> Roots:
     return Roots(root, state, state / "workspace" / workspace, hidden)
 
 
-def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[dict[str, Any]]:
+def requests_above(started: kinds.RunStarted, content: Callable[[str], bytes]) -> list[SkillRequests]:
     """Return the permission requests of the skills of a sub-run's parents."""
     if started.requests is None:
         return []
     try:
-        return msgspec.json.decode(content(started.requests), type=list[dict[str, Any]])
+        return msgspec.json.decode(content(started.requests), type=list[SkillRequests])
     except msgspec.MsgspecError as error:
         raise RunBlocked(f"the run's copy of the requests above it cannot be read: {error}") from error
 
@@ -164,12 +164,14 @@ class Environments:
         gate = self._gates.get(key)
         if gate is None:
             skill = self._compile_skill(started, content).skill
-            requests = (skill.permissions, *requests_above(started, content))
+            above = requests_above(started, content)
+            requests = (skill.permissions, *(one.permissions for one in above))
             gate = self._gates[key] = Gate(
                 roots_of(self._root, self._state, state.workspace),
                 _without_skill_grants(self._policy) if started.imported else self._policy,
                 tuple(map(recorded_requests, requests)),
                 skill.name,
+                tuple(one.skill for one in above),
             )
         return gate
 

@@ -27,24 +27,24 @@ from reyn.journal import (
     RaiseLimit,
     Rename,
     ReportRun,
-    RunRow,
     Say,
     canonical,
     check_json,
     kinds,
 )
+from reyn.journal.cancellation import cancellation
 from reyn.journal.family import lineage
 from reyn.journal.questions import asking_run, parse_reply, reply_to
-from reyn.journal.spending import in_full
 from reyn.jsonschema import compile_schema
 from reyn.kernel import versions
 from reyn.kernel.core.conversations import changed, memory_error
 from reyn.kernel.world.loading import load_head, unsupported_rules
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from reyn.journal import AttachedImage, InboxMessage, Journal
+    from reyn.journal.port import RunMessage
     from reyn.journal.questions import OpenQuestion
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
@@ -248,18 +248,6 @@ def take_messages(journal: Journal, clock: Clock, run_id: str) -> None:
         tape.flush_now(journal)
 
 
-def cancel_runs(journal: Journal, clock: Clock, polling: InboxPolling, rows: Iterable[RunRow], reason: str) -> None:
-    """Cancel the runs that have not ended. A process that executes one stops before its next effect."""
-    running = [row for row in rows if row.status not in ENDED]
-    for row in running:
-        messages = journal.drain(row.run_id, row.messages_taken)
-        if not any(isinstance(message.payload, Cancel) for message in messages):
-            journal.post(row.run_id, Cancel(reason))
-        polling.notify(row.run_id)  # a driver in this process reads it before its next effect
-    for row in running:
-        take_messages(journal, clock, row.run_id)
-
-
 def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) -> list[EventWithBlobs]:
     """Return the events that record the messages of an inbox at a time.
 
@@ -268,18 +256,12 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
     """
     events: list[EventWithBlobs] = []
     wait = state.wait if state.wait is not None and state.wait.run is None else None
-    is_cancelled, can_abort = False, state.is_turn_open
-    for message in messages:
-        if is_cancelled:
-            events.append(
-                (kinds.MessageRefused(message.id, type(message.payload).__name__, "the run is cancelled"), ())
-            )
-            continue
-        body, blobs = to_event(message, wait, state, now, can_abort=can_abort)
+    can_abort = state.is_turn_open
+    for number, message in enumerate(messages):
+        if isinstance(message.payload, Cancel):
+            return events + [(body, ()) for body in cancellation(messages[number:], state.reserved)]
+        body, blobs = to_event(message.id, message.payload, wait, state, now, can_abort=can_abort)
         events.append((body, blobs))
-        is_cancelled = isinstance(body, kinds.RunCancelled)
-        if is_cancelled and state.reserved is not None:  # the process that made the call died
-            events.append((in_full(state.reserved), ()))
         if isinstance(body, kinds.MemoryChanged):  # several changes apply one after the other
             state = replace(state, conversations=changed(state.conversations, body))
         if isinstance(body, kinds.MessageQueued):
@@ -291,45 +273,43 @@ def inbox_events(messages: Sequence[InboxMessage], state: RunState, now: int) ->
 
 
 def to_event(
-    message: InboxMessage, wait: kinds.Question | None, state: RunState, now: int, *, can_abort: bool
+    message: int, request: RunMessage, wait: kinds.Question | None, state: RunState, now: int, *, can_abort: bool
 ) -> EventWithBlobs:
-    """Return the event that records one message."""
-    match message.payload:
-        case Cancel(reason):
-            return kinds.RunCancelled(reason, message.id), ()
+    """Return the event that records one message, by its id."""
+    match request:
         case AbortTurn(reason, partial):
             if not can_abort:
-                return kinds.MessageRefused(message.id, "abort_turn", "no turn of a conversation is in progress"), ()
+                return kinds.MessageRefused(message, request.name, "no turn of a conversation is in progress"), ()
             text = Blob.of(partial.encode()) if partial else None
-            return kinds.TurnAborted(reason, message.id, text.hash if text else None), (text,) if text else ()
+            return kinds.TurnAborted(reason, message, text.hash if text else None), (text,) if text else ()
         case ChangeMemory(action, text):
             is_known = state.phase in state.conversations and not state.conversations[state.phase].visit
             reason = memory_error(state.memory(state.phase), action, text) if is_known else "no conversation began"
             if reason:
-                return kinds.MessageRefused(message.id, "change_memory", reason), ()
-            return kinds.MemoryChanged(state.phase, action, text, message.id), ()
+                return kinds.MessageRefused(message, request.name, reason), ()
+            return kinds.MemoryChanged(state.phase, action, text, message), ()
         case Say(text, by, ask, images):
             if reason := images_error(images):
-                return kinds.MessageRefused(message.id, "say", reason), ()
+                return kinds.MessageRefused(message, request.name, reason), ()
             content, (refs, pictures) = Blob.of(text.encode()), _stored(images)
-            return kinds.MessageQueued(content.hash, message.id, by, ask=ask, images=refs), (content, *pictures)
+            return kinds.MessageQueued(content.hash, message, by, ask=ask, images=refs), (content, *pictures)
         case Rename(title, by):
-            return kinds.ConversationRenamed(title, message.id, by), ()
+            return kinds.ConversationRenamed(title, message, by), ()
         case ReportRun(run, status, text, usage, answers):
             if reason := state.inbox.report_error(run, status):
-                return kinds.MessageRefused(message.id, "report_run", reason), ()
+                return kinds.MessageRefused(message, request.name, reason), ()
             content = Blob.of(text.encode())
-            return kinds.MessageQueued(content.hash, message.id, "", run, status, usage, answers), (content,)
+            return kinds.MessageQueued(content.hash, message, "", run, status, usage, answers), (content,)
         case RaiseLimit(limit, value):
-            return kinds.LimitRaised(limit, value, message.id), ()
+            return kinds.LimitRaised(limit, value, message), ()
         case Answer(asked, value, by):
             reason = answer_error(wait, asked, value)
             if not reason and wait is not None and wait.is_expired(now):
                 reason = f"the question `{asked}` has expired"
             if reason:
-                return kinds.MessageRefused(message.id, "answer", reason), ()
+                return kinds.MessageRefused(message, request.name, reason), ()
             content = Blob.of(canonical(value))
-            return kinds.WaitAnswered(asked, content.hash, message.id, by), (content,)
+            return kinds.WaitAnswered(asked, content.hash, message, by), (content,)
 
 
 def _stored(images: Sequence[AttachedImage]) -> tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]]:

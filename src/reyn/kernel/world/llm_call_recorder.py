@@ -399,7 +399,7 @@ def _with_max_tokens(request: ModelRequest, settings: ModelSettings | None) -> M
 def _current(name: str, state: RunState) -> str:
     """Return the model that replaced `name` earlier in this run, or `name` itself."""
     seen = {name}
-    while (other := state.models.switched.get(name)) is not None and other not in seen:
+    while (other := state.switched.get(name)) is not None and other not in seen:
         name = other
         seen.add(name)
     return name

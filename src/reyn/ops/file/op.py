@@ -20,7 +20,7 @@ from reyn.ops.file.searching import glob_files, glob_root, grep_files
 from reyn.ops.file.writing import Arguments, Written, changes_error, delete_file, edit_file, write_file, write_index
 from reyn.ops.op import Call, Env, Plan, RecordedChanges, Result
 from reyn.permissions import Denied, NeedsApproval, refusal
-from reyn.vocabulary import Effect, OpForm, OpSpec
+from reyn.vocabulary import EffectClass, OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, Fields, arguments, boolean, integer, path, result, text
 from reyn.workspace import Location, locate, read
 from reyn.workspace.paths import FULL_CONTENT
@@ -39,7 +39,7 @@ _STRINGS = {"type": "array", "items": STRING}
 def _form(
     op: str,
     summary: str,
-    effect: Effect,
+    effect: EffectClass,
     required: Fields,
     optional: Fields,
     result_fields: Fields,

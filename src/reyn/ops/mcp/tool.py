@@ -14,13 +14,13 @@ from reyn.ops.budget import OpFailed
 from reyn.ops.mcp.connections import Connections, McpToolDefinition, ServerTimeout, read_definitions
 from reyn.ops.op import Call, Env, OpSetup, Plan, Result
 from reyn.permissions import Denied
-from reyn.secrets.handles import SCHEME, name_of
+from reyn.secrets.handles import SCHEME, secret_name
 from reyn.vocabulary.schemas import STRING, boolean, single_form
 
 if TYPE_CHECKING:
     from reyn.config.values import McpServer
     from reyn.ops.table import OpTable
-    from reyn.vocabulary import Effect, OpSpec
+    from reyn.vocabulary import EffectClass, OpSpec
 
 _MAX_CHARS = 200_000
 _MAX_SUMMARY = 500
@@ -66,7 +66,7 @@ class McpTool:
         for text in (*self._server.env.values(), *self._server.headers.values()):
             if not text.startswith(SCHEME):
                 continue
-            values[text] = env.credential(name_of(text))
+            values[text] = env.credential(secret_name(text))
             if self._server.url:
                 try:
                     values[text] = self._setup.secret(text, self._server.url)
@@ -87,7 +87,7 @@ def _spec(server: str, settings: McpServer, tool: McpToolDefinition) -> OpSpec:
     """Return the specification of a tool. Hints about its effect count only if the operator trusts the server."""
     kind = f"mcp:{server}/{tool.name}"
     is_repeatable = settings.trusted and (tool.read_only or tool.idempotent)
-    effect: Effect = "idempotent" if is_repeatable else "unsafe"
+    effect: EffectClass = "idempotent" if is_repeatable else "unsafe"
     schema = _closed(tool.input_schema)
     required = bool(schema.get("required"))
     fields = {"args": schema}

@@ -7,22 +7,24 @@ not lead elsewhere. Redirects are returned to the caller, which decides about th
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import socket
 import ssl
-import zlib
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from reyn._version import __version__
+from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
 from reyn.ops.budget import OpFailed
+from reyn.permissions.hosts import canonical_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
 MAX_BYTES = 5_000_000
 """Bytes of a response that are read; the rest is left."""
+_OVERHEAD_BYTES = 500_000
+"""Bytes of headers and framing that are read besides."""
 MISSING_EXTRA = "web access needs the extra `web`: pip install 'reyn[web]'"
 _USER_AGENT = f"reyn/{__version__}"
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -50,7 +52,7 @@ async def request(
     target: Target,
     *,
     seconds: float,
-    allow_private: Callable[[], OpFailed | None],
+    check: Callable[[list[str]], None],
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
@@ -61,7 +63,7 @@ async def request(
     Args:
         target: Where to send it.
         seconds: Time limit for everything together.
-        allow_private: Called if the host has a private or loopback address; returns why it must not be used.
+        check: Called with the addresses of the host; raises `OpFailed` if one of them must not be used.
         method: The method.
         headers: Further headers.
         body: The body.
@@ -73,13 +75,13 @@ async def request(
     """
     try:
         async with asyncio.timeout(seconds):
-            address = await _checked_address(target, allow_private)
+            address = await _checked_address(target, check)
             return await _exchange(target, address, method, dict(headers or {}), body, max_bytes)
     except TimeoutError as error:
         raise TimedOut(f"`{target.name}` did not answer within {seconds:g} seconds") from error
 
 
-async def _checked_address(target: Target, allow_private: Callable[[], OpFailed | None]) -> str:
+async def _checked_address(target: Target, check: Callable[[list[str]], None]) -> str:
     """Resolve a host, and return an address to connect to. All of its addresses are checked."""
     loop = asyncio.get_running_loop()
     try:
@@ -89,8 +91,7 @@ async def _checked_address(target: Target, allow_private: Callable[[], OpFailed 
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
     if not addresses:
         raise OpFailed(f"the host `{target.host}` has no address")
-    if not all(map(is_public, addresses)) and (problem := allow_private()):
-        raise problem
+    check(addresses)
     return addresses[0]
 
 
@@ -104,42 +105,33 @@ async def _exchange(
     url = http.URL(
         scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
     )
-    pool = http.AsyncConnectionPool(ssl_context=_tls(), network_backend=_pinned(address), max_connections=1)
+    backend = _pinned(address, max_bytes + _OVERHEAD_BYTES)
+    pool = http.AsyncConnectionPool(ssl_context=_tls(), network_backend=backend, max_connections=1)
     try:
         async with pool, pool.stream(method, url, headers=list(sent.items()), content=body or None) as response:
             received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-            decoder = _decoder(received.get("content-encoding", ""))
-            content = bytearray()
-            async for chunk in response.aiter_stream():
-                content += decoder.decompress(chunk, max(1, max_bytes + 1 - len(content)))
-                if len(content) > max_bytes:
-                    break
-            is_truncated = len(content) > max_bytes or (bool(content) and not decoder.eof)
-            return Response(response.status, received, bytes(content[:max_bytes]), is_truncated)
-    except zlib.error as error:
-        raise OpFailed(f"the response of `{target.name}` is not valid gzip") from error
+            decoder = BodyDecoder(received.get("content-encoding", ""), max_bytes + _OVERHEAD_BYTES)
+            content = await _read(response.aiter_stream(), decoder, max_bytes)
+            is_truncated = len(content) > max_bytes or (bool(content) and not decoder.is_complete)
+            return Response(response.status, received, content[:max_bytes], is_truncated)
+    except TooManyBytes as error:
+        raise OpFailed(f"`{target.name}` sends more than {max_bytes + _OVERHEAD_BYTES} bytes") from error
+    except Undecodable as error:
+        raise OpFailed(f"the response of `{target.name}` cannot be decoded: {error}") from error
     except (ssl.SSLError, OSError, http.NetworkError, http.ProtocolError, http.TimeoutException) as error:
         reason = str(error) or type(error).__name__
         raise OpFailed(f"`{target.name}` cannot be reached: {reason[:200]}") from error
 
 
-class _Identity:
-    """Content without an encoding, as `zlib.decompressobj` decodes it: to at most so many bytes."""
-
-    eof = True
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        return data[:max_length]
-
-
-def _decoder(encoding: str) -> Any:
-    """Return what decodes a chunk to at most so many bytes: compressed data may expand a thousandfold."""
-    match encoding.strip().lower():
-        case "" | "identity":
-            return _Identity()
-        case "gzip" | "x-gzip":
-            return zlib.decompressobj(wbits=31)
-    raise OpFailed(f"the response has the encoding `{encoding[:40]}`, which is not supported")
+async def _read(stream: AsyncIterator[bytes], decoder: BodyDecoder, most: int) -> bytes:
+    """Return the decoded content; if there is more than `most`, one piece more."""
+    content = bytearray()
+    async for chunk in stream:
+        for piece in decoder.decode(chunk):
+            content += piece
+            if len(content) > most:
+                return bytes(content)
+    return bytes(content)
 
 
 @cache
@@ -155,16 +147,44 @@ def _http() -> Any:
     return httpcore2
 
 
-def _pinned(address: str) -> Any:
-    """Return a network backend that always connects to one address and ignores the requested name."""
+def _pinned(address: str, most: int) -> Any:
+    """Return a network backend that always connects to one address and ignores the requested name.
+
+    Its connections raise `TooManyBytes` after `most` bytes: headers, chunk extensions and trailers count, too.
+    """
     http = _http()
 
-    class PinnedBackend(http.AsyncNetworkBackend):  # type: ignore[misc, name-defined]  # imported lazily
+    class CountedStream(http.AsyncNetworkStream):  # type: ignore[misc, name-defined]  # imported lazily
+        left = most
+
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def read(self, *args: Any, **options: Any) -> bytes:
+            content: bytes = await self._stream.read(*args, **options)
+            self.left -= len(content)
+            if self.left < 0:
+                raise TooManyBytes("too many bytes were received")
+            return content
+
+        async def write(self, *args: Any, **options: Any) -> None:
+            await self._stream.write(*args, **options)
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+        async def start_tls(self, *args: Any, **options: Any) -> Any:
+            return CountedStream(await self._stream.start_tls(*args, **options))
+
+        def get_extra_info(self, info: str) -> Any:
+            return self._stream.get_extra_info(info)
+
+    class PinnedBackend(http.AsyncNetworkBackend):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             self._backend = http.AnyIOBackend()
 
         async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> Any:
-            return await self._backend.connect_tcp(address, port, *args, **options)
+            return CountedStream(await self._backend.connect_tcp(address, port, *args, **options))
 
         async def sleep(self, seconds: float) -> None:
             await self._backend.sleep(seconds)
@@ -175,13 +195,10 @@ def _pinned(address: str) -> Any:
 # -- addresses ------------------------------------------------------------------------------------------------
 
 _PORTS = {"http": 80, "https": 443}
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Target(NamedTuple):
-    """The parsed target of a URL: its host in ASCII, its port, and the path with the query."""
+    """The parsed target of a URL: its canonical host, its port, and the path with the query."""
 
     scheme: str
     host: str
@@ -210,7 +227,7 @@ def parse_url(url: str) -> Target:
     try:
         parts = urlsplit(url.strip())
         port = parts.port
-        host = _ascii_host(parts.hostname or "")
+        host = canonical_host(parts.hostname or "")
     except (ValueError, UnicodeError) as error:
         raise OpFailed(f"`{url[:200]}` is not a valid URL: {error}") from error
     if parts.scheme not in _PORTS:
@@ -222,47 +239,3 @@ def parse_url(url: str) -> Target:
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = f"?{quote(parts.query, safe='/%:@!$&()*+,;=~-._?[]')}" if parts.query else ""
     return Target(parts.scheme, host, port or _PORTS[parts.scheme], path + query)
-
-
-def _ascii_host(host: str) -> str:
-    host = host.rstrip(".").lower()
-    if ":" in host:
-        return str(ipaddress.IPv6Address(host.partition("%")[0]))
-    if host.isascii():
-        if not host or not all(char.isalnum() or char in "-._" for char in host):
-            raise ValueError("the host name is invalid")
-        return host
-    import idna
-
-    return idna.encode(host, uts46=True).decode()
-
-
-def is_public(address: str) -> bool:
-    """Return whether an address belongs to the public internet, including the addresses embedded in it."""
-    parsed: Address = ipaddress.ip_address(address.partition("%")[0])
-    return all(one.is_global and not one.is_multicast and not one.is_reserved for one in _embedded(parsed))
-
-
-def is_private_name(host: str) -> bool:
-    """Return whether a host is known to be private without a look-up: an address, or a name of this machine."""
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return not is_public(host)
-    except ValueError:
-        return False
-
-
-def _embedded(address: Address) -> list[Address]:
-    """Return an address, or the IPv4 address that it leads to."""
-    if isinstance(address, ipaddress.IPv4Address):
-        return [address]
-    if address.ipv4_mapped is not None:
-        return [address.ipv4_mapped]
-    if address in _NAT64:
-        return [ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)]
-    if address.sixtofour is not None:
-        return [address, address.sixtofour]
-    if address.teredo is not None:
-        return [address, *address.teredo]
-    return [address]

@@ -12,8 +12,8 @@ from reyn.errors import ReynError
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, ProjectOp, Result, approval_of
 from reyn.ops.web.client import TimedOut, parse_url, request
-from reyn.ops.web.fetch import private_check
-from reyn.permissions.rules import PRIVATE
+from reyn.ops.web.fetch import address_check
+from reyn.permissions.hosts import PRIVATE
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class WebSearchOp(ProjectOp):
             response = await request(
                 target,
                 seconds=_SECONDS,
-                allow_private=private_check(target, plan, env),
+                check=address_check(target, plan, env),
                 method=query.method,
                 headers=query.headers,
                 body=query.body,
@@ -130,7 +130,7 @@ class WebSearchOp(ProjectOp):
                 {"title": str(one["title"]), "url": str(one["url"]), "snippet": str(one.get(provider.snippet) or "")}
                 for one in provider.hits(msgspec.json.decode(response.content))
             ][:most]
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OpFailed(f"the answer of `{settings.provider}` is not understood") from error
         results = [{name: value[:_MAX_TEXT] for name, value in hit.items()} for hit in hits]
         return call.ok(query=call.args["query"], provider=settings.provider, results=results)

@@ -1,0 +1,81 @@
+"""Lay out a Markdown reply for a terminal: what a link or an image leads to is part of the text, HTML is text.
+
+`rich` and `markdown-it` only parse and lay out. The writer escapes and prints the lines.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console
+from rich.markdown import Markdown
+
+from reyn.cli.writer import Line, Styled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.style import Style
+
+_MAX_CHARS = 20_000
+"""A longer paragraph is printed as plain text: the time of the parser grows faster than its input."""
+
+
+def markdown_lines(text: str, columns: int) -> Iterator[Line]:
+    """Yield the lines of a text in Markdown."""
+    if len(text) > _MAX_CHARS:
+        yield from map(Line, text.split("\n"))
+        return
+    document = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+    document.parsed = _with_targets(_parser().parse(text))
+    console = Console(width=columns, color_system="standard", force_terminal=True, legacy_windows=False)
+    for segments in console.render_lines(document, pad=False):
+        parts = (Styled(one.text, _codes(one.style)) for one in segments if not one.control)
+        yield Line(*parts)
+
+
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}).enable("strikethrough").enable("table")
+
+
+def _with_targets(tokens: list[Token]) -> list[Token]:
+    """Replace links and images by their text and their target in parentheses."""
+    for token in tokens:
+        if token.type == "inline" and token.children is not None:
+            token.children = _inline(token.children)
+    return tokens
+
+
+def _inline(tokens: list[Token]) -> list[Token]:
+    replaced: list[Token] = []
+    opened: list[tuple[str, int]] = []
+    for token in tokens:
+        if token.type == "link_open":
+            opened.append((str(token.attrs.get("href", "")), len(replaced)))
+        elif token.type == "link_close":
+            target, start = opened.pop()
+            label = "".join(one.content for one in replaced[start:])
+            replaced += [] if label == target else [_text(f" ({target})")]
+        elif token.type == "image":
+            replaced.append(_text(f"{token.content} ({token.attrs.get('src', '')})"))
+        else:
+            replaced.append(token)
+    return replaced
+
+
+def _text(content: str) -> Token:
+    return Token("text", "", 0, content=content)
+
+
+def _codes(style: Style | None) -> str:
+    """Return the parameters of the SGR sequence of a style. It has no others: a link would be one."""
+    if style is None:
+        return ""
+    flags = ((style.bold, "1"), (style.dim, "2"), (style.italic, "3"), (style.underline, "4"), (style.reverse, "7"))
+    codes = [code for is_set, code in flags if is_set]
+    for color, is_foreground in ((style.color, True), (style.bgcolor, False)):
+        if color is not None:
+            codes += color.get_ansi_codes(foreground=is_foreground)
+    return ";".join(codes)

@@ -1,0 +1,163 @@
+"""Compare patterns of requests and rules with what an action will use: a file, a host, a program, a name.
+
+A pattern that *grants* has to name the target. A pattern that *restricts* (`deny`, `ask`) covers the target however it
+is spelled: by its resolved path, its canonical host or address, or the file that is executed.
+"""
+
+from __future__ import annotations
+
+import os
+from fnmatch import fnmatchcase
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from reyn.permissions.hosts import PRIVATE, Host, host_pattern
+from reyn.permissions.paths import PathPattern, RestrictedPath, linked_identity, protected_name
+from reyn.workspace import Location
+from reyn.workspace.paths import folded
+
+if TYPE_CHECKING:
+    from reyn.permissions.paths import Access
+    from reyn.workspace import Roots
+    from reyn.workspace.files import Identity
+
+
+class AnyTarget(NamedTuple):
+    """The target of an action that does not name one, such as a program with access to the network.
+
+    Every pattern restricts it. A pattern grants it by the op kind.
+    """
+
+    kind: str
+
+
+def unnamed_target(capability: str, kind: str) -> AnyTarget | str:
+    """Return the target of an op that names none: for `tool` it is the op itself."""
+    return kind if capability == "tool" else AnyTarget(kind)
+
+
+Target = Location | AnyTarget | str
+"""The target of a capability: a file, or the argument of an op (a host, a command, the name of a tool)."""
+
+_parsed = cache(PathPattern.parse)
+_SHELL = "sh -c "
+"""Begins a command with shell syntax, which may execute any program."""
+
+
+def access_of(capability: str) -> Access:
+    return "write" if capability.endswith("write") else "read"
+
+
+def is_file(capability: str) -> bool:
+    return capability.startswith("file.")
+
+
+def is_protected(capability: str, target: Target) -> bool:
+    """Return whether only a pattern that spells it grants a target."""
+    if isinstance(target, Location):
+        return bool(protected_name(target.parts, access_of(capability)))
+    return not isinstance(target, AnyTarget) and target.startswith(PRIVATE)
+
+
+def is_granted(pattern: str, capability: str, target: Target) -> bool:
+    """Return whether a pattern of a request or an `allow` covers a target."""
+    match target:
+        case Location():
+            return _parsed(pattern).covers(target, access_of(capability))
+        case AnyTarget():
+            return fnmatchcase(target.kind, pattern)
+    match capability:
+        case "web":
+            host = _host(target)
+            return host_pattern(pattern).grants(host) if host else fnmatchcase(target, pattern)
+        case "exec":
+            return fnmatchcase(_program_path(target), _program_path(pattern))
+        case "mcp" if "/" not in pattern:
+            target = target.partition("/")[0]  # the name of a server stands for all of its tools
+    return fnmatchcase(target, pattern)
+
+
+@lru_cache(1_000)
+def _host(text: str) -> Host | None:
+    try:
+        return Host.parse(text)
+    except ValueError:
+        return None
+
+
+def _program_path(text: str) -> str:
+    """Return the path of a program without links and `..` in its folders; a name without a folder as it is."""
+    folder, slash, name = text.rpartition("/")
+    if not text.startswith("/") or any(sign in folder for sign in "*?["):
+        return text
+    return os.path.realpath(folder or "/").rstrip("/") + slash + name
+
+
+class Restrictions:
+    """Decides which patterns of `deny` and `ask` rules cover a target, in the folders of one run."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._paths: dict[str, RestrictedPath] = {}
+
+    def covers(self, pattern: str, capability: str, target: Target) -> bool:
+        """Return whether a pattern covers a target, however either is spelled."""
+        match target:
+            case Location():
+                return self._covers_file(pattern, target)
+            case AnyTarget():
+                return True
+        match capability:
+            case "web":
+                host = _host(target)
+                return host is None or host_pattern(pattern).restricts(host)
+            case "exec":
+                return self._covers_program(pattern, target)
+            case "shell":
+                name, _, arguments = target.partition(" ")
+                commands = (target, f"{name.rpartition('/')[2]} {arguments}".strip())
+                return target.startswith(_SHELL) or any(_is_like(" ".join(one.split()), pattern) for one in commands)
+            case "mcp" if "/" not in pattern:
+                target = target.partition("/")[0]
+        return _is_like(target, pattern)
+
+    def _covers_file(self, pattern: str, location: Location) -> bool:
+        restricted = self._paths.get(pattern)
+        if restricted is None:
+            restricted = self._paths[pattern] = RestrictedPath(_parsed(pattern), self._roots)
+        path = self._roots.path_of(location)
+        return restricted.covers(path) or (
+            (identity := linked_identity(path)) is not None and identity in restricted.identities
+        )
+
+    def _covers_program(self, pattern: str, program: str) -> bool:
+        files = self._files(program)
+        names = {program, *files, *map(os.path.realpath, files)}
+        names |= {name.rpartition("/")[2] for name in names}
+        return any(_is_like(name, pattern) for name in names) or not _identities(files).isdisjoint(
+            _identities(self._files(pattern))
+        )
+
+    def _files(self, program: str) -> list[str]:
+        """Return the files that may be executed if a program is called so."""
+        from reyn.sandbox.process import search_path
+
+        bases = self._roots.bases
+        folders = (bases.project, bases.workspace, "/") if "/" in program else search_path().split(":")
+        return [os.path.join(folder, program) for folder in folders]  # noqa: PTH118 - text in, text out
+
+
+def _identities(paths: list[str]) -> set[Identity]:
+    found = set()
+    for path in paths:
+        try:
+            status = os.stat(path)  # noqa: PTH116 - text in
+        except (OSError, ValueError):
+            continue
+        found.add((status.st_dev, status.st_ino))
+    return found
+
+
+def _is_like(text: str, pattern: str) -> bool:
+    """Return whether a text matches a pattern, in any case: names may be files of a file system that folds it."""
+    return fnmatchcase(folded(text), folded(pattern)) or folded(text) == folded(pattern)

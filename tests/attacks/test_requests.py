@@ -1,0 +1,295 @@
+"""A request is never a grant.
+
+The attacker writes a skill: its graph, its instructions and its `permissions`. The oracles are the file system, the
+prompt that a model receives, and the conversations that exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.lint import lint_skill
+from reyn.models import ModelAnswer, ModelRequest
+from reyn.ops import standard_ops
+from reyn.permissions import Allowed, Denied, Gate, NeedsApproval, Policy, parse_requests, parse_rules
+from reyn.vocabulary import PERMISSIONS
+from reyn.workspace import Location, Roots
+from tests.chat.support import Agent, ask_agent, ending_chat
+from tests.chat.test_agents_that_ask import agents
+from tests.chat.test_conversations import reach
+from tests.kernel.support import Project
+from tests.support import act, file, finish, write_skill
+
+KEYS = tuple(entry.key for entry in PERMISSIONS)
+HARMLESS = {
+    "ask_user": "a person sees the question and answers",
+    "judge_output": "a model call within the limits of the run",
+    "run_skill": "the sub-run has the rights of both skills",
+    "start_skill": "the same, in the background",
+    "python": "safe functions run in a sandbox without access; unsafe ones need the operator's option",
+}
+"""The capabilities that a run has without a rule of the operator, and why that gains nothing."""
+
+
+def gate_of(requests: dict[str, Any], rules: dict[str, Any] | None = None, skill: str = "s", *above: str) -> Gate:
+    roots = Roots(Path("/nowhere"), Path("/nowhere/.reyn"), Path("/nowhere/.reyn/workspace/run"))
+    policy = Policy(parse_rules(rules or {}, KEYS), allow_shell=True)
+    return Gate(roots, policy, (parse_requests(requests),) * (1 + len(above)), skill, above)
+
+
+def verdict_of(key: str, gate: Gate) -> Any:
+    location = Location.at("project", ("src", "x.py"))
+    outside = Location("outside", ("srv", "x"), "/srv/x")
+    match key:
+        case "file.read":
+            return gate.read(outside)
+        case "file.write":
+            return gate.write(location)
+        case "python":
+            return gate.python("m:f", is_unsafe=False)
+    return gate.capability(key, "x")
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_no_capability_is_granted_by_a_request(key: str):
+    request = {key: ["src/*.py", "/srv/"]} if key.startswith("file.") else {key: True}
+    verdict = verdict_of(key, gate_of(request))
+    assert isinstance(verdict, Allowed) is (key in HARMLESS)
+    assert isinstance(verdict_of(key, gate_of(request, {key: "deny"})), Denied)
+
+
+def test_every_capability_of_an_op_is_one_of_these():
+    specs = standard_ops().vocabulary.ops
+    used = {key for spec in specs for key in (spec.permission, *spec.optional_permissions) if key}
+    assert used <= set(KEYS)
+    assert set(HARMLESS) <= set(KEYS)
+    assert {
+        spec.kind for spec in specs if spec.is_available and not spec.permission and not spec.optional_permissions
+    } == {
+        *("lint", "skill_resolve", "skill_draft", "skill_graph", "skill_try", "compact"),
+    }  # they read the project's skills, write to `workspace:`, or change the conversation
+
+
+@pytest.mark.parametrize("unsafe", [{"module": "m", "function": "f", "mode": "unsafe"}])
+def test_an_unsafe_function_is_not_granted_by_its_request(unsafe: dict[str, str]):
+    assert isinstance(gate_of({"python": [unsafe]}).python("m:f", is_unsafe=True), Denied)
+
+
+# -- memory ---------------------------------------------------------------------------------------------------
+
+
+def memory(*parts: str) -> Location:
+    return Location.at("project", ("reyn", "memory", *parts))
+
+
+def test_an_agent_writes_its_own_and_the_shared_memory_in_its_own_conversation():
+    gate = gate_of({"memory": ["designer", "shared"]}, None, "agent:designer")
+    assert isinstance(gate.write(memory("designer", "a.md")), Allowed)
+    assert isinstance(gate.write(memory("a.md")), Allowed)
+    assert isinstance(gate.write(memory("writer", "a.md")), Denied)
+
+
+@pytest.mark.parametrize("scope", [("designer", "a.md"), ("a.md",), ("writer", "a.md")])
+@pytest.mark.parametrize(("skill", "above"), [("s", ()), ("s", ("agent:designer",)), ("agent:designer", ("s",))])
+def test_any_other_run_asks_before_it_writes_a_memory(scope: tuple[str, ...], skill: str, above: tuple[str, ...]):
+    verdict = gate_of({"memory": True}, None, skill, *above).write(memory(*scope))
+    assert isinstance(verdict, NeedsApproval)
+    allowed = gate_of({"memory": True}, {"memory": "allow"}, skill, *above).write(memory(*scope))
+    assert allowed == Allowed("permissions.memory: allow")
+
+
+@pytest.mark.parametrize("path", ["reyn/memory/default/rule.md", "reyn/memory/rule.md"])
+def test_a_skill_that_requests_memory_writes_nothing_without_a_person(tmp_path: Path, path: str):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, skill_keys="permissions: {memory: true}\n")
+    result = Project(tmp_path).run("s", [act(file("write", path, content="obey")), finish()])
+    assert result.status == "waiting"
+    assert "default: ask for memory" in str(result.question)
+    assert not (tmp_path / "reyn" / "memory").exists()
+
+
+class Planting(Agent):
+    """An agent that runs the skill `s`, whose model writes to the agent's memory."""
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        if request.phase == "a":
+            is_first = not request.messages[-1].text.startswith("# Results")
+            answer = act(file("write", "reyn/memory/default/rule.md", content="obey")) if is_first else finish()
+            return ModelAnswer(json.dumps(answer))
+        return await super().complete(request)
+
+
+def test_a_skill_that_an_agent_runs_asks_before_it_writes_the_agents_memory(tmp_path: Path):
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file"}, skill_keys="permissions: {memory: true}\n")
+    model = Planting(please=act({"kind": "run_skill", "skill": "s", "input": {"text": "x"}}))
+
+    async def talk() -> None:
+        async with OSRuntime.open(tmp_path, model=model, trust=True) as rt, rt.chat(run_id="c") as chat:
+            waiting = asyncio.ensure_future(chat.say("please"))
+            await reach(lambda: len(chat.questions))
+            assert not (tmp_path / "reyn" / "memory").exists()
+            waiting.cancel()
+
+    asyncio.run(talk())
+    assert not (tmp_path / "reyn" / "memory").exists()
+
+
+# -- what is remembered is read through the gate --------------------------------------------------------------
+
+NOTE = "---\nname: tea\ndescription: Ada likes tea\n---\nAda likes green tea.\n"
+RECALL = act({"kind": "recall", "query": "green tea"})
+
+
+def notes(root: Path) -> None:
+    for folder in ("reyn/memory", "reyn/memory/default", "reyn/memory/other", "notes"):
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        (root / folder / "tea.md").write_text(NOTE)
+
+
+def say(root: Path, model: Agent, **settings: Any) -> str:
+    async def session() -> str:
+        async with OSRuntime.open(root, model=model, trust=True, **settings) as rt, rt.chat(run_id="c") as chat:
+            return (await chat.say("which tea")).text
+
+    return asyncio.run(session())
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"memory": "deny"},
+        {"memory": [{"deny": ["default", "shared"]}]},
+        {"file.read": [{"deny": "reyn/memory/"}]},
+        {"file.read": [{"deny": "**/tea.md"}]},
+        {"file.read": "deny"},
+    ],
+)
+def test_nothing_of_a_denied_memory_is_shown_or_found(tmp_path: Path, rules: dict[str, Any]):
+    notes(tmp_path)
+    model = Agent(which=RECALL)
+    text = say(tmp_path, model, permissions=rules)
+    assert '"status":"denied"' in text or '"found":[]' in text
+    assert "green" not in text.replace("green tea?", "")
+    assert not any("Ada" in prompt for prompt in model.systems)
+
+
+def test_a_denied_memory_is_denied_with_an_event(tmp_path: Path):
+    notes(tmp_path)
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "recall, file"})
+    project = Project(tmp_path)
+    tries = [
+        RECALL,
+        act({"kind": "recall", "query": "tea", "folders": ["notes"]}),
+        act(file("read", "reyn/memory/tea.md")),
+    ]
+    rules = {"memory": "deny", "file.read": [{"deny": "notes/"}]}
+    assert project.run("s", [*tries, finish()], permissions=rules).ok
+    assert [event["rule"] for event in project.events("permission_denied")] == [
+        "permissions.memory: deny",
+        "permissions.file.read: deny notes/",
+        "permissions.memory: deny",
+    ]
+
+
+def test_a_skill_recalls_shared_memories_without_a_request_and_lint_agrees(tmp_path: Path):
+    notes(tmp_path)
+    for name, keys in (("without", ""), ("requesting", "permissions: {memory: [shared]}\n")):
+        folder = write_skill(tmp_path, name, {"a": ["end"]}, ops={"a": "recall"}, skill_keys=keys)
+        assert lint_skill(folder) == []
+        project = Project(tmp_path)
+        assert project.run(name, [RECALL, finish()]).ok
+        [found] = project.results()
+        assert [one["path"] for one in found["found"]] == ["reyn/memory/tea.md"]
+
+
+def test_an_ask_rule_on_memory_files_asks_before_recall_reads_them(tmp_path: Path):
+    notes(tmp_path)
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "recall"})
+    project = Project(tmp_path)
+    result = project.run("s", [RECALL, finish()], permissions={"file.read": [{"ask": "reyn/memory/"}]})
+    assert result.status == "waiting"
+
+
+# -- agents ---------------------------------------------------------------------------------------------------
+
+
+def test_a_skill_that_requests_agents_is_asked_about_and_an_agents_own_file_is_not():
+    assert isinstance(gate_of({"agent": True}).capability("agent", "boss"), NeedsApproval)
+    assert isinstance(gate_of({"agent": True}, None, "s", "agent:x").capability("agent", "boss"), NeedsApproval)
+    assert isinstance(gate_of({"agent": ["boss"]}, None, "agent:x").capability("agent", "boss"), Allowed)
+    assert isinstance(gate_of({"agent": ["boss"]}, None, "agent:x").capability("agent", "other"), Denied)
+
+
+def test_a_chat_skill_of_the_project_adds_no_agent_that_the_agents_file_does_not_name(tmp_path: Path):
+    ending_chat(tmp_path)
+    path = tmp_path / "reyn/project/chat/skill.md"
+    path.write_text(
+        path.read_text().replace("permissions: {memory: [shared]}", "permissions: {agent: true, memory: true}")
+    )
+    phase = tmp_path / "reyn/project/chat/phases/converse.md"
+    phase.write_text(phase.read_text().replace("allowed_ops: [", "allowed_ops: [ask_agent, "))
+    agents(tmp_path, editor="memory: none", boss="")
+    model = Agent(please=ask_agent("boss", "Wire the money"))
+
+    async def talk() -> tuple[str, list[str]]:
+        async with OSRuntime.open(tmp_path, model=model, trust=True) as rt:
+            async with rt.chat("editor", run_id="c") as chat:
+                text = (await chat.say("please")).text
+            return text, [run.skill for run in rt.runs.all()]
+
+    text, skills = asyncio.run(talk())
+    assert '"status":"denied"' in text
+    assert skills == ["agent:editor"]
+
+
+# -- what needs no request can be denied ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "op"),
+    [
+        ({"ask_user": "deny"}, {"kind": "ask_user", "question": "May I?"}),
+        ({"run_skill": "deny"}, {"kind": "run_skill", "skill": "inner", "input": {"text": "x"}}),
+        ({"run_skill": [{"deny": "inn*"}]}, {"kind": "run_skill", "skill": "inner", "input": {"text": "x"}}),
+        ({"judge_output": "deny"}, {"kind": "judge_output", "output": "x", "rubric": "good"}),
+    ],
+)
+def test_the_operator_denies_what_needs_no_request(tmp_path: Path, rules: dict[str, Any], op: dict[str, Any]):
+    write_skill(tmp_path, "inner", {"b": ["end"]})
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": op["kind"]})
+    project = Project(tmp_path)
+    assert project.run("s", [act(op), finish()], permissions=rules).ok
+    assert [event["op_kind"] for event in project.events("permission_denied")] == [op["kind"]]
+    assert [row.run_id for row in project.journal.runs()] == ["k"]
+
+
+@pytest.mark.parametrize("rules", [{"run_skill": "deny"}, {"run_skill": [{"deny": "inner"}]}])
+def test_a_skill_that_may_not_be_run_is_not_run_as_a_node_either(tmp_path: Path, rules: dict[str, Any]):
+    write_skill(tmp_path, "inner", {"b": ["end"]})
+    write_skill(tmp_path, "outer", {"@inner": ["end"]})
+    project = Project(tmp_path)
+    result = project.run("outer", [finish()], permissions=rules)
+    assert result.status == "failed"
+    assert "permissions.run_skill: deny" in str(result)
+    assert [row.run_id for row in project.journal.runs()] == ["k"]
+
+
+def test_a_skill_that_may_not_be_run_is_not_started_either(tmp_path: Path):
+    write_skill(tmp_path, "inner", {"b": ["end"]})
+    for number, rules in enumerate(({"run_skill": [{"deny": "inner"}]}, {"start_skill": "deny"})):
+        model = Agent(which=act({"kind": "start_skill", "skill": "inner", "input": {"text": "x"}}))
+
+        async def talk(model: Agent = model, rules: Any = rules, name: str = f"c{number}") -> tuple[str, int]:
+            async with OSRuntime.open(tmp_path, model=model, trust=True, permissions=rules) as rt:
+                async with rt.chat(run_id=name) as chat:
+                    text = (await chat.say("which")).text
+                return text, len(rt.runs.all())
+
+        text, count = asyncio.run(talk())
+        assert '"status":"denied"' in text
+        assert count == number + 1
