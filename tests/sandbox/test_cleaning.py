@@ -22,12 +22,12 @@ for number in range(DEPTH):
 """
 
 
-def test_a_hundred_thousand_nested_folders(tmp_path: Path):
+def test_folders_nested_beyond_every_limit(tmp_path: Path):
     top, here = tmp_path / "top", Path.cwd()
     top.mkdir()
     os.chdir(top)
     try:
-        for _ in range(100_000):
+        for _ in range(20_000):
             os.mkdir("d")  # noqa: PTH102 - relative to the working folder
             os.chdir("d")
     finally:

@@ -18,14 +18,13 @@ import yaml
 
 from reyn.documents import DocumentError, parse_front_matter, read_text
 from reyn.documents.folder_times import FolderTimes
-from reyn.permissions.gate import memory_scope
+from reyn.permissions.gate import SHARED, memory_scope
 from reyn.ranking import Ranking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 FOLDER = "reyn/memory"
-SHARED = "shared"
 SLUG = r"^[a-z0-9][a-z0-9_-]{0,63}$"
 """The names of memories."""
 MAX_DESCRIPTION = 200

@@ -20,7 +20,7 @@ from reyn.permissions.rules import OPEN
 from reyn.runs.recorded import Runs
 from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import read_skill
-from reyn.skills.agents import CHAT
+from reyn.skills.agents import CHAT, agent_of
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
 
 if TYPE_CHECKING:
@@ -241,7 +241,8 @@ class Permissions:
 
     def _gate(self, skill: Skill) -> Gate:
         roots = roots_of(self._services.root, self._services.state_folder, _NO_RUN)
-        return Gate(roots, self._policy, (parse_requests(skill.permissions),), skill.name)
+        requests = (parse_requests(skill.permissions),)
+        return Gate(roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
 
     def _verdict(self, skill: Skill, args: dict[str, Any]) -> OpReport:
         """Return the verdict on one op: planned with today's files, and not performed."""

@@ -54,7 +54,7 @@ class Landlock(Backend):
         temporary = os.path.realpath(tempfile.mkdtemp(prefix="reyn-sandbox-"))
         rules = (_handled(access), [*_rules(access), (temporary, _WRITE)])
         user = unused_user()
-        others = 0 if user else count_tasks()  # without a user of its own, the kernel counts those of the user
+        others = 0 if user else count_tasks() + 1  # without a user of its own, also those of the user and the reaper
         try:
             with launched(argv, access, limits, temporary=temporary, user=user, landlock=rules, other_tasks=others) as (
                 command,

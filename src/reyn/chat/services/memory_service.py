@@ -13,7 +13,6 @@ from reyn.documents import DocumentError, read_text
 from reyn.errors import InputInvalid, MemoryNotFound
 from reyn.ops.memory_files import (
     FOLDER,
-    SHARED,
     SLUG,
     MemoryFile,
     format_memory,
@@ -22,6 +21,7 @@ from reyn.ops.memory_files import (
     read_memory,
     search_memories,
 )
+from reyn.permissions.gate import SHARED
 from reyn.skills.names import is_valid_name
 
 if TYPE_CHECKING:
