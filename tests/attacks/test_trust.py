@@ -29,8 +29,10 @@ from reyn.documents import check_keys, classes_of, fields_of, struct_in
 from reyn.documents.checking import Codes
 from reyn.documents.document import Document
 from reyn.errors import ModelUntrusted, ReynError
+from reyn.ops.mcp import ToolDefinitions
 from reyn.permissions.trust import load_project, store_decision
 from reyn.skills.agents import AgentFrontMatter
+from reyn.skills.agentskills import STANDARD
 from reyn.skills.cases import Expected
 from reyn.skills.front_matter import (
     STEP_ARGUMENTS,
@@ -85,6 +87,7 @@ def traps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Traps]:
     monkeypatch.chdir(root)
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     monkeypatch.setenv("PLANTED_KEY", "sk-planted")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # without the embedded model
     found = Traps(root, outside)
     yield found
     found.listener.close()
@@ -348,7 +351,7 @@ def test_init_does_not_trust_files_that_were_there_before(tmp_path: Path, monkey
 
 # -- the declaration ------------------------------------------------------------------------------------------
 
-OUTSIDE_OF_CHECKING = (Expected,)
+OTHER_FILES = (Expected, ToolDefinitions)
 FRONT_MATTER = (AgentFrontMatter, SkillFrontMatter, PhaseFrontMatter, PostprocessorSection, *STEP_ARGUMENTS.values())
 IN_ENTRIES = {"model", "server", "secret", "code", "right", "plain", "section"}
 
@@ -373,10 +376,11 @@ def test_every_key_of_the_configuration_that_needs_trust_has_an_attack():
 
 
 def test_every_key_of_the_files_of_a_project_has_a_class():
-    for shape in (Config, UserConfig, *FRONT_MATTER, *OUTSIDE_OF_CHECKING):
+    for shape in (Config, UserConfig, *FRONT_MATTER, *OTHER_FILES):
         assert list(keys_of(shape))
     needs = {(shape, key) for shape in FRONT_MATTER for key, kind in keys_of(shape) if kind == "model"}
     assert needs == {(AgentFrontMatter, "model")}
+    assert set(STANDARD.values()) == {"plain", "request"}
     allowed = {"plain", "request", "sandboxed", "model", "section"}
     assert {kind for shape in FRONT_MATTER for _, kind in keys_of(shape)} <= allowed
 

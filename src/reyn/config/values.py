@@ -261,7 +261,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Attributes:
         model: The default model: a name from `models`, `local`, `local:FILE.gguf`, `openai:NAME`, `anthropic:NAME`,
             `gemini:NAME`, `litellm:PROVIDER/NAME`, `scripted:FILE`, `recorded:RUN`, `ADAPTER:NAME` for an adapter of an
-            installed package, or `package.module:Class`, which needs trust.
+            installed package, or `package.module:Class`. A project needs trust for a model that loads code or a file,
+            reads a script outside of it, or uses credentials of the environment.
         models: Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias
             of a model or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`),
             `mode` (`auto`, `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short`
@@ -304,7 +305,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         sandbox: How programs and python steps are isolated: `backend` (`auto`, `bubblewrap` or `landlock`), and the
             most that one of them may use, whatever a model asks for: `seconds`, `memory_bytes`, `output_bytes` of each
             output stream, `processes` at the same time (1: it may not start any), `file_bytes` of a file that it
-            writes.
+            writes. Another backend and higher limits than the default need trust.
         python: Python steps. `sandbox` is where safe ones run: `auto` is Monty for modules that it can run, and CPython
             in the process sandbox for all others; `process` is always CPython; `monty` is always Monty, and steps that
             need more fail. `seconds` is the time of a step without a `timeout` of its own, within `sandbox.seconds`.

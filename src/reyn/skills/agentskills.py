@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from reyn.documents import DocumentError, parse_front_matter
+from reyn.documents import DocumentError, TrustClasses, parse_front_matter, trust_classes
 from reyn.errors import AgentSkillInvalid, SkillNotExportable
 from reyn.skills.files import printable_line, to_front_matter, to_yaml
 from reyn.skills.names import is_valid_name
@@ -31,7 +31,11 @@ PHASE, RESULT = "work", "result"
 MAX_DESCRIPTION = 1_024
 _MAX_SKILL_BYTES = 1_000_000
 _AGENT_NAME = re.compile(r"[^\W_A-Z]+(-[^\W_A-Z]+)*")
-_STANDARD = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
+STANDARD: TrustClasses = {
+    **trust_classes(plain="name description license compatibility metadata"),
+    "allowed-tools": "request",
+}
+"""The keys that the format defines, with their trust classes; other keys have no effect."""
 _KEPT = {
     "license": "imported_license",
     "compatibility": "imported_compatibility",
@@ -117,7 +121,7 @@ def parse_agent_skill(files: Mapping[str, bytes]) -> AgentSkill:
         if not isinstance(value[key], str):
             raise AgentSkillInvalid(f"{name}: `{key}` must be a text, not {value[key]!r}")
     keys = {key: value[key] for key in _KEPT if value.get(key) is not None}
-    other = {str(key): one for key, one in value.items() if key not in _STANDARD}
+    other = {str(key): one for key, one in value.items() if key not in STANDARD}
     rest = {path: content for path, content in files.items() if path != name}
     return AgentSkill(value["name"].strip(), " ".join(value["description"].split()), body, keys, other, rest)
 

@@ -10,10 +10,11 @@ import os
 import re
 import stat
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
+from reyn.documents import TrustClasses, trust_classes
 from reyn.errors import McpDefinitionsInvalid
 from reyn.folders import FILE, open_inside, replace_beneath
 from reyn.journal import canonical, digest
@@ -47,6 +48,8 @@ class McpToolDefinition(msgspec.Struct, frozen=True, rename="camel", omit_defaul
         idempotent: The server's hint that calling it twice has no further effect.
     """
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="name description input_schema", request="read_only idempotent")
+
     name: str
     description: str = ""
     input_schema: dict[str, Any] = {}
@@ -66,6 +69,8 @@ class ToolDefinitions(msgspec.Struct, frozen=True, omit_defaults=True):
         tools: The tools that can be ops.
         unusable: Tools whose names cannot be part of the name of an op. They are shown, and not stored.
     """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="server unusable", section="tools")
 
     server: str
     tools: tuple[McpToolDefinition, ...]
