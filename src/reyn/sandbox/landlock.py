@@ -13,7 +13,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from reyn.errors import SandboxStartFailed
-from reyn.sandbox.cleaning import remove_tree
+from reyn.folders import remove_temporary
 from reyn.sandbox.process import FOLDERS, Backend, existing, launched, readable
 from reyn.sandbox.reaping import Reaped
 from reyn.sandbox.supervision import memory_overuse
@@ -64,7 +64,7 @@ class Landlock(Backend):
             ):
                 return _Confined(command, descriptor, temporary, sums_memory=access.subprocesses)
         except BaseException:
-            remove_tree(temporary)
+            remove_temporary(temporary)
             raise
 
 
@@ -98,7 +98,7 @@ class _Confined(Reaped):
     def wait(self) -> int:
         code = super().wait()
         try:
-            remove_tree(self._temporary)
+            remove_temporary(self._temporary)
         except OSError as error:
             raise SandboxStartFailed(f"`{self._temporary}` cannot be removed: {error.strerror}") from error
         return code
