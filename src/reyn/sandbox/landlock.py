@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
 _VERSION = 6
+_SPARE_TASKS = 16
 _CREATE_RULESET, _QUERY_VERSION = 444, 1
 _HANDLED = 0xFFFF
 _READ = 0b1101  # execute, read a file, list a folder
@@ -54,7 +55,8 @@ class Landlock(Backend):
         temporary = os.path.realpath(tempfile.mkdtemp(prefix="reyn-sandbox-"))
         rules = (_handled(access), [*_rules(access), (temporary, _WRITE)])
         user = unused_user()
-        others = 0 if user else count_tasks() + 1  # without a user of its own, also those of the user and the reaper
+        # Without a user of its own, the kernel also counts the reaper and what the user has, or starts meanwhile.
+        others = 0 if user else count_tasks() + _SPARE_TASKS
         try:
             with launched(argv, access, limits, temporary=temporary, user=user, landlock=rules, other_tasks=others) as (
                 command,
