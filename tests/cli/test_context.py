@@ -67,9 +67,10 @@ def test_run_warns_if_the_log_cannot_be_written(ran: Path, reyn):
 def test_context_draws_a_bar_per_visit_with_what_was_truncated(ran: Path, reyn):
     lines = reyn("context", "r").out.splitlines()
     assert lines[0].split()[1:4] == ["a", "(visit", "1)"]
-    assert lines[1].split()[1] == "b"
-    assert set(lines[1].split()[-1]) == set("stih.")
-    assert lines[2].strip().startswith("handoff truncated: ")
+    assert lines[1].strip().startswith("handed over: ")
+    assert lines[2].split()[1] == "b"
+    assert set(lines[2].split()[-1]) == set("stih.")
+    assert lines[3].strip().startswith("handoff truncated: ")
     assert lines[-1] == "s static  t task  i input  h handoff  . other"
 
 

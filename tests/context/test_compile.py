@@ -334,3 +334,38 @@ def test_a_summary_between_a_call_and_its_result_is_an_error():
         apply_mutations(
             NormalizedMessageList(), [AssistantMessage("", (ToolCall("a", "look", ""),)), ContextSummary("short")]
         )
+
+
+def test_the_ids_of_a_memory_continue_those_of_its_entries():
+    memory = DataFromSelfRef("You help.", [MemoryEntry("exp_1", "One."), MemoryEntry("exp_7", "Seven.")])
+    state = compile_context(ContextState(data_from_selfref=memory), [ExperienceRemember("More.")])
+    assert [entry.id for entry in state.data_from_selfref.experiences] == ["exp_1", "exp_7", "exp_8"]
+
+
+def test_lists_of_the_caller_are_copied():
+    calls = [ToolCall("c", "add", "{}")]
+    images = [Image("image/png", b"png")]
+    mutations = [AssistantMessage("", calls), MultimodalToolResult("c", "1", images), UserMessage("see", images)]
+    messages = compile_context(ContextState(), mutations).messages
+    calls.clear()
+    images.clear()
+    assert [len(message.tool_calls) for message in messages] == [1, 0, 0]
+    assert [len(message.images) for message in messages] == [0, 1, 1]
+
+
+def test_an_empty_message_adds_nothing():
+    mutations = [UserMessage(""), AssistantMessage(""), UserMessage("hi")]
+    assert [message.text for message in compile_context(ContextState(), mutations).messages] == ["hi"]
+
+
+@pytest.mark.parametrize("explicit", [None, "You help."])
+def test_compiling_compiled_messages_adds_nothing_twice(explicit: str | None):
+    tools = ({"name": "add", "description": "Adds numbers."},)
+    contract = PromptContract("You help.", explicit, tools, include_must_principles=True)
+    memory = DataFromSelfRef(experiences=(MemoryEntry("exp_1", "One."),))
+    spec = InvocationSpec(prompt_contract=contract, data_from_selfref=memory)
+    first = compile_invocation_turn(spec, NormalizedMessageList().append(NormalizedMessage("user", "hi")))
+    again = compile_invocation_turn(spec, first.llm_messages, (ExperienceRemember("Two."),))
+    assert again.system_prompt.count("Adds numbers.") == again.system_prompt.count("# Memory") == 1
+    assert compile_invocation_turn(spec, first.llm_messages).llm_messages == first.llm_messages
+    assert "Two." in again.system_prompt

@@ -17,8 +17,10 @@ OUTPUT = "output"
 
 _EXECUTED_NAMES = {"makefile", "conftest.py", "dockerfile", "package.json", "pyproject.toml", "setup.cfg", "hooks"}
 _EXECUTED_SUFFIXES = (".py", ".pth", ".sh", ".so", ".pyc", ".service", ".desktop")
-_STEERING = re.compile("\x1b\\]|[\x00\x07\x08\x9b\x9d]")
-"""What only hostile text contains: commands of the operating system (OSC), bells, C1 controls. Colours are Reyn's."""
+_STEERING = re.compile(
+    "\x1b[^\\[]|[\x00-\x08\x0b\x0c\x0e-\x1a\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\U000e0000-\U000e0066]"
+)
+"""What only hostile text contains: controls, bidirectional and invisible characters. Colours are Reyn's."""
 
 
 def is_executable_place(parts: tuple[str, ...]) -> bool:

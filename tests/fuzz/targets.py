@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from tests.fuzz import answers, archives, faults, servers, skills
+from tests.fuzz import answers, archives, content, faults, servers, skills
 from tests.fuzz.harness import Target
 
 TARGETS: dict[str, Target] = {
@@ -13,6 +13,7 @@ TARGETS: dict[str, Target] = {
     "skills": skills.target,
     "servers": servers.target,
     "faults": faults.target,
+    "content": content.target,
 }
 _COMMANDS = ("authoring", "checking", "recorded", "status")
 _LAZY = ("anyio._backends._asyncio", "httpcore", "httpx", "openai", "regex", "sqlite3")

@@ -15,6 +15,7 @@ SEEDS = {
     "skills": range(1, 17),
     "servers": range(1, 11),
     "faults": range(1, 17),
+    "content": range(1, 13),
 }
 """The cases that are always run; `make fuzz` runs others every time."""
 

@@ -13,8 +13,8 @@ import pytest
 from reyn.errors import SandboxStartFailed
 from reyn.journal import Cancel, Event, decode, kinds
 from reyn.sandbox.backends import BACKENDS
+from tests.attacks.test_sandbox import survivors
 from tests.kernel.support import Project
-from tests.sandbox.test_escapes import survivors
 from tests.support import act, finish, write_skill
 
 pytestmark = pytest.mark.skipif(all(backend.problem for backend in BACKENDS), reason="no process sandbox")

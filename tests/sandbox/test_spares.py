@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from reyn.sandbox import Access, ProgramLimits, PythonFailed, PythonStep, run_safe
+from reyn.sandbox import ProgramLimits, PythonFailed, PythonStep, run_safe
 from reyn.sandbox.backends import BACKENDS
-from reyn.sandbox.landlock import Landlock
 from reyn.sandbox.process import Backend
 from reyn.sandbox.python_steps import SPARES, _has_ended
 from reyn.testing.crash import in_child
-from tests.sandbox.test_escapes import usable
+from tests.attacks.test_sandbox import usable
 
 LIMITS = ProgramLimits(seconds=60)
 STATE = (
@@ -69,21 +67,6 @@ def test_steps_run_at_the_same_time(backend: Backend):
     with ThreadPoolExecutor(6) as threads:
         results = list(threads.map(lambda number: run(backend, source, number), range(6)))
     assert results == [2 * number for number in range(6)]
-
-
-def test_a_start_changes_no_filters_of_warnings(monkeypatch: pytest.MonkeyPatch):
-    usable(Landlock())
-    from sandlock import Sandbox
-
-    popen, before, during = Sandbox.popen, list(warnings.filters), []
-
-    def recorded(*args: Any, **options: Any) -> Any:
-        during.append(list(warnings.filters))
-        return popen(*args, **options)
-
-    monkeypatch.setattr(Sandbox, "popen", recorded)
-    Landlock().start(("/bin/true",), Access(), LIMITS).discard()  # a warning would be an error
-    assert during == [before]
 
 
 def test_a_forked_process_starts_its_own(backend: Backend):

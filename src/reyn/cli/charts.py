@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from reyn.cli.output import short
 from reyn.cli.writer import clean
 from reyn.config.budgets import money_text
 
@@ -49,7 +52,11 @@ def visit_json(visit: VisitContext) -> dict[str, Any]:
     names = ("seq", "phase", "visit", "turns", "tokens", "input_tokens", "cached_tokens")
     budget = visit.budget and {name: getattr(visit.budget, name) for name in ("limit", "tokens", "counter", "factor")}
     sections = list(map(section_json, visit.sections))
-    return {name: getattr(visit, name) for name in names} | {"sections": sections, "budget": budget}
+    return {name: getattr(visit, name) for name in names} | {
+        "sections": sections,
+        "budget": budget,
+        "handoff": visit.handoff and msgspec.to_builtins(visit.handoff),
+    }
 
 
 def _cost_json(cost: SectionCost) -> dict[str, Any]:
@@ -101,6 +108,9 @@ def prompts_text(visits: Sequence[VisitContext]) -> str:
             lines.append(f"{'':>8}  budget: {amount}, counted by {clean(budget.counter)}{factor}")
         if visit.input_tokens:
             lines.append(f"{'':>8}  reported: {visit.input_tokens:,} input tokens, {visit.cached_tokens:,} cached")
+        if visit.handoff is not None:
+            said = "; ".join(visit.handoff.decisions_made) or visit.handoff.narrative
+            lines.append(f"{'':>8}  handed over: {short(said, 100)}")
     legend = "  ".join(f"{letter} {name}" for name, (letter, _) in _GROUPS.items() if name in used)
     return "\n".join([*lines, legend]) + "\n"
 

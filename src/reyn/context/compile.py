@@ -177,8 +177,9 @@ def compile_invocation_turn(
     """
     snapshot = selfref if selfref is not None else spec.data_from_selfref
     compiled = _compiled(messages, snapshot, mutations)
-    prompt = resolve_system_prompt(spec.prompt_contract, compiled)
-    system = message_of("system", prompt) if prompt else None
+    base = _base_prompt(spec.prompt_contract, compiled)
+    prompt = _extended(base, spec.prompt_contract, compiled.data_from_selfref)
+    system = message_of("system", prompt, base=base) if prompt else None
     sent = compiled.messages.with_system(system)
     return CompiledTurnContext(compiled.messages, prompt, sent, compiled.data_from_selfref)
 
@@ -190,16 +191,22 @@ def compile_source(source: CompileSource, mutations: Sequence[ContextMutation] =
 
 def resolve_system_prompt(contract: PromptContract, compiled: CompiledContext) -> Content:
     """Return the system prompt of a request. What changes least comes first, so that prompt caches hit."""
+    return _extended(_base_prompt(contract, compiled), contract, compiled.data_from_selfref)
+
+
+def _base_prompt(contract: PromptContract, compiled: CompiledContext) -> Content:
+    """Return the prompt that advice about tools and the memory follow."""
     selfref, latest = compiled.data_from_selfref, compiled.messages.system
-    prompt: Content
     if selfref is not None and selfref.base_system_prompt:
-        prompt = selfref.base_system_prompt
-    elif contract.system_prompt is not None:
-        prompt = contract.system_prompt
-    elif latest is not None and latest.content:
-        prompt = latest.content
-    else:
-        prompt = contract.base_instruction
+        return selfref.base_system_prompt
+    if contract.system_prompt is not None:
+        return contract.system_prompt
+    if latest is not None and latest.base is not None:  # it was compiled before
+        return latest.base
+    return latest.content if latest is not None and latest.content else contract.base_instruction
+
+
+def _extended(prompt: Content, contract: PromptContract, selfref: DataFromSelfRef | None) -> Content:
     if contract.tool_prompt_specs:
         prompt = _join(prompt, _guidance(contract.tool_prompt_specs))
     if contract.include_must_principles:

@@ -40,7 +40,7 @@ class ContextMutation(msgspec.Struct, frozen=True):
 
 
 class AssistantMessage(ContextMutation, frozen=True):
-    """The model answered: with text, with tool calls, or with both."""
+    """The model answered: with text, with tool calls, or with both. Without either, nothing is added."""
 
     content: Content = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -62,7 +62,7 @@ class MultimodalToolResult(ContextMutation, frozen=True):
 
 
 class UserMessage(ContextMutation, frozen=True):
-    """The user, or the system on the user's behalf, says something."""
+    """The user, or the system on the user's behalf, says something. An empty message adds nothing."""
 
     content: Content
     images: tuple[Image, ...] = ()
@@ -156,9 +156,11 @@ class _Application:
     def apply(self, mutation: ContextMutation) -> None:
         match mutation:
             case AssistantMessage(content, calls):
-                self._append(message_of("assistant", content, tool_calls=calls))
+                if content or calls:
+                    self._append(message_of("assistant", content, tool_calls=calls))
             case UserMessage(content, images):
-                self._append(message_of("user", content, images=images))
+                if content or images:
+                    self._append(message_of("user", content, images=images))
             case ToolResult(call, content):
                 self._close(message_of("tool", content, tool_call_id=call))
             case MultimodalToolResult(call, content, images):

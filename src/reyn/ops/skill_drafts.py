@@ -19,7 +19,7 @@ from reyn.ops.file.reading import look_at
 from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, RecordedChanges, approval_of
 from reyn.ops.skill_folder import DRAFT, SkillDraft, folder_at, plan_draft, plan_files, read_draft
 from reyn.ops.skill_reports import numbered
-from reyn.permissions import Denied
+from reyn.permissions import Denied, Verdict
 from reyn.skills.agentskills import SKILL_FILE, parse_agent_skill, to_reyn
 from reyn.skills.drafts import parse_plan, render
 from reyn.skills.drawing import to_text
@@ -100,30 +100,43 @@ class SkillImportOp(PlannedOp):
             return verdict
         if location.zone not in ("project", "workspace"):
             return Denied("default: import from the project", f"`{call.args['path']}` is not in the project; copy it")
+        asked: list[Verdict] = [verdict]
         try:
-            files, left_out = read_folder(folder_at(location, env), lambda name: _content(name, location, env))
+            files, left_out = read_folder(folder_at(location, env), lambda name: _content(name, location, env, asked))
             skill = parse_agent_skill(files)
             conversion = to_reyn(skill, call.args.get("name", ""))
+        except _ReadDenied as error:
+            return error.verdict
         except AgentSkillInvalid as error:
             return Plan(verdict.rule, result=call.error(f"{error.code}: {error.message}"))
         notes = [*conversion.unconverted, *left_out][:_MAX_NOTES]
         instructions = skill.body[:_MAX_INSTRUCTIONS]
         plan = plan_draft(call, env, conversion.name, conversion.files, unconverted=notes, instructions=instructions)
-        if isinstance(plan, Denied) or (approval := approval_of(verdict)) is None:
+        if isinstance(plan, Denied):
             return plan
-        return replace(plan, approval=approval, reads=_digest(files))
+        approvals = dict.fromkeys(filter(None, (*map(approval_of, asked), plan.approval)))
+        return replace(plan, approval=" and ".join(approvals), reads=_digest(files)) if approvals else plan
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:
         """Return why recorded changes are not those of a draft; the folder that was read is not recorded."""
         return recorded.outside(lambda path: path.startswith(f"{DRAFT}/"))
 
 
-def _content(name: str, folder: Location, env: Env) -> bytes:
-    """Return the content of a file of the folder, if the run may read it."""
+class _ReadDenied(Exception):
+    """The gate denies to read a file of the folder."""
+
+    def __init__(self, verdict: Denied) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
+def _content(name: str, folder: Location, env: Env, asked: list[Verdict]) -> bytes:
+    """Return the content of a file of the folder, if the run may read it, and collect the verdict."""
     location = folder.below(*name.split("/"))
     verdict = env.gate.read(location)
     if isinstance(verdict, Denied):
-        raise OpFailed(f"`{location.display_path}` cannot be read: {verdict.rule}")
+        raise _ReadDenied(verdict)
+    asked.append(verdict)
     image, _ = look_at(location, env)
     if image is None:
         raise OpFailed(f"`{location.display_path}` disappeared while it was read")

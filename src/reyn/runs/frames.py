@@ -14,9 +14,10 @@ import msgspec
 from reyn.context import estimate_tokens
 from reyn.context.budget import FrameSection, SectionCost
 from reyn.context.frame import ContextFrame, Execution, RejectedArtifact
+from reyn.context.handoff import PhaseHandoff
 from reyn.context.render import frame_message, message_text, normalized, rendered_message, turn_parts
-from reyn.errors import EventInvalid, ReynError
-from reyn.journal import kinds
+from reyn.errors import EventInvalid, HistoryInvalid, ReynError
+from reyn.journal import decode, kinds
 from reyn.kernel.core.limits import visits_left
 from reyn.runs.reader import read_run, turn_at
 from reyn.skills import unpin
@@ -258,6 +259,7 @@ class VisitContext(msgspec.Struct, frozen=True):
         input_tokens: The tokens of all prompts of the visit, as the provider reported them; 0 if it did not.
         cached_tokens: The part of them that a prompt cache served.
         budget: The token budget of the last frame, if it was counted.
+        handoff: The handoff that the visit left for later phases, if it left one.
     """
 
     seq: int
@@ -268,6 +270,7 @@ class VisitContext(msgspec.Struct, frozen=True):
     input_tokens: int = 0
     cached_tokens: int = 0
     budget: kinds.PromptBudget | None = None
+    handoff: PhaseHandoff | None = None
 
     @property
     def tokens(self) -> int:
@@ -296,7 +299,24 @@ def visit_contexts(events: Iterable[Event], content: ReadBlob) -> Iterator[Visit
             usage.input_tokens,
             usage.cached_tokens,
             turn.frame.budget,
+            next(
+                (_handoff(read.body, content) for read in visit if isinstance(read.body, kinds.HandoffRecorded)), None
+            ),
         )
+
+
+def read_handoffs(events: Iterable[Event], content: ReadBlob) -> Iterator[PhaseHandoff]:
+    """Yield the handoffs of a run in the order of the visits, also those that a rollback discarded later."""
+    for event in events:
+        if event.kind == kinds.HandoffRecorded.kind:
+            yield _handoff(decode(event), content)
+
+
+def _handoff(body: Any, content: ReadBlob) -> PhaseHandoff:
+    try:
+        return msgspec.json.decode(content(body.handoff), type=PhaseHandoff)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise HistoryInvalid(f"the handoff of phase `{body.phase}` cannot be read: {error}") from error
 
 
 @lru_cache(maxsize=8)

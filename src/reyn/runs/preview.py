@@ -158,7 +158,7 @@ def _missing(phase: CompiledPhase, frame: ContextFrame) -> list[str]:
     warnings = []
     if frame.read_artifacts:
         warnings.append(f"the artifacts that phase `{phase.name}` reads are empty in a preview")
-    receives = phase.context(1).manifest is not None and phase.name != phase.skill.entry
+    receives = phase.receives_handoffs and phase.name != phase.skill.entry
     if receives and frame.handoff is None:
         warnings.append(f"phase `{phase.name}` receives handoffs, which a preview does not have")
     return warnings

@@ -21,7 +21,7 @@ from reyn.kernel.world.environments import roots_of
 from reyn.kernel.world.loading import load_state
 from reyn.runs.archive import ImportLimits, export_runs, read_archive
 from reyn.runs.diff import compare, side_of
-from reyn.runs.frames import RecordedPrompt, visit_contexts
+from reyn.runs.frames import RecordedPrompt, read_handoffs, visit_contexts
 from reyn.runs.importing import check_archive, import_runs
 from reyn.runs.preview import next_prompt
 from reyn.runs.prune import PruneReport, delete_runs, prune
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.context.budget import FrameSection
     from reyn.context.frame import ContextFrame
+    from reyn.context.handoff import PhaseHandoff
     from reyn.context.transcript import MemoryEntry
     from reyn.journal import Status
     from reyn.journal.summary import RunSummary
@@ -146,6 +147,10 @@ class Runs(RecordedRuns):
         """Yield the tokens of each visit's prompt by section, and the tokens that a prompt cache served."""
         return visit_contexts(self.events(run), self._journal.blob)
 
+    def handoffs(self, run: str) -> tuple[PhaseHandoff, ...]:
+        """Return the handoffs of a run in the order of the visits, also those that a rollback discarded later."""
+        return tuple(read_handoffs(self.events(run), self._journal.blob))
+
     # -- checking -------------------------------------------------------------------------------------
 
     async def replay(self, run: str) -> ReplayReport:
@@ -244,7 +249,7 @@ class Runs(RecordedRuns):
             services.check_owner()
         return prune(
             services.journal,
-            services.state_folder / "workspace",
+            services.state_folder,
             now=services.clock.now(),
             older_than=older_than,
             statuses=statuses,
@@ -266,7 +271,7 @@ class Runs(RecordedRuns):
         names, services = [self.find(run).run_id for run in runs], self._services
         if not dry_run:
             services.check_owner()
-        return delete_runs(services.journal, services.state_folder / "workspace", names, dry_run=dry_run)
+        return delete_runs(services.journal, services.state_folder, names, dry_run=dry_run)
 
     def export(self, run: str) -> Iterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""

@@ -4,14 +4,16 @@ Two sandboxes are boundaries: Monty, which has no system, and a process in bubbl
 is available, nothing is executed. What a program may use is decided by `reyn.permissions`; this package enforces it.
 """
 
-from reyn.sandbox.backends import choose_backend, run_program, run_unconfined
+from reyn.sandbox.backends import choose_backend, run_program
 from reyn.sandbox.monty import PythonFailed, PythonResult
 from reyn.sandbox.python_steps import PythonStep, run_safe, run_unsafe
-from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, StopSignal, in_thread
+from reyn.sandbox.reaping import run_unconfined
+from reyn.sandbox.supervision import Access, Outcome, PartialFolder, ProgramLimits, StopSignal, in_thread
 
 __all__ = [
     "Access",
     "Outcome",
+    "PartialFolder",
     "ProgramLimits",
     "PythonFailed",
     "PythonResult",

@@ -6,26 +6,26 @@ as an unprivileged user in namespaces of its own; when it ends, the kernel ends 
 
 from __future__ import annotations
 
-import errno
 import os
-import platform
 import shutil
 import stat
-import struct
-from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, limited, readable
-from reyn.sandbox.supervision import Access, ProgramLimits, Running, start_piped
+from reyn.sandbox.process import FOLDERS, Backend, launched, readable, readable_descriptor
+from reyn.sandbox.supervision import Access, PartialFolder, ProgramLimits, Running, memory_overuse, start_piped
+from reyn.sandbox.tasks import count_tasks, counts_namespaces, unused_user
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Iterator
 
 _TEMPORARY = "/tmp"  # noqa: S108 - inside the sandbox, where it is a file system of its own
 _SHARED_MEMORY_BYTES = 16_000_000
+_NOBODY = 65_534
+_SYS_ADMIN = 21
+_MAX_SHOWN = 200
+_MAX_MOUNTS = 1_000
 
 
 class Bubblewrap(Backend):
@@ -41,48 +41,45 @@ class Bubblewrap(Backend):
         return shutil.which(self.program)
 
     def missing(self) -> str:
-        if not is_supported():
-            return f"there is no system-call filter for {os.uname().machine}"
         return f"`{self.program}` is not installed" if self._path is None else ""
+
+    def refusal(self, access: Access) -> str:
+        if sum(_mount_count(folder) for folder in access.folders) + len(access.hidden) > _MAX_MOUNTS:
+            return f"more than {_MAX_MOUNTS} files must be hidden or shown one by one; name smaller folders"
+        return ""
 
     def spawn(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
         assert self._path is not None
-        filter_ = compile_filter(network=access.network, subprocesses=access.subprocesses)
-        process = _popen(self._path, filter_, access, limits, argv)
-        return _ProcessTree(process) if access.subprocesses else Running(process)
+        user = unused_user() if _is_administrator() else 0
+        # In a namespace for users, the kernel counts bubblewrap's own init; an older one counts all tasks of the user.
+        others = 0 if user else 1 if counts_namespaces() else count_tasks() + 3
+        arguments = [*_namespaces(access, has_user=bool(user)), *_mounts(access, limits)]
+        # Other users can read the command line of a process.
+        with (
+            launched(argv, access, limits, temporary=_TEMPORARY, user=user, other_tasks=others) as (
+                program,
+                descriptor,
+            ),
+            readable_descriptor(b"".join(os.fsencode(argument) + b"\0" for argument in arguments)) as options,
+        ):
+            command = [self._path, "--args", str(options), "--", *program]
+            process = start_piped(command, env={}, cwd="/", pass_fds=(options, descriptor))
+            return _Contained(process, sums_memory=access.subprocesses)
 
 
-def _popen(
-    program: str, filter_: bytes, access: Access, limits: ProgramLimits, argv: tuple[str, ...]
-) -> subprocess.Popen[bytes]:
-    with _readable(filter_) as number:
-        arguments = [*_namespaces(access), *_mounts(access, limits), "--seccomp", str(number)]
-        # Other users can read the command line of a process, and the environment has credentials.
-        with _readable(b"".join(os.fsencode(argument) + b"\0" for argument in arguments)) as options:
-            command = [program, "--args", str(options), "--", *limited(argv, limits)]
-            return start_piped(command, env={}, cwd="/", pass_fds=(number, options))
+def _is_administrator() -> bool:
+    """Whether this process may create namespaces without one for users."""
+    status = Path("/proc/self/status").read_text()
+    return bool(int(status.partition("CapEff:")[2].split()[0], 16) >> _SYS_ADMIN & 1)
 
 
-@contextmanager
-def _readable(content: bytes) -> Iterator[int]:
-    """Open a descriptor from which a program can read some content."""
-    descriptor = os.memfd_create("reyn")
-    try:
-        os.write(descriptor, content)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def _namespaces(access: Access) -> Iterator[str]:
-    yield from ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
+def _namespaces(access: Access, *, has_user: bool) -> Iterator[str]:
+    """Yield the namespaces: one for users as well, where the launcher cannot become a user of its own."""
+    yield from () if has_user else ("--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY))
+    yield from ("--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
     if not access.network:
         yield "--unshare-net"
-    yield from ("--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox")
-    yield from ("--die-with-parent", "--new-session", "--clearenv")
-    for name, value in environment(access, _TEMPORARY).items():
-        yield from ("--setenv", name, value)
+    yield from ("--hostname", "sandbox", "--die-with-parent", "--new-session", "--clearenv")
 
 
 def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
@@ -102,12 +99,43 @@ def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
     yield from ("--size", str(limits.file_bytes), "--tmpfs", _TEMPORARY)
     for name in access.read:
         yield from ("--ro-bind", name, name)
+    for partial in access.folders:
+        yield from _show(partial)
     for name in access.write:
         yield from ("--bind", name, name)
+    for name in access.read_only:
+        yield from ("--ro-bind", name, name)
     for name in access.hidden:
         yield from _cover(name)
     yield from ("--dir", access.cwd) if access.cwd != "/" else ()
+    for partial in access.folders:
+        yield from ("--remount-ro", partial.path) if _is_rebuilt(partial) else ()
     yield from ("--remount-ro", "/", "--chdir", access.cwd)
+
+
+def _is_rebuilt(folder: PartialFolder) -> bool:
+    """Whether a folder is an empty one with the shown entries, or the folder itself with the hidden ones covered."""
+    return len(folder.shown) <= _MAX_SHOWN or len(folder.shown) <= len(folder.hidden)
+
+
+def _mount_count(folder: PartialFolder) -> int:
+    return 1 + len(folder.shown if _is_rebuilt(folder) else folder.hidden)
+
+
+def _show(folder: PartialFolder) -> Iterator[str]:
+    """Mount the part of a folder that the program sees."""
+    if not _is_rebuilt(folder):
+        yield from ("--ro-bind", folder.path, folder.path)
+        for name in folder.hidden:
+            yield from _cover(f"{folder.path}/{name}")
+        return
+    yield from ("--tmpfs", folder.path)
+    for name in folder.shown:
+        path = f"{folder.path}/{name}"
+        try:
+            yield from ("--symlink", os.readlink(path), path)  # noqa: PTH115 - text in, text out
+        except OSError:  # no link; a file that is gone is not an error
+            yield from ("--ro-bind-try", path, path)
 
 
 def _cover(name: str) -> Iterator[str]:
@@ -122,148 +150,12 @@ def _cover(name: str) -> Iterator[str]:
         yield from ("--ro-bind", "/dev/null", name)
 
 
-class _ProcessTree(Running):
-    """A program that may start others. Ending `bwrap` ends its namespace with every process in it."""
+class _Contained(Running):
+    """A program in its namespaces. Ending `bwrap` ends every process in them."""
+
+    def __init__(self, process: object, *, sums_memory: bool) -> None:
+        super().__init__(process)
+        self._sums_memory = sums_memory
 
     def overuse(self, limits: ProgramLimits) -> str:
-        # The kernel limits each process; how many there are, and what they use together, is counted here.
-        return tree_overuse(self.pid, limits)
-
-
-def tree_overuse(pid: int, limits: ProgramLimits) -> str:
-    """Return which limit a process and its descendants exceed together; empty if none."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    waiting, count, pages = [pid], 0, 0
-    while waiting:
-        one = waiting.pop()
-        with suppress(OSError, ValueError, IndexError):  # it has ended in the meantime
-            waiting += descendants_of(one)
-            pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
-            count += 1
-        if count > limits.processes + 3:  # bwrap itself, its init and the shell that sets the limits
-            return f"it started more than {limits.processes} processes"
-    return f"its processes used more than {limits.memory_bytes} bytes" if pages * page > limits.memory_bytes else ""
-
-
-def descendants_of(pid: int) -> list[int]:
-    """Return the children of all threads of a process."""
-    descriptors: list[int] = []
-    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names alone
-        descriptors += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
-    return descriptors
-
-
-# -- the system-call filter -----------------------------------------------------------------------------------
-# It denies what namespaces do not cover: kernel interfaces with a history of escapes, sockets without the network
-# permission, and new processes without the permission to start them.
-
-_ALLOW = 0x7FFF0000
-_KILL = 0x80000000
-_ERRNO = 0x00050000
-
-_LOAD, _JUMP_EQUAL, _JUMP_GREATER_EQUAL, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _ARGUMENT_0, _ARGUMENT_1 = 0, 4, 16, 24  # offsets in `struct seccomp_data`
-
-_CLONE_THREAD = 0x00010000
-_NEW_NAMESPACES = 0x7E020000
-_FAMILIES = (1, 2, 10, 16)
-"""Address families with the network permission: Unix, IPv4, IPv6, netlink."""
-_TERMINAL_INJECTION = (0x5412, 0x541C)
-"""The ioctls TIOCSTI and TIOCLINUX, which type into a terminal."""
-_X32 = 0x40000000
-
-
-class _Architecture(NamedTuple):
-    """The numbers of system calls on one architecture. `forks` always start a process."""
-
-    token: int
-    denied: tuple[int, ...]
-    clone: int
-    clone3: int
-    socket: int
-    ioctl: int
-    forks: tuple[int, ...] = ()
-
-
-# io_uring, the mount API and pidfd_getfd have the same numbers everywhere.
-_COMMON = (425, 426, 427, 428, 429, 430, 431, 432, 433, 438, 442)
-
-# In this order: ptrace, process_vm_readv, process_vm_writev, mount, umount2, pivot_root, chroot, swapon, swapoff,
-# reboot, kexec_load, kexec_file_load, init_module, finit_module, delete_module, bpf, perf_event_open, userfaultfd,
-# keyctl, add_key, request_key, unshare, setns, open_by_handle_at, personality, acct, settimeofday, clock_settime,
-# adjtimex, clock_adjtime, syslog, kcmp, vhangup.
-_ARCHITECTURES = {
-    "x86_64": _Architecture(
-        0xC000003E,
-        (
-            *(101, 310, 311, 165, 166, 155, 161, 167, 168, 169, 246, 320, 175, 313, 176, 321, 298, 323),
-            *(250, 248, 249, 272, 308, 304, 135, 163, 164, 227, 159, 305, 103, 312, 153),
-            *(172, 173),  # iopl, ioperm
-        ),
-        clone=56,
-        clone3=435,
-        socket=41,
-        ioctl=16,
-        forks=(57, 58),
-    ),
-    "aarch64": _Architecture(
-        0xC00000B7,
-        (
-            *(117, 270, 271, 40, 39, 41, 51, 224, 225, 142, 104, 294, 105, 273, 106, 280, 241, 282),
-            *(219, 217, 218, 97, 268, 265, 92, 89, 170, 112, 171, 266, 116, 272, 58),
-        ),
-        clone=220,
-        clone3=435,
-        socket=198,
-        ioctl=29,
-    ),
-}
-
-
-def is_supported(machine: str | None = None) -> bool:
-    """Return whether there is a filter for an architecture; by default, this machine's."""
-    return (machine or platform.machine()) in _ARCHITECTURES
-
-
-def compile_filter(*, network: bool, subprocesses: bool, machine: str | None = None) -> bytes:
-    """Return the filter as an array of `struct sock_filter`."""
-    architecture = _ARCHITECTURES[machine or platform.machine()]
-    refuse = _ERRNO | errno.EPERM
-    denied = (*architecture.denied, *_COMMON, *(() if subprocesses else architecture.forks))
-    socket = _when(_JUMP_EQUAL, architecture.socket, refuse)
-    if network:
-        families = [(_JUMP_EQUAL, family, _ALLOW) for family in _FAMILIES]
-        socket = _on(architecture.socket, _ARGUMENT_0, families, refuse)
-    clone = [(_JUMP_ANY_BIT, _NEW_NAMESPACES, refuse)]
-    clone += [] if subprocesses else [(_JUMP_ANY_BIT, _CLONE_THREAD, _ALLOW)]
-    injections = [(_JUMP_EQUAL, request, refuse) for request in _TERMINAL_INJECTION]
-    program = [
-        _instruction(_LOAD, _ARCHITECTURE),
-        _instruction(_JUMP_EQUAL, architecture.token, 1, 0) + _instruction(_RETURN, _KILL),
-        _instruction(_LOAD, _NUMBER),
-        _when(_JUMP_GREATER_EQUAL, _X32, refuse),
-        *(_when(_JUMP_EQUAL, number, refuse) for number in denied),
-        # A filter cannot read the arguments of clone3; the C library falls back to clone.
-        _when(_JUMP_EQUAL, architecture.clone3, _ERRNO | errno.ENOSYS),
-        socket,
-        _on(architecture.clone, _ARGUMENT_0, clone, _ALLOW if subprocesses else refuse),
-        _on(architecture.ioctl, _ARGUMENT_1, injections, _ALLOW),
-        _instruction(_RETURN, _ALLOW),
-    ]
-    return b"".join(program)
-
-
-def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> bytes:
-    return struct.pack("=HBBI", code, if_true, if_false, value)
-
-
-def _when(test: int, value: int, verdict: int) -> bytes:
-    """Return at once if a test succeeds, so that all jumps are short."""
-    return _instruction(test, value, 0, 1) + _instruction(_RETURN, verdict)
-
-
-def _on(number: int, offset: int, tests: list[tuple[int, int, int]], otherwise: int) -> bytes:
-    """For one system call, test an argument; the rest of the program still has its number."""
-    tested = b"".join(_when(*test) for test in tests)
-    load = _instruction(_JUMP_EQUAL, number, 0, 2 + 2 * len(tests)) + _instruction(_LOAD, offset)
-    return load + tested + _instruction(_RETURN, otherwise)
+        return memory_overuse(self.pid, limits) if self._sums_memory else ""

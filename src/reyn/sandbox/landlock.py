@@ -1,129 +1,102 @@
-"""The Landlock backend, by the package `sandlock`: Landlock rules, system-call filters and a supervisor.
+"""The Landlock backend: the kernel's rules for files, sockets and signals, below a reaper that ends every process.
 
 It needs no program and no namespaces, but a recent kernel (Linux 6.12). Landlock does not cover the metadata of files:
-names and sizes of files outside the access can be seen, and changing metadata is denied everywhere.
+names and sizes of files outside the access can be seen, and changing metadata is denied everywhere. It cannot exclude
+anything below a folder: a folder that a program sees in part is not listed, and only what it may see has rules.
 """
 
 from __future__ import annotations
 
-import errno
+import ctypes
 import os
-import platform
-import shutil
 import tempfile
-import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from reyn.sandbox.process import FOLDERS, NOBODY, Backend, environment, existing, limited, missing_tasks, readable
-from reyn.sandbox.supervision import Access, ProgramLimits, Running
+from reyn.errors import SandboxStartFailed
+from reyn.folders import remove_temporary
+from reyn.sandbox.process import FOLDERS, Backend, existing, launched, readable
+from reyn.sandbox.reaping import Reaped
+from reyn.sandbox.supervision import memory_overuse
+from reyn.sandbox.tasks import count_tasks, unused_user
 
 if TYPE_CHECKING:
-    from sandlock import Process
+    from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
-_X86_ONLY = ("chmod", "chown", "lchown", "utime", "utimes", "futimesat")
-"""Calls that newer architectures do not have; `sandlock` refuses names that it cannot resolve."""
-_METADATA = [
-    *("fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "utimensat"),
-    *("setxattr", "lsetxattr", "fsetxattr", "removexattr", "lremovexattr", "fremovexattr"),
-    *(_X86_ONLY if platform.machine() == "x86_64" else ()),
-]
+_VERSION = 6
+_CREATE_RULESET, _QUERY_VERSION = 444, 1
+_HANDLED = 0xFFFF
+_READ = 0b1101  # execute, read a file, list a folder
+_WRITE = _READ | 0b0111_0001_1011_0010  # write, remove, make folders, files and links, rename, truncate
+_BIND, _CONNECT = 1, 2
+_SCOPED = 3  # no abstract sockets and no signals of other processes
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 class Landlock(Backend):
-    """Runs programs with `sandlock`."""
+    """Runs programs below Landlock rules."""
 
     name = "landlock"
-    program = "sandlock"
+    program = "landlock"
 
     def missing(self) -> str:
-        try:
-            from sandlock import landlock_abi_version, min_landlock_abi
-        except (ImportError, OSError, RuntimeError):
-            return "the package `sandlock` is not installed (extra `sandbox`)"
-        version, needed = landlock_abi_version(), min_landlock_abi()
-        if version < needed:
-            return f"the kernel has Landlock {max(version, 0)}, but {needed} is needed (Linux 6.12)"
+        version = ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _QUERY_VERSION)
+        if version < _VERSION:
+            return f"the kernel has Landlock {max(version, 0)}, but {_VERSION} is needed (Linux 6.12)"
+        return ""
+
+    def refusal(self, access: Access) -> str:
+        excluded = (*access.hidden, *access.read_only)
+        if excluded:
+            return f"Landlock cannot exclude `{os.path.basename(excluded[0])}` in a folder that a program writes"  # noqa: PTH119
         return ""
 
     def spawn(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
-        _correct_fields()
-        with _one_start.lock:
-            if missing := missing_tasks():  # `sandlock` would abort this process, as it cannot start its thread
-                raise BlockingIOError(errno.EAGAIN, missing)
-            return _popen(argv, access, limits)
+        temporary = os.path.realpath(tempfile.mkdtemp(prefix="reyn-sandbox-"))
+        rules = (_handled(access), [*_rules(access), (temporary, _WRITE)])
+        user = unused_user()
+        others = 0 if user else count_tasks() + 1  # without a user of its own, also those of the user and the reaper
+        try:
+            with launched(argv, access, limits, temporary=temporary, user=user, landlock=rules, other_tasks=others) as (
+                command,
+                descriptor,
+            ):
+                return _Confined(command, descriptor, temporary, sums_memory=access.subprocesses)
+        except BaseException:
+            remove_temporary(temporary)
+            raise
 
 
-class _OneStart:
-    """Lets one thread start a process at a time, so that no other start takes the tasks that it has found free."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        os.register_at_fork(after_in_child=self._renew)
-
-    def _renew(self) -> None:
-        self.lock = threading.Lock()  # a thread that the forked process does not have may hold the other one
+def _handled(access: Access) -> tuple[int, int, int]:
+    network = 0 if access.network else _CONNECT
+    network |= 0 if access.network and "listen" in access.groups else _BIND
+    return _HANDLED, network, _SCOPED
 
 
-_one_start = _OneStart()
+def _rules(access: Access) -> list[tuple[str, int]]:
+    """Return paths without links, and the rights below them."""
+    system = {os.path.realpath(name) for name in (*existing(*FOLDERS, *_DEVICES), *readable(access))}
+    shown = [f"{folder.path}/{name}" for folder in access.folders for name in folder.shown]
+    rules = dict.fromkeys(sorted(system), _READ)
+    rules |= dict.fromkeys((name for name in (*access.read, *shown) if not os.path.islink(name)), _READ)  # noqa: PTH114
+    rules |= {"/dev/null": _WRITE} | dict.fromkeys(access.write, _WRITE)
+    return list(rules.items())
 
 
-def _popen(argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> _Confined:
-    from sandlock import Sandbox, StdioMode
+class _Confined(Reaped):
+    """A process under Landlock; its temporary folder is removed after it."""
 
-    temporary = tempfile.mkdtemp(prefix="reyn-sandbox-")
-    user: dict[str, Any] = {"uid": NOBODY, "gid": NOBODY} if os.geteuid() == 0 else {}
-    denied = [name for name in access.hidden if os.path.lexists(name)]
-    try:
-        sandbox = Sandbox(
-            fs_readable=[*existing(*FOLDERS, *_DEVICES), *readable(access), *access.read],
-            fs_writable=[temporary, *access.write, "/dev/null"],
-            fs_denied=denied,
-            net_allow=["tcp://*:*", "udp://*:*"] if access.network else [],
-            max_memory=limits.memory_bytes,
-            max_processes=limits.processes if access.subprocesses else 1,
-            max_open_files=256,
-            extra_deny_syscalls=_METADATA,
-            no_coredump=True,
-            clean_env=True,
-            env=environment(access, temporary),
-            cwd=access.cwd,
-            **user,
-        )
-        piped = StdioMode.PIPED
-        process = sandbox.popen(limited(argv, limits), stdin=piped, stdout=piped, stderr=piped)
-        return _Confined(process, temporary)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _correct_fields() -> None:
-    """Prevent a warning of `sandlock` 0.9, which passes `gid` on but warns that it does not.
-
-    `warnings.catch_warnings` is no alternative: filters belong to the whole program, and steps start in many threads.
-    """
-    with suppress(ImportError, AttributeError):  # another version
-        from sandlock._sdk import _NativePolicy
-
-        _NativePolicy._HANDLED_FIELDS.add("gid")  # noqa: SLF001 - there is no public way
-
-
-class _Confined(Running):
-    """A process in `sandlock`, whose supervisor enforces all limits; its temporary folder is removed after it."""
-
-    def __init__(self, process: Process, temporary: str) -> None:
-        super().__init__(process)
+    def __init__(self, command: list[str], descriptor: int, temporary: str, *, sums_memory: bool) -> None:
+        super().__init__(command, "/", {}, (descriptor,))
         self._temporary = temporary
+        self._sums_memory = sums_memory
 
-    def kill(self) -> None:
-        with suppress(RuntimeError, OSError):
-            super().kill()
+    def overuse(self, limits: ProgramLimits) -> str:
+        return memory_overuse(self.pid, limits) if self._sums_memory else ""
 
     def wait(self) -> int:
+        code = super().wait()
         try:
-            result = self.process.wait()
-        finally:
-            shutil.rmtree(self._temporary, ignore_errors=True)
-        return int(-result.signal if result.signal > 0 else result.exit_code)
+            remove_temporary(self._temporary)
+        except OSError as error:
+            raise SandboxStartFailed(f"`{self._temporary}` cannot be removed: {error.strerror}") from error
+        return code

@@ -6,16 +6,22 @@ A shortage is a resource that the machine lacks at the moment: tasks, open files
 from __future__ import annotations
 
 import errno
+import marshal
 import os
 import resource
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache, cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reyn.errors import SandboxStartFailed
+from reyn.sandbox.filters import FilterRules, compile_filter, is_supported
 from reyn.sandbox.supervision import Access, ProgramLimits, Running, supervise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _PROBE_SECONDS = 20.0
 
@@ -34,6 +40,10 @@ class Backend:
     def missing(self) -> str:
         """Return what the backend needs and this machine does not have; empty if it has everything."""
         raise NotImplementedError
+
+    def refusal(self, access: Access) -> str:
+        """Return why the backend cannot enforce an access; empty if it can."""
+        return ""
 
     def spawn(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
         """Start a program that can use what `access` has, within `limits`."""
@@ -57,6 +67,8 @@ class Backend:
         Raises:
             SandboxStartFailed: The machine lacks something at the moment, so the program could not run.
         """
+        if not is_supported():
+            return f"there is no system-call filter for {os.uname().machine}"
         if missing := self.missing():
             return missing
         limits = ProgramLimits(seconds=_PROBE_SECONDS)
@@ -86,16 +98,70 @@ class Backend:
 FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _LOADER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
 _NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates")
-NOBODY = 65_534
+_LAUNCHER = Path(__file__).with_name("launcher.py")
+_OPEN_FILES = 256
+_THREADS = 64
+"""Threads of a program that may start no processes."""
 
-LIMITED = 'ulimit -c 0; ulimit -v "$1"; ulimit -f "$2"; ulimit -n 256; shift 2; exec "$@"'
-"""A shell script that sets the limits that one process can set for itself, and becomes the program."""
+
+@contextmanager
+def launched(
+    argv: tuple[str, ...],
+    access: Access,
+    limits: ProgramLimits,
+    *,
+    temporary: str,
+    user: int,
+    landlock: object = None,
+    other_tasks: int = 0,
+) -> Iterator[tuple[list[str], int]]:
+    """Yield the command that confines itself and becomes a program, and the descriptor that it needs.
+
+    Args:
+        argv: The program.
+        access: Its access.
+        limits: Its limits.
+        temporary: Its temporary folder.
+        user: The number of the user that it becomes, if root starts it; otherwise 0.
+        landlock: Landlock rules; without them, changing the metadata of files is allowed.
+        other_tasks: How many processes and threads the kernel counts besides those of the program.
+    """
+    rules = FilterRules(access.network, access.subprocesses, landlock is None, access.groups)
+    wanted = {
+        "argv": list(argv),
+        "env": environment(access, temporary),
+        "cwd": access.cwd,
+        "limits": [
+            (resource.RLIMIT_CORE, 0),
+            (resource.RLIMIT_AS, limits.memory_bytes),
+            (resource.RLIMIT_FSIZE, limits.file_bytes),
+            (resource.RLIMIT_NOFILE, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])),
+        ],
+        "user": user,
+        "tasks": (limits.processes if access.subprocesses else _THREADS) + other_tasks,
+        "landlock": landlock,
+        "filter": compile_filter(rules),
+    }
+    with readable_descriptor(marshal.dumps(wanted)) as descriptor:
+        yield [python_program(), "-I", "-S", "-B", "-c", _launcher(), str(descriptor)], descriptor
 
 
-def limited(argv: tuple[str, ...], limits: ProgramLimits) -> list[str]:
-    """Return the command that runs a program with the limits of memory, files and open files."""
-    kilobytes, blocks = limits.memory_bytes // 1024, limits.file_bytes // 512
-    return ["/bin/sh", "-c", LIMITED, "sh", str(kilobytes), str(blocks), *argv]
+@cache
+def _launcher() -> str:
+    return _LAUNCHER.read_text()
+
+
+@contextmanager
+def readable_descriptor(content: bytes) -> Iterator[int]:
+    """Open a descriptor from which a program can read some content."""
+    descriptor = os.memfd_create("reyn")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def readable(access: Access) -> list[str]:

@@ -18,10 +18,11 @@ import msgspec
 
 from reyn.errors import SandboxStartFailed, SandboxUnavailable
 from reyn.sandbox import monty
-from reyn.sandbox.backends import BackendName, choose_backend, run_unconfined
+from reyn.sandbox.backends import BackendName, choose_backend
 from reyn.sandbox.interpreter_choice import needs_cpython
 from reyn.sandbox.monty import PythonFailed, PythonResult, StepOutput
 from reyn.sandbox.process import Backend, python_program
+from reyn.sandbox.reaping import run_unconfined
 from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, StopSignal, supervise
 
 if TYPE_CHECKING:

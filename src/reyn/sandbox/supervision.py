@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from reyn.errors import SandboxStartFailed
+from reyn.sandbox.tasks import tree_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +38,7 @@ class ProgramLimits(msgspec.Struct, frozen=True):
         seconds: Wall-clock time.
         memory_bytes: Memory: of each process, and of all processes together.
         output_bytes: How much of each output stream is returned; the rest is discarded.
-        processes: Processes at the same time, if it may start any.
+        processes: Processes and threads at the same time, if it may start processes.
         file_bytes: The size of a file that it writes, and of its temporary folder where the backend has its own.
     """
 
@@ -48,24 +49,44 @@ class ProgramLimits(msgspec.Struct, frozen=True):
     file_bytes: int = 64_000_000
 
 
+class PartialFolder(msgspec.Struct, frozen=True):
+    """A folder of which a program sees a part.
+
+    Attributes:
+        path: The folder.
+        shown: Names of the entries that it sees whole. Folders that it sees in part are values of their own.
+        hidden: Names of the entries that it does not see.
+    """
+
+    path: str
+    shown: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
 class Access(msgspec.Struct, frozen=True):
     """The access of a program, besides the programs and libraries of the system.
 
     Attributes:
-        read: Files and folders that it can read, as absolute paths without links.
+        read: Files and folders that it can read, with everything below, as absolute paths without links.
+        folders: Folders that it can read in part, upper ones first.
         write: Files and folders that it can read and write.
+        read_only: Files and folders below those that it can only read.
         hidden: Files and folders below those that it cannot see or open.
         network: Whether it can open sockets.
         subprocesses: Whether it can start other processes.
+        groups: Further system calls that it can use, by the names of `filters.GROUPS`.
         env: Its whole environment, besides `PATH`, `HOME`, `TMPDIR` and `LANG`.
         cwd: The folder in which it starts.
     """
 
     read: tuple[str, ...] = ()
+    folders: tuple[PartialFolder, ...] = ()
     write: tuple[str, ...] = ()
+    read_only: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     network: bool = False
     subprocesses: bool = False
+    groups: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str = "/"
 
@@ -135,6 +156,13 @@ class Running:
         for descriptor in self.streams:
             with suppress(OSError):
                 os.close(descriptor)
+
+
+def memory_overuse(pid: int, limits: ProgramLimits) -> str:
+    """Return whether a process and its descendants use too much memory together; the kernel limits each of them."""
+    if tree_bytes(pid) <= limits.memory_bytes:
+        return ""
+    return f"its processes used more than {limits.memory_bytes} bytes"
 
 
 class StopSignal:

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from reyn import SyncRuntime
-from reyn.sandbox.backends import BACKENDS, Backend
+from reyn.sandbox.backends import BACKENDS
+from reyn.sandbox.process import Backend
 from reyn.testing.crash import KILLED
+from tests.attacks.test_sandbox import survivors, usable
 from tests.kernel.kill.scenario import Scenario, kill_points
 from tests.kernel.kill.scenarios import RUN, executing, writing_program
 from tests.kernel.kill.test_unsafe import resume
-from tests.sandbox.test_escapes import survivors, usable
 from tests.support import act, finish, write_skill
 
 needs_processes = pytest.mark.skipif(all(backend.problem for backend in BACKENDS), reason="no process sandbox")

@@ -186,7 +186,9 @@ def on_control_decided(state: RunState, body: kinds.ControlDecided) -> RunState:
 
 
 def on_handoff_recorded(state: RunState, body: kinds.HandoffRecorded) -> RunState:
-    return replace(state, history=state.history.with_handoff(body.phase, body.handoff))
+    return replace(
+        state, history=replace(state.history, handoffs=state.history.handoffs.added(body.phase, body.handoff))
+    )
 
 
 def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:

@@ -26,6 +26,8 @@ MAX_DECISIONS = 40
 """The number of recent inputs of phases for which repeated decisions are found."""
 MAX_OUTCOMES = 5
 """The number of recent decisions for one input."""
+MAX_HANDOFFS = 20
+"""The number of handoffs that a phase receives: those of the visits that completed last."""
 MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
@@ -37,6 +39,25 @@ _FACTORS = (250, 8000)
 
 
 # -- visits -------------------------------------------------------------------------------------------
+
+
+class Handoffs(msgspec.Struct, frozen=True, gc=False):
+    """The handoffs of the visits that left one.
+
+    Attributes:
+        latest: Phase and hash of the last ones, in the order of the visits.
+        count: How many there were.
+    """
+
+    latest: tuple[tuple[str, str], ...] = ()
+    count: int = 0
+
+    def added(self, phase: str, handoff: str) -> Handoffs:
+        """Return the handoffs with one more."""
+        return Handoffs((*self.latest, (phase, handoff))[-MAX_HANDOFFS:], self.count + 1)
+
+
+NO_HANDOFFS = Handoffs()
 
 
 class VisitState(msgspec.Struct, frozen=True, gc=False):
@@ -52,7 +73,7 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The digest of the ops of the visit and their results."""
     is_answered: bool = False
     """Whether a user replied to a question in the visit."""
-    handoffs: dict[str, str] = {}
+    handoffs: Handoffs = NO_HANDOFFS
     """The handoffs when the visit started."""
     prompt: tuple[str, int] | None = None
     """The model and the uncalibrated tokens of the last prompt, if it was counted."""
@@ -80,7 +101,7 @@ class CompletedVisit(msgspec.Struct, frozen=True, gc=False):
     artifact: kinds.ArtifactRef
     latest: dict[str, str]
     """The latest artifacts when the visit started."""
-    handoffs: dict[str, str]
+    handoffs: Handoffs
     """The handoffs when the visit started."""
     conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
@@ -107,8 +128,7 @@ class History(msgspec.Struct, frozen=True, gc=False):
     """How often each of the last decisions was made, by phase and hash of its input."""
     repeats: int = 0
     """How often the decision of the last visit was made, until the next visit starts."""
-    handoffs: dict[str, str] = {}
-    """The hash of the handoff of each phase that left one, the latest last."""
+    handoffs: Handoffs = NO_HANDOFFS
 
     def times_decided(self, phase: str, input: str) -> tuple[str | None, int]:
         """Return the next phase of the decision that a phase made most often for an input, and how often."""
@@ -136,11 +156,6 @@ class History(msgspec.Struct, frozen=True, gc=False):
     def with_artifact(self, artifact: kinds.ArtifactRef) -> History:
         """Make an artifact the latest of its type."""
         return replace(self, latest={**self.latest, artifact.type: artifact.hash})
-
-    def with_handoff(self, phase: str, handoff: str) -> History:
-        """Add the handoff of a phase; a phase that left one before moves to the end."""
-        before = {name: one for name, one in self.handoffs.items() if name != phase}
-        return replace(self, handoffs={**before, phase: handoff})
 
     def with_decision(
         self, completed: CompletedVisit, next_phase: str | None, ops: str, *, is_answered: bool
@@ -308,8 +323,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
         """Whether a phase of the run may have received a handoff: one is recorded, or was before a rollback."""
         if self.started.summaries is not None:
             return True
-        before = any(visit.handoffs for visit in self.history.trail)
-        return before or bool(self.history.handoffs or self.visit.handoffs)
+        before = any(visit.handoffs.count for visit in self.history.trail)
+        return before or bool(self.history.handoffs.count or self.visit.handoffs.count)
 
     # -- rules ----------------------------------------------------------------------------------------
 

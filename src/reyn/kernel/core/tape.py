@@ -244,7 +244,7 @@ class Tape:
             return
         self._new_bytes = 0
         needed = {reference.hash for reference in (self.state.visit.input, self.state.output.artifact) if reference}
-        needed.update(self.state.history.handoffs.values())
+        needed.update(handoff for _, handoff in self.state.history.handoffs.latest)
         needed.update(self._pending_blobs)  # not durable yet
         if self.state.started.summaries is not None:
             needed.add(self.state.started.summaries)

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN = PromptLimit()
 _NONE: frozenset[str] = frozenset()
+_LATER = 2
+"""A rank of a phase that earlier phases can hand something to."""
 _MAX_TURN_SPECS = 32
 """The number of turn specifications that a phase keeps: the skills that a conversation can run may change."""
 MEMORY_SHARE = 2
@@ -142,7 +144,7 @@ class RunContext:
 def uses_handoffs(skill: Skill, settings: RunSettings) -> bool:
     """Return whether a phase of a skill receives handoffs of earlier phases."""
     levels = (skill.context, settings.context)
-    return any(choose_context(1, phase.context, *levels).manifest for phase in skill.phases.values())
+    return any(choose_context(_LATER, phase.context, *levels).manifest for phase in skill.phases.values())
 
 
 class TurnSpec:
@@ -295,7 +297,7 @@ class CompiledPhase(RunContext):
     @cached_property
     def receives_handoffs(self) -> bool:
         """Whether the phase receives handoffs of earlier phases; which fields it receives depends on its rank."""
-        return self.context(1).manifest is not None
+        return self.context(_LATER).manifest is not None
 
     @cached_property
     def has_overviews(self) -> bool:

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.op_dispatch import OpLog
 
 T = TypeVar("T")
-MAX_HANDOFFS = 20
-"""The number of handoffs that a phase receives: those of the phases that completed last."""
 MAX_ITEMS = 20
 """The number of items in a list of a handoff."""
 MAX_ITEM_CHARS = 500
@@ -80,15 +78,14 @@ async def hand_in(phase: CompiledPhase, entry: Visit, tape: Tape) -> str | None:
 
 def _assembling(manifest: PhaseManifest, entry: Visit, tape: Tape) -> Callable[[TokenCounter], HandoffContext]:
     """Return a function that assembles the handoffs for a phase. It uses only values, so any thread may call it."""
-    history = tape.state.history
-    names = list(history.handoffs.values())[-MAX_HANDOFFS:]
-    handoffs = [_read(name, tape) for name in names]
+    recorded = tape.state.history.handoffs
+    handoffs = [_read(name, tape) for _, name in recorded.latest]
     missing = _missing(entry, tape)
     if not handoffs and missing is None:
         return _from_summaries(manifest, tape)
     warnings = [] if missing is None else [missing]
     return lambda counter: assemble_handoff_context(
-        handoffs, manifest, warnings, len(history.handoffs) - len(names), counter
+        handoffs, manifest, warnings, recorded.count - len(handoffs), counter
     )
 
 
@@ -172,7 +169,7 @@ def _derive(
     extra: dict[str, Any],
 ) -> PhaseHandoff:
     state = tape.state
-    before = [_read(name, tape) for name in list(state.history.handoffs.values())[-1:]]
+    before = [_read(name, tape) for _, name in state.history.handoffs.latest[-1:]]
     below = [_read(run.handoff, tape) for run in state.visit.sub_runs if run.handoff]
     data = artifact["data"] if isinstance(artifact["data"], dict) else {}
     own = data | extra
@@ -210,9 +207,9 @@ def _missing(entry: Visit, tape: Tape) -> int | None:
     history = tape.state.history
     if history.trail:
         before = history.trail[-1].phase
-        return None if before in history.handoffs else history.ordinal(before)
+        return None if any(phase == before for phase, _ in history.handoffs.latest) else history.ordinal(before)
     others = [name for name in history.visits if name != entry.phase]
-    if entry.rollback is not None or not others or history.handoffs:
+    if entry.rollback is not None or not others or history.handoffs.count:
         return None
     return history.ordinal(others[-1])
 

@@ -100,7 +100,9 @@ def _continues(phase: CompiledPhase, entry: Visit) -> bool:
 
     A fork may replace the input by a message of the user.
     """
-    if phase.definition.conversation is None or entry.rollback is not None or not phase.follows_itself:
+    if phase.definition.conversation is None or entry.rollback is not None:
+        return False
+    if entry.phase not in phase.skill.graph.get(entry.phase, ()):
         return False
     is_repeated = len(entry.path) > 1 and entry.path[-2] == entry.phase
     return is_repeated and (not entry.reply or entry.reply == entry.input.hash)

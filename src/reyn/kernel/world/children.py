@@ -158,7 +158,7 @@ class Children:
         )
         if artifact is None:
             return body, ()
-        handoff = next(reversed(state.history.handoffs.values()), None)
+        handoff = next((handoff for _, handoff in reversed(state.history.handoffs.latest)), None)
         body = replace(body, summary=summarize(state.output.reason), handoff=handoff)
         return body, (Blob(artifact.hash, end.content(artifact.hash)),)
 

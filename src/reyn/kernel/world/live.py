@@ -385,8 +385,8 @@ class LiveWorld:
         """Store a standing approval."""
         decided = decode(event)
         if isinstance(decided, kinds.ApprovalDecided) and decided.always:
-            skill, hashed = state.started.skill, state.started.skill_hash
-            approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id)
+            skill, hashed, identity = state.started.skill, state.started.skill_hash, self._services.identity
+            approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id, identity)
             self._journal.approve(approval)
 
     def notify_listener(self, event: Event) -> None:

@@ -24,7 +24,8 @@ from reyn.context.token_counting import check_installed
 from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.journal.commits import SharedCommits
-from reyn.journal.port import DATABASE, STATE
+from reyn.journal.port import STATE, project_identity
+from reyn.journal.state_folder import has_journal
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.errors import Finding
     from reyn.journal import Blob, Event, Journal, kinds
+    from reyn.journal.port import Approval
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.kernel.world.hooks import Hook
@@ -204,7 +206,16 @@ class Services:
     def has_journal(self) -> bool:
         """Whether the journal exists already."""
         origin = self.base or self
-        return "journal" in vars(origin) or (self.state_folder / DATABASE).exists()
+        return "journal" in vars(origin) or has_journal(self.state_folder)
+
+    @cached_property
+    def identity(self) -> str:
+        """What standing approvals of this project name."""
+        return project_identity(self.root)
+
+    def own_approvals(self) -> list[Approval]:
+        """Return the standing approvals of this project, without those that came with a journal from elsewhere."""
+        return [approval for approval in self.journal.approvals() if approval.is_of(self.identity)]
 
     def check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
@@ -246,9 +257,7 @@ class Services:
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
         )
-        return OpPerformer(
-            self.ops, environments, self.journal.approvals, self.compile_skill, lambda: self._key_scrubber
-        )
+        return OpPerformer(self.ops, environments, self.own_approvals, self.compile_skill, lambda: self._key_scrubber)
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
@@ -371,10 +380,10 @@ class Services:
             lambda: self.existing_journal,
             lambda: self.secrets,
             self.model,
-            self.trust.may_bind,
             self._configured_settings.counter,
             self.config.endpoints,
             self.trust.ignored_models,
+            self.trust.permits,
         )
 
     @cached_property
@@ -399,9 +408,7 @@ class Services:
 
     def secret_for(self, handle: str, url: str) -> str:
         """Return the value of a secret in order to send it to a server."""
-        from reyn.secrets import origin_of
-
-        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+        return self.secrets.resolve_for(handle, url)
 
     @cached_property
     def scrubber(self) -> Scrubber:

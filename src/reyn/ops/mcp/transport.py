@@ -77,7 +77,7 @@ class _Server:
 
 
 async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str) -> _Server:
-    from reyn.sandbox.backends import control_pipe, reaped
+    from reyn.sandbox.reaping import control_pipe, reaped
 
     variables = {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(env)
     if shutil.which(command[0], path=variables.get("PATH")) is None and not _is_file(command[0], cwd):

@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import zlib
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from reyn._version import __version__
+from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
 from reyn.ops.budget import OpFailed
 from reyn.permissions.hosts import canonical_host
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
 MAX_BYTES = 5_000_000
 """Bytes of a response that are read; the rest is left."""
+_OVERHEAD_BYTES = 500_000
+"""Bytes of headers and framing that are read besides."""
 MISSING_EXTRA = "web access needs the extra `web`: pip install 'reyn[web]'"
 _USER_AGENT = f"reyn/{__version__}"
 _REDIRECTS = (301, 302, 303, 307, 308)
@@ -103,42 +105,33 @@ async def _exchange(
     url = http.URL(
         scheme=target.scheme.encode(), host=target.host.encode(), port=target.port, target=target.path.encode()
     )
-    pool = http.AsyncConnectionPool(ssl_context=_tls(), network_backend=_pinned(address), max_connections=1)
+    backend = _pinned(address, max_bytes + _OVERHEAD_BYTES)
+    pool = http.AsyncConnectionPool(ssl_context=_tls(), network_backend=backend, max_connections=1)
     try:
         async with pool, pool.stream(method, url, headers=list(sent.items()), content=body or None) as response:
             received = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
-            decoder = _decoder(received.get("content-encoding", ""))
-            content = bytearray()
-            async for chunk in response.aiter_stream():
-                content += decoder.decompress(chunk, max(1, max_bytes + 1 - len(content)))
-                if len(content) > max_bytes:
-                    break
-            is_truncated = len(content) > max_bytes or (bool(content) and not decoder.eof)
-            return Response(response.status, received, bytes(content[:max_bytes]), is_truncated)
-    except zlib.error as error:
-        raise OpFailed(f"the response of `{target.name}` is not valid gzip") from error
+            decoder = BodyDecoder(received.get("content-encoding", ""), max_bytes + _OVERHEAD_BYTES)
+            content = await _read(response.aiter_stream(), decoder, max_bytes)
+            is_truncated = len(content) > max_bytes or (bool(content) and not decoder.is_complete)
+            return Response(response.status, received, content[:max_bytes], is_truncated)
+    except TooManyBytes as error:
+        raise OpFailed(f"`{target.name}` sends more than {max_bytes + _OVERHEAD_BYTES} bytes") from error
+    except Undecodable as error:
+        raise OpFailed(f"the response of `{target.name}` cannot be decoded: {error}") from error
     except (ssl.SSLError, OSError, http.NetworkError, http.ProtocolError, http.TimeoutException) as error:
         reason = str(error) or type(error).__name__
         raise OpFailed(f"`{target.name}` cannot be reached: {reason[:200]}") from error
 
 
-class _Identity:
-    """Content without an encoding, as `zlib.decompressobj` decodes it: to at most so many bytes."""
-
-    eof = True
-
-    def decompress(self, data: bytes, max_length: int, /) -> bytes:
-        return data[:max_length]
-
-
-def _decoder(encoding: str) -> Any:
-    """Return what decodes a chunk to at most so many bytes: compressed data may expand a thousandfold."""
-    match encoding.strip().lower():
-        case "" | "identity":
-            return _Identity()
-        case "gzip" | "x-gzip":
-            return zlib.decompressobj(wbits=31)
-    raise OpFailed(f"the response has the encoding `{encoding[:40]}`, which is not supported")
+async def _read(stream: AsyncIterator[bytes], decoder: BodyDecoder, most: int) -> bytes:
+    """Return the decoded content; if there is more than `most`, one piece more."""
+    content = bytearray()
+    async for chunk in stream:
+        for piece in decoder.decode(chunk):
+            content += piece
+            if len(content) > most:
+                return bytes(content)
+    return bytes(content)
 
 
 @cache
@@ -154,16 +147,44 @@ def _http() -> Any:
     return httpcore2
 
 
-def _pinned(address: str) -> Any:
-    """Return a network backend that always connects to one address and ignores the requested name."""
+def _pinned(address: str, most: int) -> Any:
+    """Return a network backend that always connects to one address and ignores the requested name.
+
+    Its connections raise `TooManyBytes` after `most` bytes: headers, chunk extensions and trailers count, too.
+    """
     http = _http()
 
-    class PinnedBackend(http.AsyncNetworkBackend):  # type: ignore[misc, name-defined]  # imported lazily
+    class CountedStream(http.AsyncNetworkStream):  # type: ignore[misc, name-defined]  # imported lazily
+        left = most
+
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def read(self, *args: Any, **options: Any) -> bytes:
+            content: bytes = await self._stream.read(*args, **options)
+            self.left -= len(content)
+            if self.left < 0:
+                raise TooManyBytes("too many bytes were received")
+            return content
+
+        async def write(self, *args: Any, **options: Any) -> None:
+            await self._stream.write(*args, **options)
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+        async def start_tls(self, *args: Any, **options: Any) -> Any:
+            return CountedStream(await self._stream.start_tls(*args, **options))
+
+        def get_extra_info(self, info: str) -> Any:
+            return self._stream.get_extra_info(info)
+
+    class PinnedBackend(http.AsyncNetworkBackend):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             self._backend = http.AnyIOBackend()
 
         async def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> Any:
-            return await self._backend.connect_tcp(address, port, *args, **options)
+            return CountedStream(await self._backend.connect_tcp(address, port, *args, **options))
 
         async def sleep(self, seconds: float) -> None:
             await self._backend.sleep(seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 from reyn.ops.budget import OpFailed, OpRefused
@@ -17,12 +17,15 @@ from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.web.client import MISSING_EXTRA, Response, Target, TimedOut, parse_url, request
 from reyn.permissions import Allowed, Denied, refusal
 from reyn.permissions.hosts import PRIVATE, Host, is_public, parse_address
+from reyn.sandbox.content import WORKERS, ContentFailed, Converted, problem
 from reyn.vocabulary.schemas import INTEGER, STRING, boolean, integer, single_form, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _MAX_REDIRECTS = 5
+_GRACE_SECONDS = 0.5
+"""The limit of the conversion ends first, with a message of its own."""
 
 
 class WebFetchOp:
@@ -71,13 +74,15 @@ class WebFetchOp:
         args = self.spec.complete(call.args)
         target = parse_url(args["url"])
         seconds = float(args["timeout"])
-        first = target.name
+        first, loop = target.name, asyncio.get_running_loop()
+        deadline = loop.time() + seconds
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(deadline + _GRACE_SECONDS):
                 for _ in range(_MAX_REDIRECTS + 1):
                     response = await request(target, seconds=seconds, check=address_check(target, plan, env))
                     if not response.location:
-                        return await _result(call, target, response, args["max_length"])
+                        left = deadline - loop.time()
+                        return await _result(call, target, response, args["max_length"], left)
                     following = _redirected(target, response.location)
                     if reason := _not_followed(target, following, first, env):
                         message = f"the page redirects to {reason}; fetch that URL if you need it"
@@ -129,17 +134,15 @@ def _private(target: Target, reason: str) -> str:
     return f"`{target.name}` has a private or loopback address: {reason}"
 
 
-async def _result(call: Call, target: Target, response: Response, most: int) -> Result:
+async def _result(call: Call, target: Target, response: Response, most: int, seconds: float) -> Result:
     content_type = response.headers.get("content-type", "")[:200]
-    # Converting megabytes takes a second; the event loop continues meanwhile.
-    page = await asyncio.to_thread(to_page, response.content, content_type, target.url)
-    fields = {
-        "url": target.url,
-        "status_code": response.status,
-        "content_type": content_type,
-        "content": page.text[:most],
-        "truncated": response.is_truncated or len(page.text) > most,
-    }
+    fields: dict[str, Any] = {"url": target.url, "status_code": response.status, "content_type": content_type}
+    try:
+        page = await to_page(response.content, content_type, target.url, most=most, seconds=seconds)
+    except ContentFailed as error:
+        report = call.timeout if error.timed_out else call.error
+        return report(f"the page was fetched, but {error}", **fields)
+    fields |= {"content": page.text[:most], "truncated": response.is_truncated or page.is_truncated}
     if page.title:
         fields["title"] = page.title[:500]
     if response.status >= 400:
@@ -157,28 +160,24 @@ _CHARACTER_SETS = re.compile(
     r"|iso2022_\w+|johab|tis-620"
 )
 """Codecs that a page may name. Others of Python are not for pages: decoding megabytes of `punycode` takes hours."""
-_MAX_DEPTH = 500
 
 
-class Page(NamedTuple):
-    """The text of a page, and its title if it has one."""
-
-    text: str
-    title: str = ""
-
-
-def to_page(content: bytes, content_type: str, url: str) -> Page:
-    """Return the text of a response.
+async def to_page(content: bytes, content_type: str, url: str, *, most: int, seconds: float) -> Converted:
+    """Return the text of a response. HTML is converted in a process of its own.
 
     Raises:
         OpFailed: The content is not text.
+        ContentFailed: The page exceeds a limit of the conversion.
     """
     kind = content_type.partition(";")[0].strip().lower()
     if kind in _HTML or (not kind and content[:200].lstrip()[:1] == b"<"):
-        return _markdown(_decode(content, content_type), url)
+        if problem():
+            raise OpFailed(MISSING_EXTRA)
+        return await WORKERS.to_markdown(_decode(content, content_type), url, most=most, seconds=seconds)
     if kind and not _TEXTUAL.fullmatch(kind):
         raise OpFailed(f"the content has the type `{kind[:80]}`, which is not text")
-    return Page(_decode(content, content_type))
+    text = _decode(content, content_type)
+    return Converted(text[:most], "", len(text) > most)
 
 
 def _decode(content: bytes, content_type: str) -> str:
@@ -194,32 +193,3 @@ def _decode(content: bytes, content_type: str) -> str:
     except LookupError:
         known = ""
     return content.decode(known if _CHARACTER_SETS.fullmatch(known) else "utf-8", "replace")
-
-
-def _markdown(html: str, url: str) -> Page:
-    """Convert HTML without scripts, navigation, forms and hidden elements, in which instructions may be planted."""
-    try:
-        import html_to_markdown as converter
-    except ImportError as error:
-        raise OpFailed(MISSING_EXTRA) from error
-    options = converter.ConversionOptions(
-        preprocessing=converter.PreprocessingOptions(),
-        base_url=url,
-        extract_metadata=True,
-        hidden_content="drop",
-        inline_data_media="alt_text_only",
-        max_depth=_MAX_DEPTH,
-    )
-    try:
-        result = converter.convert(html, options)
-    except Exception as error:
-        raise OpFailed(f"the page cannot be converted: {type(error).__name__}") from error
-    title = getattr(getattr(result.metadata, "document", None), "title", None) or ""
-    return Page(_without_front_matter(result.content or ""), str(title))
-
-
-def _without_front_matter(text: str) -> str:
-    if not text.startswith("---\n"):
-        return text
-    end = text.find("\n---\n", 4)
-    return text[end + 5 :].lstrip("\n") if end >= 0 else text

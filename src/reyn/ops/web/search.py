@@ -130,7 +130,7 @@ class WebSearchOp(ProjectOp):
                 {"title": str(one["title"]), "url": str(one["url"]), "snippet": str(one.get(provider.snippet) or "")}
                 for one in provider.hits(msgspec.json.decode(response.content))
             ][:most]
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError) as error:
+        except (msgspec.DecodeError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OpFailed(f"the answer of `{settings.provider}` is not understood") from error
         results = [{name: value[:_MAX_TEXT] for name, value in hit.items()} for hit in hits]
         return call.ok(query=call.args["query"], provider=settings.provider, results=results)

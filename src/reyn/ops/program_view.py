@@ -1,0 +1,160 @@
+"""Compute which files a program sees: the verdict of the gate on every path below the folders that it was granted.
+
+A path that the gate denies, or would ask a person about, is not shown. The sandbox turns the result into mounts or
+Landlock rules. Files that appear in a wholly shown folder after the program has started are shown.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from reyn.ops.budget import OpFailed
+from reyn.permissions import refusal
+from reyn.workspace import Location
+from reyn.workspace.files import FileError, Guard, is_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from reyn.ops.op import Env
+    from reyn.sandbox import PartialFolder
+
+MAX_ENTRIES = 50_000
+"""The number of files and folders below the paths of a program, each of which the gate decides about."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class ProgramView(NamedTuple):
+    """The files that a program sees; the fields are those of `Access`."""
+
+    read: tuple[str, ...]
+    folders: tuple[PartialFolder, ...]
+    write: tuple[str, ...]
+    read_only: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+def program_view(read: list[Location], write: list[Location], env: Env, approved: str) -> ProgramView:
+    """Return what a program sees of the paths that the gate has allowed.
+
+    Raises:
+        OpFailed: There are too many files below the paths.
+    """
+    walk = _Walk(env, approved)
+    whole: list[str] = []
+    folders: dict[str, PartialFolder] = {}
+    for location in read:
+        found = walk.visible(location)
+        whole += () if found else (env.roots.path_of(location),)
+        folders |= {folder.path: folder for folder in found}
+    read_only: list[str] = []
+    hidden: list[str] = []
+    for location in write:
+        for path, is_readable in walk.excluded_from_writing(location):
+            (read_only if is_readable else hidden).append(path)
+    writable = tuple(env.roots.path_of(location) for location in write)
+    return ProgramView(tuple(whole), tuple(folders.values()), writable, tuple(read_only), tuple(hidden))
+
+
+class _Entry(NamedTuple):
+    name: str
+    location: Location
+    is_folder: bool
+    is_visible: bool
+
+
+class _Walk:
+    """Looks at every entry below the paths of one program."""
+
+    def __init__(self, env: Env, approved: str) -> None:
+        self._env = env
+        self._approved = approved
+        self._guard = Guard(env.roots)
+        self._left = MAX_ENTRIES
+
+    def visible(self, root: Location) -> list[PartialFolder]:
+        """Return the folders that are seen in part, upper ones first; none if the root is seen whole."""
+        from reyn.sandbox import PartialFolder
+
+        contents = dict(self._below(root, lambda entry: entry.is_folder and entry.is_visible))
+        partial: dict[str, PartialFolder] = {}
+        for path, entries in reversed(contents.items()):  # what is in a folder comes after it
+            hidden = tuple(entry.name for entry in entries if not entry.is_visible)
+            inner = [entry.name for entry in entries if f"{path}/{entry.name}" in partial]
+            if hidden or inner:
+                names = tuple(entry.name for entry in entries if entry.name not in (*hidden, *inner))
+                partial[path] = PartialFolder(path, names, hidden)
+        return list(reversed(partial.values()))
+
+    def excluded_from_writing(self, root: Location) -> Iterator[tuple[str, bool]]:
+        """Yield the existing paths below a writable folder that a rule excludes, and whether they can be read.
+
+        Names that only the defaults protect belong to the run: a program may have created them.
+        """
+        contents = self._below(root, lambda entry: entry.is_folder and entry.is_visible and self._may_write(entry))
+        for path, entries in contents:
+            for entry in entries:
+                if not entry.is_visible or not self._may_write(entry):
+                    yield f"{path}/{entry.name}", entry.is_visible
+
+    def _may_write(self, entry: _Entry) -> bool:
+        refused = refusal(self._env.gate.write(entry.location), approved=self._approved)
+        return refused is None or refused.rule.startswith("default: ")
+
+    def _below(self, root: Location, enter: Callable[[_Entry], bool]) -> Iterator[tuple[str, list[_Entry]]]:
+        """Yield every folder from a root on, with its entries; nothing if the root is a file."""
+        waiting = [root]
+        while waiting:
+            folder = waiting.pop()
+            path = self._env.roots.path_of(folder)
+            try:
+                entries = self._entries(folder, path)
+            except NotADirectoryError:
+                return
+            yield path.rstrip("/"), entries
+            waiting += [entry.location for entry in entries if enter(entry)]
+
+    def _entries(self, folder: Location, path: str) -> list[_Entry]:
+        handle = os.open(path, _FOLDER)
+        try:
+            with os.scandir(handle) as scan:
+                found = [self._entry(folder, path, entry) for entry in scan]
+        finally:
+            os.close(handle)
+        self._left -= len(found)
+        if self._left < 0:
+            raise OpFailed(f"the paths of the program have more than {MAX_ENTRIES} files; name smaller folders")
+        return found
+
+    def _entry(self, folder: Location, path: str, entry: os.DirEntry[str]) -> _Entry:
+        location = self._location(folder, f"{path.rstrip('/')}/{entry.name}", entry.name)
+        is_folder = entry.is_dir(follow_symlinks=False)
+        return _Entry(entry.name, location, is_folder, self._is_visible(location, entry))
+
+    def _location(self, above: Location, path: str, name: str) -> Location:
+        """Return the location of an entry. The project may be in a folder outside of it that was granted."""
+        if above.zone != "outside":
+            return above.below(name)
+        if path == self._env.roots.bases.project:
+            return Location.at("project", ())
+        return Location("outside", (*above.parts, name), f"{above.display_path.rstrip('/')}/{name}")
+
+    def _is_visible(self, location: Location, entry: os.DirEntry[str]) -> bool:
+        """Ask the gate about an entry by its own name. A link is shown as it is, and leads to what is shown."""
+        if not is_utf8(entry.name) or refusal(self._env.gate.read(location), approved=self._approved):
+            return False
+        if entry.is_symlink():
+            return True
+        try:
+            if not entry.is_dir(follow_symlinks=False):
+                self._guard.check_file(entry.stat(follow_symlinks=False), location)  # also denies pipes and sockets
+                return True
+            handle = os.open(self._env.roots.path_of(location), _FOLDER)
+            try:
+                self._guard.check_folder(handle)
+            finally:
+                os.close(handle)
+        except (OSError, FileError):
+            return False
+        return True

@@ -1,0 +1,239 @@
+"""A second way around the gate: what a program sees in the folders that it was granted, and what an import copies.
+
+The attacker controls the program and the contents of the folders. The oracle is a program that opens every path inside
+the sandbox; outside, the gate is asked about each path on its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from reyn.ops.budget import OpFailed
+from reyn.ops.program_view import MAX_ENTRIES, program_view
+from reyn.permissions import Allowed, Gate
+from reyn.permissions.rules import Policy, parse_requests, parse_rules
+from reyn.sandbox import Access, ProgramLimits, run_program
+from reyn.sandbox.backends import BACKENDS
+from reyn.sandbox.process import Backend, python_program
+from reyn.workspace import Location, Roots, locate
+from tests.attacks.test_sandbox import usable
+from tests.ops.test_programs import GRANTED, call, make, one, shell
+from tests.ops.test_skill_drafts import AGENT_SKILL, Approving, results
+
+LIMITS = ProgramLimits(seconds=60)
+READ_ALL = """
+import json, os, sys
+def content(path):
+    try: return open(path).read()
+    except OSError: return None
+def names(path):
+    try: return sorted(os.listdir(path))
+    except OSError: return None
+seen, listed = {}, {}
+for path in json.load(sys.stdin):
+    seen[path], listed[path] = content(path), names(path)
+print(json.dumps([seen, listed]))
+"""
+
+
+@pytest.fixture(params=BACKENDS, ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return usable(request.param)
+
+
+class Tree:
+    """A project with a folder beside it, and what a program with a view of some paths finds there."""
+
+    def __init__(self, root: Path, rules: list[dict[str, Any]], requests: list[str]) -> None:
+        self.outside = root / "outside"
+        project = root / "outside/project"
+        for folder in (project / ".reyn/workspace/k", root / "config"):
+            folder.mkdir(parents=True)
+        for folder in (project / ".reyn", root / "config"):
+            (folder / "key").write_text("key")
+        self.roots = Roots(project, project / ".reyn", project / ".reyn/workspace/k", (root / "config",))
+        policy = Policy(parse_rules({"file.read": rules} if rules else {}, ("file.read",)))
+        self.gate = Gate(self.roots, policy, (parse_requests({"file.read": requests}),), "s")
+        self.env: Any = SimpleNamespace(roots=self.roots, gate=self.gate)
+
+    def fill(self, folder: Path, files: list[str]) -> None:
+        for name in files:
+            path = folder / name
+            if not any(above.is_file() for above in path.parents) and not path.is_dir():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(name)
+
+    def paths(self, top: Path) -> list[str]:
+        return [str(path) for path in (top, *sorted(top.rglob("*"))) if not path.is_symlink()]
+
+    def may_read(self, path: str, top: Path) -> bool:
+        """Whether the gate allows a path and every folder from the granted one on."""
+        here = Path(path)
+        above = [here, *here.parents]
+        below = above[: above.index(top)]
+        return all(isinstance(self.gate.read(locate(str(one_), self.roots)), Allowed) for one_ in below)
+
+    def seen(self, backend: Backend, granted: Location, paths: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+        view = program_view([granted], [], self.env, "")
+        access = Access(**view._asdict())
+        assert backend.refusal(access) == ""
+        argv = (python_program(), "-S", "-c", READ_ALL)
+        outcome = run_program(backend, argv, access, LIMITS, json.dumps(paths).encode())
+        assert outcome.returncode == 0, outcome.stderr
+        contents, listed = json.loads(outcome.stdout)
+        return contents, listed
+
+
+NAMES = st.sampled_from(("a.txt", "b.key", ".env", "notes", "secret", "vendor", ".git", "x.py"))
+FILES = st.lists(st.lists(NAMES, min_size=1, max_size=3).map("/".join), min_size=1, max_size=8, unique=True)
+PATTERNS = st.sampled_from(
+    ("secret/", "**/secret/", "*.key", "**/*.key", "vendor/a.txt", "**/a.txt", "notes/", ".env", "**/.env", "**/*.py")
+)
+EFFECTS = st.sampled_from(("deny", "ask"))
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(FILES, st.lists(st.tuples(EFFECTS, PATTERNS), max_size=4), st.booleans())
+@example(
+    ["a.txt", "secret/a.txt", "secret/b.key", "vendor/a.txt", ".env"], [("deny", "secret/"), ("ask", "*.key")], True
+)
+@example(["notes/secret/a.txt", "notes/a.txt", "b.key"], [("ask", "**/*.key"), ("deny", "**/secret/")], False)
+def test_a_program_sees_what_the_gate_allows(
+    backend: Backend, tmp_path: Path, files: list[str], rules: list[tuple[str, str]], is_outside: bool
+):
+    root = tmp_path / "case"
+    shutil.rmtree(root, ignore_errors=True)
+    prefix = f"{root}/outside/" if is_outside else ""
+    written = [{effect: f"{prefix}{pattern}"} for effect, pattern in rules]
+    allowed = [{"allow": prefix}] if is_outside else []
+    tree = Tree(root, [*allowed, *written], [prefix or "./"])
+    top = tree.outside if is_outside else tree.roots.project
+    tree.fill(top, files)
+    paths = tree.paths(top)
+    contents, listed = tree.seen(backend, locate(str(top) if is_outside else ".", tree.roots), paths)
+    expected = {path: Path(path).read_text() for path in paths if Path(path).is_file() and tree.may_read(path, top)}
+    assert {path: content for path, content in contents.items() if content is not None} == expected
+    for path, names in listed.items():
+        assert names is None or path == str(top) or tree.may_read(path, top), path
+        visible = [entry.name for entry in Path(path).iterdir() if tree.may_read(str(entry), top)] if names else []
+        assert names is None or sorted(visible) == names
+
+
+def test_what_is_no_plain_file_is_not_shown(backend: Backend, tmp_path: Path):
+    tree = Tree(tmp_path, [], ["./"])
+    project = tree.roots.project
+    os.mkfifo(project / "pipe")
+    os.link(project / ".reyn/key", project / "linked.txt")
+    os.link(tmp_path / "config/key", project / "configured.txt")
+    (project / "out").symlink_to(tmp_path / "config")
+    (project / "a.txt").write_text("a")
+    names = ("linked.txt", "configured.txt", "out/key", ".reyn/key", "a.txt")
+    paths = [str(project / name) for name in names]
+    contents, _ = tree.seen(backend, locate(".", tree.roots), paths)
+    assert [name for name, path in zip(names, paths, strict=True) if contents[path]] == ["a.txt"]
+
+
+def test_a_new_file_in_a_folder_that_is_seen_in_part_is_not_shown(backend: Backend, tmp_path: Path):
+    tree = Tree(tmp_path, [{"deny": "*.key"}], ["./"])
+    project = tree.roots.project
+    (project / "a.txt").write_text("a")
+    view = program_view([locate(".", tree.roots)], [], tree.env, "")
+    code = "import sys\nprint('started', flush=True)\nsys.stdin.readline()\n"
+    code += f"print(open({str(project / 'b.key')!r}).read())"
+    process = backend.start((python_program(), "-S", "-c", code), Access(**view._asdict()), LIMITS)
+    assert os.read(process.streams[1], 100) == b"started\n"
+    (project / "b.key").write_text("new")
+    os.write(process.streams[0], b"\n")
+    assert process.wait() == 1
+    process.discard()
+
+
+def test_a_folder_with_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tree = Tree(tmp_path, [], ["./"])
+    for number in range(20):
+        (tree.roots.project / str(number)).touch()
+    monkeypatch.setattr("reyn.ops.program_view.MAX_ENTRIES", 10)
+    with pytest.raises(OpFailed, match="name smaller folders"):
+        program_view([locate(".", tree.roots)], [], tree.env, "")
+    assert MAX_ENTRIES == 50_000
+
+
+def test_more_than_a_backend_can_exclude_is_refused(tmp_path: Path):
+    tree = Tree(tmp_path, [], ["./"])
+    for number in range(1_200):
+        (tree.roots.project / f"{number}").mkdir()
+        (tree.roots.project / f"{number}/.hidden").touch()
+    access = Access(**program_view([locate(".", tree.roots)], [], tree.env, "")._asdict())
+    assert "name smaller folders" in BACKENDS[0].refusal(access)
+    assert BACKENDS[1].refusal(access) == ""
+
+
+def test_a_rule_on_the_workspace_holds_for_programs_that_write(tmp_path: Path):
+    script = "echo x >> kept.txt; cat kept.txt; cat secret.txt; echo y > new.txt"
+    rules = {"file.write": [{"deny": "workspace:kept.txt"}], "file.read": [{"deny": "workspace:secret.txt"}]}
+    for backend in BACKENDS:
+        usable(backend)
+        root = tmp_path / backend.name
+        workspace = root / ".reyn/workspace/k"
+        workspace.mkdir(parents=True)
+        (workspace / "kept.txt").write_text("kept\n")
+        (workspace / "secret.txt").write_text("secret\n")
+        (root / "reyn.yaml").write_text(f"sandbox: {{backend: {backend.name}}}\n")
+        op = shell(script, write_paths=["workspace:"], allow_subprocess=True)
+        result = one(make(root), op, permissions=GRANTED | rules)
+        assert (workspace / "kept.txt").read_text() == "kept\n"
+        assert "secret" not in result.get("stdout", "")
+        if backend.name == "landlock":
+            assert (result["status"], result["rule"]) == ("denied", "default: the sandbox landlock")
+        else:
+            assert (workspace / "new.txt").read_text() == "y\n"
+
+
+PROJECTS = {"no request": "{exec: [cat]}", "no grant": "{exec: [cat, 'system:*']}", "both": "{exec: [cat, 'system:*']}"}
+
+
+@pytest.mark.parametrize("group", ["listen", "memory", "scheduling", "watch"])
+def test_further_system_calls_need_a_request_and_a_grant(tmp_path: Path, group: str):
+    for name in PROJECTS:
+        (tmp_path / name).mkdir()
+    op = call("cat", "/dev/null", system_calls=[group])
+    rules = {"exec": [{"allow": ["cat", f"system:{group}"]}]}
+    asked = {name: make(tmp_path / name, requests) for name, requests in PROJECTS.items()}
+    assert one(asked["no request"], op, permissions=rules)["status"] == "denied"
+    assert one(asked["no grant"], op)["status"] == "denied"
+    assert one(asked["both"], op, permissions=rules)["status"] == "ok"
+
+
+class TestImports:
+    def skill(self, root: Path) -> dict[str, Any]:
+        (root / "haiku/private").mkdir(parents=True)
+        (root / "haiku/SKILL.md").write_text(AGENT_SKILL)
+        (root / "haiku/private/names.txt").write_text("secret names")
+        return {"kind": "skill_import", "path": "haiku"}
+
+    def copied(self, root: Path) -> list[str]:
+        return [
+            str(path) for path in (root / ".reyn").rglob("*") if path.is_file() and b"secret names" in path.read_bytes()
+        ]
+
+    def test_what_a_rule_denies_is_not_imported(self, tmp_path: Path):
+        op = self.skill(tmp_path)
+        [result] = results(tmp_path, op, permissions={"file.read": [{"deny": "haiku/private/"}]})
+        assert result["status"] == "denied"
+        assert self.copied(tmp_path) == []
+
+    @pytest.mark.parametrize(("reply", "status"), [("reject", "denied"), ("approve", "ok")])
+    def test_what_a_rule_asks_about_is_imported_after_an_approval(self, tmp_path: Path, reply: str, status: str):
+        op, people = self.skill(tmp_path), Approving(reply)
+        [result] = results(tmp_path, op, people=people, permissions={"file.read": [{"ask": "haiku/private/"}]})
+        assert (result["status"], len(people.asked)) == (status, 1)
+        assert bool(self.copied(tmp_path)) == (reply == "approve")
