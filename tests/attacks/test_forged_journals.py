@@ -104,6 +104,8 @@ def mutations(archive: Archive) -> Iterator[tuple[str, str, Archive]]:
         yield event["kind"], "(removed)", removed
         for field, value in event["data"].items():
             for other in others(value, replies, is_reply=field == "value"):
+                if field == "value" and json.loads(archive.blobs[other]) == json.loads(archive.blobs[value]):
+                    continue  # the same reply in other bytes
                 changed = copy.copy(archive)
                 changed.events = [copy.deepcopy(one) for one in archive.events]
                 changed.events[at]["data"][field] = other
