@@ -55,12 +55,17 @@ RESULTS = Path(os.environ.get("MUTANTS_RESULTS", ROOT / ".mutants"))
 EXPLAINED = ROOT / "tools" / "mutants-explained.toml"
 
 MODULES = (
-    *(f"reyn.permissions.{name}" for name in ("gate", "hosts", "paths", "rules", "policy", "targets", "trust")),
-    *(f"reyn.workspace.{name}" for name in ("changes", "paths", "files", "restore", "writing")),
+    *(
+        f"reyn.permissions.{name}"
+        for name in ("gate", "grants", "hosts", "paths", "rules", "policy", "targets", "trust")
+    ),
+    *(f"reyn.workspace.{name}" for name in ("changes", "paths", "files", "restore")),
+    *(f"reyn.folders.{name}" for name in ("opening", "writing", "removing")),
 )
 TESTS = (
     "tests/permissions",
     "tests/workspace",
+    "tests/folders",
     "tests/ops",
     "tests/kernel/test_failed_changes.py",
     "tests/kernel/test_rollback.py",

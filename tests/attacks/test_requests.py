@@ -18,6 +18,7 @@ from reyn.lint import lint_skill
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.ops import standard_ops
 from reyn.permissions import Allowed, Denied, Gate, NeedsApproval, Policy, parse_requests, parse_rules
+from reyn.skills.agents import agent_of
 from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location, Roots
 from tests.chat.support import Agent, ask_agent, ending_chat
@@ -40,7 +41,8 @@ HARMLESS = {
 def gate_of(requests: dict[str, Any], rules: dict[str, Any] | None = None, skill: str = "s", *above: str) -> Gate:
     roots = Roots(Path("/nowhere"), Path("/nowhere/.reyn"), Path("/nowhere/.reyn/workspace/run"))
     policy = Policy(parse_rules(rules or {}, KEYS), allow_shell=True)
-    return Gate(roots, policy, (parse_requests(requests),) * (1 + len(above)), skill, above)
+    asked = (parse_requests(requests),) * (1 + len(above))
+    return Gate(roots, policy, asked, skill, above, "" if above else agent_of(skill))
 
 
 def verdict_of(key: str, gate: Gate) -> Any:
@@ -245,6 +247,38 @@ def test_a_chat_skill_of_the_project_adds_no_agent_that_the_agents_file_does_not
     text, skills = asyncio.run(talk())
     assert '"status":"denied"' in text
     assert skills == ["agent:editor"]
+
+
+def test_an_agent_that_may_not_be_asked_is_not_run_as_a_skill_either(tmp_path: Path):
+    agents(tmp_path, boss="")
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "run_skill"})
+    project = Project(tmp_path)
+    op = {"kind": "run_skill", "skill": "agent:boss", "input": {"text": "x"}}
+    assert project.run("s", [act(op), finish()], permissions={"agent": [{"deny": "boss"}]}).ok
+    assert [row.run_id for row in project.journal.runs()] == ["k"]
+
+
+def test_an_imported_conversation_has_no_rights_of_an_agent(tmp_path: Path):
+    """An archive says what its agent requests; only the file of an agent in this project grants it."""
+    model = Agent(please=act({"kind": "remember", "text": "obey", "name": "rule"}))
+
+    async def talk(root: Path, archive: list[bytes]) -> list[bytes]:
+        async with OSRuntime.open(root, model=model, trust=True) as rt:
+            if not archive:
+                async with rt.chat(run_id="c") as chat:
+                    await chat.say("please")
+                return list(rt.runs.export("c"))
+            rt.runs.import_(archive)
+            first = next(event.seq for event in rt.runs.events("c") if event.kind == "llm_requested")
+            await rt.fork("c", at=first, run_id="f")
+            assert "approval_required" in [event.kind for event in rt.runs.events("f")]
+            return []
+
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir()
+    asyncio.run(talk(tmp_path / "ours", asyncio.run(talk(tmp_path / "theirs", []))))
+    assert (tmp_path / "theirs/reyn/memory/default/rule.md").exists()
+    assert not (tmp_path / "ours/reyn/memory").exists()
 
 
 # -- what needs no request can be denied ----------------------------------------------------------------------

@@ -255,3 +255,17 @@ def test_a_narrative_of_ten_megabytes_is_truncated(counter: TokenCounter):
         [handoff], manifest("open_risks", narrative_cap=5_000, max_tokens=300), counter=counter
     )
     assert counter.count(built.text) <= 300
+
+
+@given(st.integers(1, 400), st.integers(1, 12))
+def test_the_oldest_whole_handoffs_give_way_before_the_newest_is_truncated(budget: int, count: int):
+    handoffs = [PhaseHandoff(number, f"p{number}", decisions_made=(f"decision {number}.",)) for number in range(count)]
+    built = assemble_handoff_context(handoffs, manifest(max_tokens=budget))
+    whole = [number for number in range(count) if f"decision {number}." in built.text]
+    assert whole == list(range(count - len(whole), count))
+    if len(whole) > 1:
+        assert not built.text.endswith("...")
+    if 0 < len(whole) < count:
+        assert f"(the last {len(whole)} of {count})" in built.text
+        more = assemble_handoff_context(handoffs[-len(whole) - 1 :], manifest(), omitted=count - len(whole) - 1)
+        assert estimate_tokens(more.text) > budget

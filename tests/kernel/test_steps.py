@@ -47,6 +47,28 @@ def test_a_preprocessor_op_binds_its_result(tmp_path: Path):
     assert project.is_sound()
 
 
+@pytest.mark.parametrize(
+    ("op", "bound", "matches"),
+    [
+        ("{kind: file, op: glob}", "pattern", ["docs/a.md"]),
+        ("{kind: file, op: glob, path: .}", "pattern", ["docs/a.md"]),
+        ("{kind: file, op: glob, path: docs}", "name", ["docs/a.md"]),
+        ("{kind: file, op: glob, pattern: '*.md'}", "folder", ["docs/a.md"]),
+        ("{kind: file, op: glob, pattern: '*.md', path: docs}", "", ["docs/a.md"]),
+        ("{kind: file, op: glob}", "folder", ["docs/a.md", "docs/b.txt"]),
+    ],
+)
+def test_a_glob_takes_its_pattern_or_its_folder_from_the_artifact(tmp_path: Path, op: str, bound: str, matches: list):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "a.md").write_text("soup\n")
+    (tmp_path / "docs" / "b.txt").write_text("soup\n")
+    argument = {"pattern": "pattern", "name": "pattern", "folder": "path"}.get(bound)
+    from_artifact = f"args_from: {{{argument}: data.{bound}}}, " if argument else ""
+    project = make(tmp_path, f"  - run_op: {{op: {op}, {from_artifact}into: data.found}}\n")
+    assert project.run("s", [finish()], {"pattern": "docs/*.md", "name": "*.md", "folder": "docs"}).ok
+    assert sorted(seen(project)["found"]["matches"]) == matches
+
+
 def test_iterate_binds_one_result_per_item(tmp_path: Path):
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).write_text(name)

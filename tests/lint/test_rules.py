@@ -238,6 +238,8 @@ def test_one_error_does_not_hide_others(tmp_path: Path):
         ("[{run_op: {op: {kind: run_skill, skill: nonesuch, input: {}}}}]", [(6, "RYN101")]),
         ("[{run_op: {op: {kind: file, op: read}}}]", [(6, "RYN123")]),
         ("[{run_op: {op: {kind: file, op: read}, args_from: {path: data.text}}}]", []),
+        ("[{run_op: {op: {kind: file, op: glob}, args_from: {pattern: data.text}}}]", []),
+        ("[{run_op: {op: {kind: file, op: glob, path: docs}, args_from: {pattern: data.text}}}]", []),
         ("[{run_op: {op: {kind: file, op: read, path: PLACEHOLDER}, args_from: {path: data.text}}}]", []),
         ("[{run_op: {op: {kind: file, op: read, path: a, pth: b}}}]", [(6, "RYN123")]),
         ("[{run_op: {op: {kind: file, op: read, path: 5}}}]", [(6, "RYN123")]),

@@ -117,7 +117,7 @@ def _read_documents(root: Path, environ: Mapping[str, str] | None, findings: lis
         path = root / name
         if os.path.lexists(path):
             try:
-                document = parse_yaml(read_text(path, name), name)
+                document = parse_yaml(read_text(path, name, inside=root), name)
             except DocumentError as error:
                 findings.append(error.finding)
                 continue

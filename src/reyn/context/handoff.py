@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from bisect import bisect_left
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +27,7 @@ from reyn.context.tokens import (
 )
 from reyn.documents import nearest_hint
 from reyn.errors import ManifestInvalid
+from reyn.folders import FILE, OpenFolder, open_beneath, open_inside
 from reyn.journal import Blob, canonical
 
 if TYPE_CHECKING:
@@ -107,7 +109,8 @@ def assemble_handoff_context(
 ) -> HandoffContext:
     """Build the block of `build_handoff_context`, with its costs.
 
-    Warnings about missing handoffs are always included: their budget is reserved first.
+    Warnings about missing handoffs are always included: their budget is reserved first. Beyond the budget, whole
+    handoffs are left out, the oldest first; the last one is truncated if it does not fit alone.
 
     Args:
         handoffs: The handoffs of earlier phases, oldest first.
@@ -119,22 +122,33 @@ def assemble_handoff_context(
     warnings = _warnings(handoffs, missing)
     if not handoffs and not warnings:
         return HandoffContext("", apply_context_budget("", manifest.max_tokens, counter)[1])
-    sections = [("header", _head(handoffs, manifest, omitted))]
-    sections += [
+    blocks = [
         (f"phase {handoff.phase}: {fold_lines(handoff.phase_name)}", _phase_text(handoff, manifest))
         for handoff in handoffs
     ]
-    whole_body = SEPARATOR.join(text for _, text in sections)
-    whole = _join_parts(whole_body, warnings)
-    tokens = counter.count(whole)
-    fits = manifest.max_tokens <= 0 or tokens <= manifest.max_tokens
-    fitted = (whole_body, warnings) if fits else _fit(whole_body, warnings, manifest.max_tokens, counter)
-    body, fitted_warnings = fitted
+
+    texts = [text for _, text in blocks]
+
+    def body_after(dropped: int) -> str:
+        return SEPARATOR.join((_head(handoffs[dropped:], manifest, omitted + dropped), *texts[dropped:]))
+
+    def tokens_after(dropped: int) -> int:
+        return counter.count(_join_parts(body_after(dropped), warnings))
+
+    whole = _join_parts(body_after(0), warnings)
+    tokens, dropped = counter.count(whole), 0
+    if 0 < manifest.max_tokens < tokens and len(blocks) > 1:
+        fewer = range(len(blocks) - 1)
+        dropped = bisect_left(fewer, True, lo=1, key=lambda one: tokens_after(one) <= manifest.max_tokens)  # noqa: FBT003
+    body, fitted_warnings = body_after(dropped), warnings
+    if 0 < manifest.max_tokens < tokens_after(dropped):
+        body, fitted_warnings = _fit(body, warnings, manifest.max_tokens, counter)
     text = _join_parts(body, fitted_warnings)
-    result = ContextBudgetResult(
-        tokens, manifest.max_tokens, tokens if fits else counter.count(text), was_truncated=text != whole
-    )
-    costs = section_costs(sections, len(body), counter)
+    result = ContextBudgetResult(tokens, manifest.max_tokens, counter.count(text), was_truncated=text != whole)
+    sections = [("header", _head(handoffs[dropped:], manifest, omitted + dropped)), *blocks[dropped:]]
+    header, *rest = section_costs(sections, len(body), counter)
+    left_out = (SectionCost(name, counter.count(text), 0) for name, text in blocks[:dropped])
+    costs = (header, *left_out, *rest)
     if warnings:
         costs = (*costs, SectionCost("warnings", counter.count(warnings), counter.count(fitted_warnings)))
     return HandoffContext(text, result, costs, warnings_truncated=fitted_warnings != warnings)
@@ -241,20 +255,22 @@ def read_summaries(root: Path, scrub: Callable[[str], str]) -> Blob | None:
 
     A file that cannot be read appears with the reason. Links are not followed. `scrub` removes secrets.
     """
-    folder = root / FOLDER
     try:
-        if not folder.resolve().is_relative_to(root.resolve()):
-            return None
-        names = sorted((int(match[1]), path.name) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name)))
+        handle = open_inside(root, root / FOLDER)
     except OSError:
         return None
-    summaries = {str(number): scrub(_read(folder / name)) for number, name in names[:MAX_SUMMARIES]}
+    if handle is None:
+        return None
+    with OpenFolder(FOLDER, handle):
+        listed = os.listdir(handle)  # noqa: PTH208 - a descriptor
+        names = sorted((int(match[1]), name) for name in listed if (match := _NAME.fullmatch(name)))
+        summaries = {str(number): scrub(_read(handle, name)) for number, name in names[:MAX_SUMMARIES]}
     return Blob.of(canonical(summaries)) if summaries else None
 
 
-def _read(path: Path) -> str:
+def _read(folder: int, name: str) -> str:
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+        with os.fdopen(open_beneath(folder, name, FILE), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return "(could not be read: not a file)"
             content = file.read(_MAX_BYTES)

@@ -12,6 +12,7 @@ import msgspec
 
 from reyn.errors import Finding
 from reyn.errors.codes import LINK_OUTSIDE, UNREADABLE
+from reyn.folders import FILE, open_inside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,8 +81,6 @@ class Document(msgspec.Struct, frozen=True):
 # -- files -----------------------------------------------------------------------------------------------------
 
 MAX_BYTES = 1_000_000
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def read_error(error: OSError | ValueError) -> str:
@@ -113,41 +112,33 @@ def read_text(path: Path, label: str, *, inside: Path | None = None) -> str:
     return text.replace("\r\n", "\n")
 
 
-def read_raw(path: Path, label: str, *, inside: Path | None = None) -> bytes:
+def read_raw(path: Path, label: str, *, inside: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a file.
 
     Raises:
         DocumentError: the file is not a regular file, too large, or a link leads out of the folder.
     """
     try:
-        handle = os.open(path, _FILE) if inside is None else _open_inside(path, inside, label)
+        handle = os.open(path, FILE) if inside is None else _open_inside(path, inside, label)
         with FileIO(handle) as file:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
                 raise DocumentError(Finding(label, 1, 1, UNREADABLE, "not a regular file"))
-            raw = file.readall() if found.st_size <= MAX_BYTES else file.read(MAX_BYTES + 1)
+            raw = file.readall() if found.st_size <= max_bytes else file.read(max_bytes + 1)
     except (OSError, ValueError) as error:
         raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"cannot read the file: {read_error(error)}")) from error
-    if len(raw) > MAX_BYTES:
-        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"the file is larger than {MAX_BYTES} bytes"))
+    if len(raw) > max_bytes:
+        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"the file is larger than {max_bytes} bytes"))
     return raw
 
 
-def _open_inside(path: Path, inside: Path, label: str) -> int:
+def _open_inside(path: Path, folder: Path, label: str) -> int:
     """Open a file below a folder. Links are resolved first and not followed again, so they cannot change meanwhile."""
-    root, target = os.path.realpath(inside), os.path.realpath(path)
-    if not target.startswith(f"{root.rstrip('/')}/"):
-        message = f"`{label}` is a link, or below a link, that leads out of `{inside.name}`; it is not read"
+    handle = open_inside(folder, path, FILE)
+    if handle is None:
+        message = f"`{label}` is a link, or below a link, that leads out of `{folder.name}`; it is not read"
         raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
-    *folders, name = target[len(root.rstrip("/")) + 1 :].split("/")
-    above = os.open(root, _FOLDER)
-    try:
-        for folder in folders:
-            outer, above = above, os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-            os.close(outer)
-        return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=above)
-    finally:
-        os.close(above)
+    return handle
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------

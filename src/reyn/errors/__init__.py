@@ -36,7 +36,6 @@ code is never reused.
     │   ├── ApprovalUnknown        RYN302
     │   ├── ApprovalUnnamed        RYN303
     │   ├── SecretRefused          RYN311  also a ModelError
-    │   ├── ProjectUntrusted       RYN312  also a ModelError
     │   └── SandboxUnavailable     RYN330
     │       └── SandboxStartFailed RYN331
     ├── JournalError               RYN4xx  runs and their storage
@@ -48,6 +47,7 @@ code is never reused.
     │   ├── BlobMissing            RYN406
     │   ├── EventInvalid           RYN407
     │   ├── StoreUnavailable       RYN408
+    │   │   └── StateFolderUnsafe  RYN425
     │   ├── RunIdTaken             RYN409
     │   ├── RunNotResumable        RYN410
     │   ├── RunBlocked             RYN411

@@ -112,6 +112,12 @@ class StoreUnavailable(JournalError, code="RYN408"):
     """The hint for a journal that another user created."""
 
 
+class StateFolderUnsafe(StoreUnavailable, code="RYN425"):
+    """The state folder, or a file in it, is a link, belongs to another user, or came with a clone of the project."""
+
+    hint = "Move the folder or the file away. Reyn creates a new state folder with the next run."
+
+
 class RunIdTaken(JournalError, code="RYN409", exit_code=2):
     """The run id is in use by a run of a different skill, with a different input, or from a different project."""
 

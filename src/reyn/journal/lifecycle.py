@@ -50,13 +50,6 @@ class Lifecycle(msgspec.Struct, frozen=True, gc=False):
 L = TypeVar("L", bound=Lifecycle)
 
 
-def advance(life: L, body: Body) -> L:
-    """Return the lifecycle after one more event. Every event is valid in every state."""
-    rule = _RULES.get(type(body))
-    after: L = life if rule is None else rule(life, body)
-    return after
-
-
 def rule_of(kind: type[Body]) -> Callable[[Any, Any], Any] | None:
     """Return what an event kind changes in a lifecycle; `None` if it changes nothing."""
     return _RULES.get(kind)

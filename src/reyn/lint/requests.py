@@ -200,6 +200,9 @@ def _errors(step: dict[str, Any], vocabulary: Vocabulary) -> Iterator[tuple[str,
                 yield f"`{spec.kind}` has no argument `{name}`{f'; {hint}' if hint else ''}", (where, str(name))
     literal = {name: value for name, value in op.items() if name not in bound and name in known}
     required = [name for name in form.arguments["required"] if name not in bound]
-    error = compile_schema(form.arguments | {"required": required}).first_error(literal)
+    schema = form.arguments | {"required": required}
+    if any(name in bound for choice in schema.get("anyOf", ()) for name in choice["required"]):
+        del schema["anyOf"]
+    error = compile_schema(schema).first_error(literal)
     if error is not None:
         yield f"`{spec.kind}`: {error.path('op')}: {error.message}", ("op",)

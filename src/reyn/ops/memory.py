@@ -7,7 +7,6 @@ agent remembers beyond a conversation is a file: the op plans its change, as any
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,6 @@ from reyn.ops.file.searching import Pattern, files_below
 from reyn.ops.memory_files import (
     MAX_DESCRIPTION,
     MEMORY_RANKING,
-    SHARED,
     SLUG,
     MemoryFile,
     format_memory,
@@ -41,13 +39,14 @@ from reyn.ops.op import (
     fitting,
 )
 from reyn.permissions import Denied, NeedsApproval, refusal
+from reyn.permissions.gate import SHARED, any_memory
 from reyn.ranking import best_matches
 from reyn.skills.agents import agent_of
 from reyn.vocabulary.schemas import STRING, array, integer, single_form, text
 from reyn.workspace import FileError, Guard, Location, locate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 MAX_EXPERIENCE_CHARS = 2_000
 MAX_INDEX_CHARS = 4_000
@@ -61,31 +60,20 @@ _NAME = {"type": "string", "pattern": SLUG, "maxLength": 64, "description": "low
 _SHARED = {"type": "boolean", "default": False, "description": "true: for all agents"}
 
 
-def scopes_of(env: Env) -> tuple[str, ...]:
-    """Return the memories that a run sees: the shared ones, and in a conversation those that the agent's file names."""
-    agent = agent_of(env.gate.skill)
-    if not agent:
-        return (SHARED,)
-    return tuple(
-        scope for scope in (agent, SHARED) if all(request.covers("memory", scope) for request in env.gate.requests)
-    )
+def _memories(env: Env, scopes: Sequence[str], max_age: float = 0, approved: str = "") -> tuple[MemoryFile, ...]:
+    """Return the memories of scopes that the run may read, without files for which a rule denies or asks.
 
-
-@cache
-def _sample(scope: str) -> Location:
-    return Location.at("project", tuple(memory_path("any", scope).split("/")))
-
-
-def _memories(env: Env, scopes: Iterable[str], max_age: float = 0, approved: str = "") -> tuple[MemoryFile, ...]:
-    """Return the memories of some scopes that the run may read, if a person approves for the rules `approved`."""
-
-    def may_read(location: Location) -> bool:
-        return refusal(env.gate.read(location), approved=approved) is None
-
-    memories = read_memories(env.roots.project, [scope for scope in scopes if may_read(_sample(scope))], max_age)
-    if not env.gate.policy.has_restrictions("file.read"):
+    Args:
+        env: What the op may use.
+        scopes: The scopes.
+        max_age: As `read_memories`.
+        approved: The rules for which a person approves.
+    """
+    memories = read_memories(env.roots.project, scopes, max_age)
+    if not env.gate.policy.rules or not env.gate.policy.has_restrictions("file.read"):
         return memories
-    return tuple(one for one in memories if may_read(Location.at("project", tuple(one.path.split("/")))))
+    located = [(one, Location.at("project", tuple(one.path.split("/")))) for one in memories]
+    return tuple(one for one, location in located if refusal(env.gate.read(location), approved=approved) is None)
 
 
 class _MemoryOp:
@@ -148,7 +136,7 @@ def _summary(args: dict[str, Any]) -> str:
 
 def _is_memory(env: Env, name: str, scope: str) -> bool:
     """Return whether there is a memory of a name. One that may not be read is not looked for."""
-    is_denied = isinstance(env.gate.read(_sample(scope)), Denied)
+    is_denied = isinstance(env.gate.read(any_memory(scope)), Denied)
     return not is_denied and read_memory(env.roots.project, name, scope) is not None
 
 
@@ -170,7 +158,7 @@ class ForgetOp(_MemoryOp):
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         name = call.args["id"]
-        scopes = (SHARED,) if call.args.get("shared") else scopes_of(env)
+        scopes = (SHARED,) if call.args.get("shared") else env.gate.memory_scopes
         scope = next((one for one in scopes if _is_memory(env, name, one)), None)
         if scope is None:
             return Plan(_CONVERSATION, request=MemoryRequest("forget", name))
@@ -231,13 +219,14 @@ class RecallOp(PlannedOp):
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         args = self.spec.complete(call.args)
         query, limit = args["query"], args["limit"]
-        bases, scopes = [locate(folder, env.roots) for folder in args.get("folders", ())], scopes_of(env)
-        verdicts = [env.gate.read(location) for location in (*bases, *map(_sample, scopes))]
+        bases, scopes = [locate(folder, env.roots) for folder in args.get("folders", ())], env.gate.memory_scopes
+        verdicts = [env.gate.read(location) for location in (*bases, *map(any_memory, scopes))]
         denied = [verdict for verdict in verdicts if isinstance(verdict, Denied)]
         if denied and (len(denied) == len(verdicts) or any(one in denied for one in verdicts[: len(bases)])):
             return denied[0]
         asking = " and ".join(dict.fromkeys(one.rule for one in verdicts if isinstance(one, NeedsApproval)))
-        memories = [memory for memory in _memories(env, scopes, approved=asking) if not memory.error]
+        seen = [scope for scope, one in zip(scopes, verdicts[len(bases) :], strict=True) if one not in denied]
+        memories = [memory for memory in _memories(env, seen, approved=asking) if not memory.error]
         matches = [
             _match(one.path, one.name, score, one.text) for one, score in search_memories(query, memories, limit)
         ]
@@ -274,7 +263,7 @@ class RecallOp(PlannedOp):
 
     def overview(self, query: str, env: Env) -> Overview:
         """List the memories by name; if they do not all fit, those that match the message, then the latest."""
-        memories = _memories(env, scopes_of(env), MAX_LISTING_AGE)
+        memories = _memories(env, env.gate.readable_memories, MAX_LISTING_AGE)
         lines, total = self._lines(memories)
         order: Iterable[int] = range(len(memories))
         if total > MAX_INDEX_CHARS:

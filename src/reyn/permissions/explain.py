@@ -18,6 +18,7 @@ from reyn.permissions.gate import Allowed, Denied, Gate, Verdict
 from reyn.permissions.paths import Access, PathPattern
 from reyn.permissions.rules import EFFECTS, Policy, Rule, SkillRequests, recorded_requests
 from reyn.permissions.targets import Target, access_of
+from reyn.skills.agents import agent_of
 from reyn.workspace import Location, Roots
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def explain_requests(
     """
     requests = recorded_requests(permissions)
     all_requests = (requests, *(recorded_requests(one.permissions) for one in above))
-    gate = Gate(_NO_FOLDERS, policy, all_requests, skill, tuple(one.skill for one in above))
+    names = tuple(one.skill for one in above)
+    gate = Gate(_NO_FOLDERS, policy, all_requests, skill, names, "" if above else agent_of(skill))
     verdicts = []
     for capability, patterns in requests.files.items():
         for pattern in patterns:

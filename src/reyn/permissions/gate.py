@@ -15,7 +15,6 @@ from reyn.permissions.hosts import PRIVATE
 from reyn.permissions.paths import must_spell, protected_name
 from reyn.permissions.rules import ASKED, OPEN, Policy, Requests
 from reyn.permissions.targets import AnyTarget, Restrictions
-from reyn.skills.agents import agent_of
 from reyn.workspace import Location, Roots
 from reyn.workspace.paths import folded
 
@@ -45,6 +44,8 @@ class NeedsApproval(msgspec.Struct, frozen=True):
 
 Verdict = Allowed | Denied | NeedsApproval
 
+SHARED = "shared"
+"""The scope of the memories of all agents."""
 SKILL_WRITE = "skill.write"
 """The capability to write skills of this machine, below `reyn/local/`."""
 
@@ -60,11 +61,16 @@ def refusal(verdict: Verdict, *, approved: str = "") -> Denied | NeedsApproval |
     return None if isinstance(verdict, Allowed) else verdict
 
 
+def any_memory(scope: str) -> Location:
+    """Return a file of a scope that stands for all of them."""
+    return Location.at("project", ("reyn", "memory", *(() if scope == SHARED else (scope,)), "any.md"))
+
+
 def memory_scope(parts: tuple[str, ...]) -> str | None:
     """Return the scope of the memory in a file of the project: `shared`, or an agent; `None` if it is no memory."""
     if parts[:2] != ("reyn", "memory") or not parts[-1].endswith(".md"):
         return None
-    return {3: "shared", 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
+    return {3: SHARED, 4: parts[2] if len(parts) == 4 else ""}.get(len(parts))
 
 
 def local_skill(parts: tuple[str, ...]) -> str | None:
@@ -104,14 +110,20 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
     skill: str = ""
     above: tuple[str, ...] = ()
     """The skills of the runs above."""
+    agent: str = ""
+    """The agent whose own conversation the run is. Its requests are those of the agent's file in this project."""
 
     @cached_property
-    def agent(self) -> str:
-        """The agent whose conversation the run is; empty in other runs, also in those that an agent starts.
+    def memory_scopes(self) -> tuple[str, ...]:
+        """The memories that the run sees: the shared ones, and in a conversation those that the agent's file names."""
+        if not self.agent:
+            return (SHARED,)
+        return tuple(scope for scope in (self.agent, SHARED) if self.requests[0].covers("memory", scope))
 
-        What an agent requests is written in the agent's own file, by whoever set the agent up.
-        """
-        return agent_of(self.skill) if not self.above else ""
+    @cached_property
+    def readable_memories(self) -> tuple[str, ...]:
+        """The memories that the run may read without asking."""
+        return tuple(scope for scope in self.memory_scopes if isinstance(self.read(any_memory(scope)), Allowed))
 
     @cached_property
     def _verdicts(self) -> dict[tuple[str, Target], Verdict]:
@@ -175,7 +187,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             if key == "agent" and self.agent:
                 reason = f"`agents` in the agent's file does not include `{name}`"
             return Denied("default: no request", reason)
-        if rule is None and self.agent and (key == "agent" or (key == "memory" and name in (self.agent, "shared"))):
+        if rule is None and self.agent and (key == "agent" or (key == "memory" and name in (self.agent, SHARED))):
             return Allowed(f"default: {key} of the agent `{self.agent}`")
         if rule is None and key in ASKED and not name.startswith(PRIVATE):
             return NeedsApproval(f"default: ask for {key} {name}", f"no rule allows `{key}` for `{name}` yet")

@@ -48,6 +48,8 @@ _NOT_PUBLIC = tuple(
 )
 """IANA's special-purpose registries, as of 2025: what is not globally reachable, or is only through a tunnel."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_WITH_IPV4 = (0, 0xFFFF0000)
+"""The first 96 bits of `::a.b.c.d` and `::ffff:0:a.b.c.d`, both deprecated."""
 _LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
 _THIS_MACHINE = tuple(map(ipaddress.ip_network, ("127.0.0.0/8", "0.0.0.0/8", "::1/128", "::/128")))
 _DEFAULT_PORTS = ("80", "443")
@@ -107,7 +109,7 @@ def _reached(address: Address) -> tuple[Address, ...]:
         return (address,)
     if address.ipv4_mapped is not None:
         return (address.ipv4_mapped,)
-    if address in _NAT64 or address in _LOCAL_NAT64 or int(address) >> 32 == 0:  # `::a.b.c.d`, deprecated
+    if address in _NAT64 or address in _LOCAL_NAT64 or int(address) >> 32 in _WITH_IPV4:
         return (address, _low(address))
     embedded = [one for one in (address.sixtofour, *(address.teredo or ())) if one is not None]
     return (address, *embedded)

@@ -20,7 +20,7 @@ from reyn.permissions.rules import OPEN
 from reyn.runs.recorded import Runs
 from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import read_skill
-from reyn.skills.agents import CHAT
+from reyn.skills.agents import CHAT, agent_of
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
 
 if TYPE_CHECKING:
@@ -110,8 +110,12 @@ class Permissions:
         return RulePlaces(self._services.root, self._ops.vocabulary.permission_keys)
 
     def approvals(self) -> list[Approval]:
-        """Return the standing approvals, oldest first."""
+        """Return the standing approvals in the journal, oldest first. Those of another project have no effect."""
         return self._services.existing_journal.approvals()
+
+    def is_effective(self, approval: Approval) -> bool:
+        """Return whether a standing approval was given in this project."""
+        return approval.is_of(self._services.identity)
 
     def revoke(self, approval_id: int) -> None:
         """Remove a standing approval.
@@ -241,7 +245,8 @@ class Permissions:
 
     def _gate(self, skill: Skill) -> Gate:
         roots = roots_of(self._services.root, self._services.state_folder, _NO_RUN)
-        return Gate(roots, self._policy, (parse_requests(skill.permissions),), skill.name)
+        requests = (parse_requests(skill.permissions),)
+        return Gate(roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
 
     def _verdict(self, skill: Skill, args: dict[str, Any]) -> OpReport:
         """Return the verdict on one op: planned with today's files, and not performed."""

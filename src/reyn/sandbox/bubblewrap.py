@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from reyn.sandbox.process import FOLDERS, Backend, launched, readable, readable_descriptor
 from reyn.sandbox.supervision import Access, PartialFolder, ProgramLimits, Running, memory_overuse, start_piped
-from reyn.sandbox.tasks import unused_user
+from reyn.sandbox.tasks import count_tasks, counts_namespaces, unused_user
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,10 +51,15 @@ class Bubblewrap(Backend):
     def spawn(self, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
         assert self._path is not None
         user = unused_user() if _is_administrator() else 0
+        # In a namespace for users, the kernel counts bubblewrap's own init; an older one counts all tasks of the user.
+        others = 0 if user else 1 if counts_namespaces() else count_tasks() + 3
         arguments = [*_namespaces(access, has_user=bool(user)), *_mounts(access, limits)]
         # Other users can read the command line of a process.
         with (
-            launched(argv, access, limits, temporary=_TEMPORARY, user=user) as (program, descriptor),
+            launched(argv, access, limits, temporary=_TEMPORARY, user=user, other_tasks=others) as (
+                program,
+                descriptor,
+            ),
             readable_descriptor(b"".join(os.fsencode(argument) + b"\0" for argument in arguments)) as options,
         ):
             command = [self._path, "--args", str(options), "--", *program]

@@ -6,6 +6,7 @@ The kernel bounds the tasks of a user, but not those of root: a sandbox that roo
 from __future__ import annotations
 
 import os
+import platform
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -29,6 +30,12 @@ def unused_user() -> int:
 
 def _user_ranges() -> list[list[str]]:
     return [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+
+
+def counts_namespaces() -> bool:
+    """Whether the kernel counts the tasks of a user in each user namespace (Linux 5.14)."""
+    major, minor = (int(number) for number in platform.release().split("-")[0].split(".")[:2])
+    return (major, minor) >= (5, 14)
 
 
 def count_tasks() -> int:

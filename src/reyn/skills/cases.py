@@ -6,12 +6,13 @@ questions in order, and `files/`, files of the project that the skill finds. Cas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from reyn.documents import DocumentError, read_raw, read_text
+from reyn.documents import DocumentError, TrustClasses, read_raw, read_text, trust_classes
 from reyn.errors import CaseInvalid
+from reyn.folders import inside, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +28,8 @@ Answer = dict[str, Any] | str
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a case must return. A part that is left out is not compared."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="status path artifact")
 
     status: str = "finished"
     path: list[str] | None = None
@@ -55,14 +58,9 @@ class Case(msgspec.Struct, frozen=True):
 
 def read_cases(folder: Path) -> list[Case | CaseInvalid]:
     """Return the cases of the skill in a folder, by name; an error for each that cannot be read."""
-    cases = folder / CASES
-    names = sorted(entry.name for entry in cases.iterdir() if _has_files(entry)) if cases.is_dir() else []
+    # A deleted case may have left an empty folder.
+    names = [name for name in names_in(folder, CASES) if names_in(folder, f"{CASES}/{name}")]
     return [_read(folder, name) for name in names[:MAX_CASES]]
-
-
-def _has_files(folder: Path) -> bool:
-    """Return whether a folder is a case. A deleted one may have left an empty folder."""
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def _read(folder: Path, name: str) -> Case | CaseInvalid:
@@ -105,7 +103,8 @@ class _Files:
     def project_files(self) -> dict[str, bytes]:
         """Return the files below `files/`."""
         root = self._folder / "files"
-        found = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else []
+        is_inside = inside(self._skill, root) is not None
+        found = sorted(path for path in root.rglob("*") if path.is_file()) if is_inside and root.is_dir() else []
         if len(found) > _MAX_FILES:
             raise CaseInvalid(f"{CASES}/{self._name}/files: more than {_MAX_FILES} files")
         return {path.relative_to(root).as_posix(): read_raw(path, path.name, inside=self._skill) for path in found}

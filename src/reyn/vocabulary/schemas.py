@@ -43,11 +43,11 @@ def array(items: dict[str, Any], max_items: int) -> dict[str, Any]:
 
 
 def arguments(
-    kind: str, op: str | None, required: Fields, optional: Fields | None = None, one_of: tuple[str, ...] = ()
+    kind: str, op: str | None, required: Fields, optional: Fields | None = None, any_of: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return the closed schema of an op object. Exactly one of the fields in `one_of` is required."""
+    """Return the closed schema of an op object. At least one of the fields in `any_of` is required."""
     constants = _constants(kind, op)
-    choice = {"oneOf": [{"required": [name]} for name in one_of]} if one_of else {}
+    choice = {"anyOf": [{"required": [name]} for name in any_of]} if any_of else {}
     return {
         "type": "object",
         "properties": constants | required | (optional or {}),

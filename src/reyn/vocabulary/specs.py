@@ -66,12 +66,12 @@ class OpForm(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     @property
     def parameters(self) -> dict[str, Any]:
         """The JSON Schema of the fields besides `kind` and `op`, as the model sees them."""
-        first, *others = self.arguments.get("oneOf", [{"required": []}])
-        # Where one field has several spellings, the model sees only the first.
+        first, *others = self.arguments.get("anyOf", [{"required": []}])
+        # Where one of several fields is enough, the model sees only the first.
         hidden = {"kind", "op"}.union(*(other["required"] for other in others))
         properties = {name: schema for name, schema in self.arguments["properties"].items() if name not in hidden}
         needed = {*self.arguments["required"], *first["required"]}
-        rest = {key: value for key, value in self.arguments.items() if key not in ("oneOf", "properties", "required")}
+        rest = {key: value for key, value in self.arguments.items() if key not in ("anyOf", "properties", "required")}
         return rest | {"properties": properties, "required": [name for name in properties if name in needed]}
 
 

@@ -45,7 +45,7 @@ class Effect(Generic[R]):
     failures: ClassVar[tuple[type[Body], ...]] = ()
     """The events that record that there is no outcome yet: the run stops, and the effect can be performed again."""
     needs_intent: bool = True
-    """Whether it changes something, so that its intent must be durable first."""
+    """Whether its intent is committed first. The world decides which intents of reads share a commit."""
     is_unsafe: bool = False
     """Whether performing it twice could do harm."""
     may_follow_reply: ClassVar[bool] = False

@@ -35,6 +35,7 @@ from reyn.kernel.world.loading import (
 )
 from reyn.kernel.world.run_scope import call_name
 from reyn.permissions import Denied, SkillRequests
+from reyn.skills.agents import agent_of
 from reyn.skills.inputs import check_supported, to_artifact
 from reyn.workspace.restore import unreverted_changes
 
@@ -105,13 +106,13 @@ class Children:
         ), copies.blobs
 
     def _check_permitted(self, skill: str, tape: Tape) -> None:
-        """Refuse a skill that a rule denies to run, also as a node or in a step of another skill."""
-        if not self.services.policy.has_restrictions("run_skill"):
-            return
-        gate = self.services.performer.environments.gate_of(tape.state, tape.content)
-        found = gate.restriction("run_skill", skill)
-        if isinstance(found, Denied):
-            raise SubRunFailed(f"`{skill}` is not run: {found.rule}")
+        """Refuse a skill or an agent that a rule denies to run, also as a node or in a step of another skill."""
+        targets = {"run_skill": skill} | ({"agent": name} if (name := agent_of(skill)) else {})
+        for key, target in targets.items():
+            if self.services.policy.has_restrictions(key):
+                gate = self.services.performer.environments.gate_of(tape.state, tape.content)
+                if isinstance(found := gate.restriction(key, target), Denied):
+                    raise SubRunFailed(f"`{skill}` is not run: {found.rule}")
 
     # -- the ways in which an end comes back ------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from reyn.ops.op import no_credentials
 from reyn.permissions import Gate, Policy, SkillRequests, recorded_requests
 from reyn.private_files import user_folder
 from reyn.secrets import handle_of
+from reyn.skills.agents import agent_of
 from reyn.workspace import Roots
 
 if TYPE_CHECKING:
@@ -172,13 +173,15 @@ class Environments:
                 tuple(map(recorded_requests, requests)),
                 skill.name,
                 tuple(one.skill for one in above),
+                "" if above or started.imported else agent_of(skill.name),
             )
         return gate
 
     def before_start(self, skill: Skill, sizes: Sizes) -> Env:
         """Return the environment in which a new run of a skill would look at the project."""
         roots = roots_of(self._root, self._state, "none")
-        gate = Gate(roots, self._policy, (recorded_requests(skill.permissions),), skill.name)
+        requests = (recorded_requests(skill.permissions),)
+        gate = Gate(roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
         skills = skill.phases[skill.entry].allowed_skills
         return Env(roots, gate, _no_content, {}, sizes.file_bytes, skills=skills)
 

@@ -58,12 +58,14 @@ class OpPerformer:
         ops: OpTable,
         environments: Environments,
         journal: Journal,
+        project: str,
         compile_skill: SkillCompiler,
         secrets: Callable[[], Scrubber],
     ) -> None:
         self._ops = ops
         self.environments = environments
         self._journal = journal
+        self._project = project
         self._compile_skill = compile_skill
         self._secrets = secrets
         self._run_ops: dict[tuple[str | None, str], InstalledOp | None] = {}
@@ -182,7 +184,7 @@ class OpPerformer:
         if started.imported:  # its skill is new here, whatever its hash
             return None
         op = _op_name(call)
-        found = self._journal.approvals()
+        found = (approval for approval in self._journal.approvals() if approval.is_of(self._project))
         return next((approval for approval in found if approval.covers(started.skill_hash, op, rule)), None)
 
     def _keep_standing(self, call: Call, rule: str, tape: Tape) -> None:
@@ -190,7 +192,7 @@ class OpPerformer:
         started, answer = tape.state.started, tape.state.last_answer
         by = answer.by if answer is not None else ""
         self._journal.approve(
-            Approval(started.skill, started.skill_hash, _op_name(call), rule, by, tape.ts, tape.run_id)
+            Approval(started.skill, started.skill_hash, _op_name(call), rule, by, tape.ts, tape.run_id, self._project)
         )
 
     def read_overviews(self, effect: ReadOverviews, tape: Tape) -> OutcomeEvent:

@@ -24,7 +24,8 @@ from reyn.context.token_counting import check_installed
 from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.journal.commits import SharedCommits
-from reyn.journal.port import DATABASE, STATE
+from reyn.journal.port import STATE, project_identity
+from reyn.journal.state_folder import has_journal
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -204,7 +205,12 @@ class Services:
     def has_journal(self) -> bool:
         """Whether the journal exists already."""
         origin = self.base or self
-        return "journal" in vars(origin) or (self.state_folder / DATABASE).exists()
+        return "journal" in vars(origin) or has_journal(self.state_folder)
+
+    @cached_property
+    def identity(self) -> str:
+        """What standing approvals of this project name."""
+        return project_identity(self.root)
 
     def check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
@@ -246,7 +252,9 @@ class Services:
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
         )
-        return OpPerformer(self.ops, environments, self.journal, self.compile_skill, lambda: self._key_scrubber)
+        return OpPerformer(
+            self.ops, environments, self.journal, self.identity, self.compile_skill, lambda: self._key_scrubber
+        )
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
@@ -369,10 +377,10 @@ class Services:
             lambda: self.existing_journal,
             lambda: self.secrets,
             self.model,
-            self.trust.may_bind,
             self._configured_settings.counter,
             self.config.endpoints,
             self.trust.ignored_models,
+            self.trust.permits,
         )
 
     @cached_property
@@ -397,9 +405,7 @@ class Services:
 
     def secret_for(self, handle: str, url: str) -> str:
         """Return the value of a secret in order to send it to a server."""
-        from reyn.secrets import origin_of
-
-        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+        return self.secrets.resolve_for(handle, url)
 
     @cached_property
     def scrubber(self) -> Scrubber:

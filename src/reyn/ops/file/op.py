@@ -44,13 +44,13 @@ def _form(
     optional: Fields,
     result_fields: Fields,
     *,
-    one_of: tuple[str, ...] = (),
+    any_of: tuple[str, ...] = (),
     **example: Any,
 ) -> OpForm:
     return OpForm(
         op=op,
         summary=summary,
-        arguments=arguments("file", op, required, optional, one_of),
+        arguments=arguments("file", op, required, optional, any_of),
         effect=effect,
         result=result("file", op, result_fields),
         example={"kind": "file", "op": op, **example},
@@ -129,7 +129,7 @@ FILE_FORMS = (
         {},
         {"pattern": path(), "path": path(), "max_results": integer(1, _MAX_RESULTS, default=50)},
         {"pattern": STRING, "matches": _STRINGS, "count": INTEGER, "truncated": BOOLEAN},
-        one_of=("pattern", "path"),
+        any_of=("pattern", "path"),
         pattern="output/**/*.md",
     ),
     _form(

@@ -135,7 +135,11 @@ def glob_files(call: Call, arguments: Arguments, location: Location, env: Env) -
 
 
 def _glob(arguments: Arguments) -> str:
-    return str(arguments["pattern"] if "pattern" in arguments else arguments["path"])
+    """Return the pattern of a search: `pattern` below `path`, or the one of them that is set."""
+    given = [str(arguments[name]) for name in ("path", "pattern") if name in arguments]
+    if len(given) == 1 or given[0] in ("", "."):
+        return given[-1]
+    return given[0] + ("" if given[0].endswith(("/", ":")) else "/") + given[1]
 
 
 def _listing(pattern: Pattern, location: Location, env: Env) -> Pattern:
