@@ -151,7 +151,7 @@ READ = [go(None, {"text": "nothing"})]
 ATTEMPTS = [*EXECUTE, *SKILLS, *LEAK, *EXHAUST, *FORGE, *READ]
 
 COMMANDS = [
-    (("run", "attack", "--model", "stolen", '{"text": "x"}'), "RYN312", "a key for another server"),
+    (("run", "attack", "--model", "stolen", '{"text": "x"}'), "RYN523", "a key for another server"),
     (("run", "thief", '{"text": "x"}'), "RYN138", "an artifact type that is a link to the secrets"),
     (("run", "bomb", '{"text": "x"}'), "RYN139", "references that double 26 times"),
 ]
