@@ -55,7 +55,10 @@ RESULTS = Path(os.environ.get("MUTANTS_RESULTS", ROOT / ".mutants"))
 EXPLAINED = ROOT / "tools" / "mutants-explained.toml"
 
 MODULES = (
-    *(f"reyn.permissions.{name}" for name in ("gate", "hosts", "paths", "rules", "policy", "targets", "trust")),
+    *(
+        f"reyn.permissions.{name}"
+        for name in ("gate", "grants", "hosts", "paths", "rules", "policy", "targets", "trust")
+    ),
     *(f"reyn.workspace.{name}" for name in ("changes", "paths", "files", "restore")),
     *(f"reyn.folders.{name}" for name in ("opening", "writing", "removing")),
 )

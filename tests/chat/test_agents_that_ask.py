@@ -116,7 +116,7 @@ def test_the_depth_is_configured(tmp_path: Path, depth: int):
     model = Agent(ping=ask_agent("designer", "pong"), pong=ask_agent("editor", "ping"))
 
     async def talk():
-        async with OSRuntime.open(tmp_path, model=model) as rt, rt.chat("editor") as chat:
+        async with OSRuntime.open(tmp_path, model=model, trust=True) as rt, rt.chat("editor") as chat:
             await chat.say("ping")
             assert len(rt.runs.all()) == depth + 1
 

@@ -608,6 +608,7 @@ def test_a_question_at_a_terminal_is_answered_while_a_skill_in_the_background_wa
     with FakeServer(good(answer)) as server:
         model = f"{{model: openai:m, base_url: '{server.url}', answer_form: full}}"
         (here / "reyn.yaml").write_text(f"models:\n  far: {model}\n")
+        assert reyn("trust", "--yes").code == 0
         terminal = Terminal(here, "chat", "--run-id", "c", "--model", "far", env={"PROMPT_TOOLKIT_NO_CPR": "1"})
         terminal.wait_for(">")
         terminal.type("draw a poster\r")

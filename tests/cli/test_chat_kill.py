@@ -122,6 +122,7 @@ def test_two_skills_of_a_killed_chat_end_once_and_are_reported_once(here: Path):
     with FakeServer(answers) as server:
         model = f"{{model: openai:m, base_url: '{server.url}', answer_form: full}}"
         (here / "reyn.yaml").write_text(f"model: far\nmodels:\n  far: {model}\n")
+        reyn(here, "trust", "--yes")
         with chat(here, "--run-id", "c") as child:
             say(child, "make both of them")
             read_until(child, has("reply", "question"))

@@ -20,6 +20,9 @@ def test_models_lists_configured_models_with_errors(here: Path, reyn, monkeypatc
         "model: scripted:answers.jsonl\n"
         "models:\n  light: scripted:nowhere.jsonl\n  big: {model: 'local:big.gguf'}\n  odd: nothing:x\n"
     )
+    [big] = [model for model in reyn("models", "--json").json if "big" in model["names"]]
+    assert "needs trust: load the model file big.gguf" in big["why"]
+    assert reyn("trust", "--yes").code == 0
     listed = {model["model"]: model for model in reyn("models", "--json").json}
     assert listed["scripted:answers.jsonl"]["is_available"]
     assert listed["scripted:nowhere.jsonl"]["why"] == "file not found: `nowhere.jsonl`"
@@ -38,6 +41,7 @@ def test_models_lists_servers_aliases_fallbacks_and_recordings(here: Path, reyn)
             f"  standard: {{model: openai:m, base_url: '{server.url}', fallback: [other]}}\n"
             f"  other: {{model: openai:n, base_url: '{server.url}'}}\n"
         )
+        assert reyn("trust", "--yes").code == 0
         output = reyn("models", "--json")
     listed = {name: model for model in output.json for name in model["names"]}
     assert listed["standard"]["names"] == ["model", "light", "standard"]
@@ -126,6 +130,7 @@ def test_a_run_prints_retries_and_switches_of_models(here: Path, reyn, monkeypat
             "model: far\nmodels:\n  near: scripted:answers.jsonl\n"
             f"  far: {{model: openai:m, base_url: '{server.url}', retries: 1, fallback: [near]}}\n"
         )
+        assert reyn("trust", "--yes").code == 0
         output = reyn("run", "pair", '{"text": "x"}', "--run-id", "r")
     assert output.code == 0
     for out in (output.out, reyn("show", "r").out):

@@ -71,6 +71,9 @@ def run_reyn(installed: Path, *words: str, cwd: Path) -> tuple[int, str]:
 def test_a_package_brings_an_adapter_through_an_entry_point(installed: Path, tmp_path: Path):
     write_skill(tmp_path, "s", {"a": ["end"]})
     (tmp_path / "reyn.yaml").write_text("model: echo:loud\n")
+    code, text = run_reyn(installed, "run", "s", '{"text": "in"}', cwd=tmp_path)
+    assert (code, "needs trust: use the adapter of echo:loud" in text) == (2, True), text
+    assert run_reyn(installed, "trust", "--yes", cwd=tmp_path)[0] == 0
     code, text = run_reyn(installed, "models", cwd=tmp_path)
     assert (code, "ok       echo:loud (model)" in text, "package: reyn-echo-model 0.1.0" in text) == (0, True, True)
     code, text = run_reyn(installed, "run", "s", '{"text": "in"}', "--run-id", "r", cwd=tmp_path)
@@ -104,7 +107,7 @@ class TestEcho(ModelConformance):
 def _setup(model: str) -> object:
     from reyn.models import ModelSetup
 
-    return ModelSetup("echo", model, ModelSettings(f"echo:{model}"), EXAMPLE, lambda: Secrets([]), lambda *_: True)
+    return ModelSetup("echo", model, ModelSettings(f"echo:{model}"), EXAMPLE, lambda: Secrets([]))
 
 
 def opened(name: str, root: Path = EXAMPLE, **settings: object) -> Model:
@@ -192,7 +195,8 @@ def test_an_untrusted_project_uses_no_credentials_of_the_environment(tmp_path: P
         "models:\n  a: litellm:bedrock/m\n  b: {model: litellm:openai/m, base_url: 'http://127.0.0.1:9'}\n"
     )
     loaded = load_project(tmp_path, trust=False)
-    assert list(loaded.config.models) == ["b"]
+    assert list(loaded.config.models) == []
+    assert "models.b: connect to http://127.0.0.1:9" in loaded.trust.warning
     assert "use credentials of the environment for litellm:bedrock/m" in loaded.trust.warning
 
 
@@ -208,7 +212,7 @@ def test_an_adapter_gets_its_key_for_one_server_only(tmp_path: Path):
 
     secrets = Secrets([MemoryStore({"ACME": "value-of-acme"})])
     settings = ModelSettings("acme:m", key="secret://ACME")
-    setup = ModelSetup("far", "m", settings, tmp_path, lambda: secrets, lambda *_: True)
+    setup = ModelSetup("far", "m", settings, tmp_path, lambda: secrets)
     assert setup.key("https://acme.example/v1") == "value-of-acme"
     with pytest.raises(SecretRefused):
         setup.key("https://evil.example/v1")

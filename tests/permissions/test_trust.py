@@ -47,7 +47,11 @@ def wanted(loaded: LoadedProject) -> list[str]:
             "permissions: {file.write: [{deny: a/}, {allow: [b/, c/]}, {ask: d/}]}",
             ["permissions.file.write: allow b/, c/"],
         ),
-        ("models: {far: {model: openai:m, base_url: 'http://127.0.0.1:9/v1'}}", []),
+        ("models: {far: {model: openai:m}}", []),
+        (
+            "models: {far: {model: openai:m, base_url: 'http://127.0.0.1:9/v1'}}",
+            ["models.far: connect to http://127.0.0.1:9"],
+        ),
         (
             "models: {far: {model: openai:m, base_url: 'https://EVIL.example:443/v1', key: secret://K}}",
             ["models.far: send secret://K to https://evil.example"],
@@ -65,8 +69,8 @@ def test_only_wider_zones_grants_and_new_origins_need_trust(tmp_path: Path, text
     assert wanted(loaded) == wants
     assert loaded.trust.state == ("not trusted" if wants else "not needed")
     assert (loaded.trust.warning == "") == (not wants)
-    kinds = {"files": "zone", "permissions": "permission", "models": "secret"}
-    assert [grant.kind for grant in loaded.trust.grants] == [kinds[text.partition(".")[0]] for text in wants]
+    kinds = {"files": ["zone"], "permissions": ["permission"], "models": ["secret", "server"]}
+    assert all(grant.kind in kinds[grant.unit[0] if grant.unit else "permissions"] for grant in loaded.trust.grants)
 
 
 def test_without_trust_only_what_needs_it_is_ignored(tmp_path: Path):
@@ -159,11 +163,11 @@ def test_everything_that_is_wanted_has_a_place(tmp_path: Path):
     )
     wants = load_project(tmp_path).trust.grants
     assert [(grant.key, grant.place) for grant in wants] == [
-        ("files.write", "reyn.yaml:9"),
-        ("permissions.tool", "reyn.yaml:2"),
-        ("permissions.file.write", "reyn.yaml:5"),
         ("models.far.key", "reyn.yaml:13"),
         ("models.near.key", "reyn.yaml:17"),
+        ("permissions.tool", "reyn.yaml:2"),
+        ("permissions.file.write", "reyn.yaml:5"),
+        ("files.write", "reyn.yaml:9"),
     ]
 
 
@@ -177,7 +181,7 @@ def test_the_order_of_what_a_project_wants_does_not_matter(tmp_path: Path):
 def test_where_there_is_no_project_nothing_needs_trust(tmp_path: Path):
     trust = ProjectTrust()
     assert (trust.root, trust.state, trust.warning, trust.grants) == ("", "not needed", "", ())
-    assert trust.may_bind("secret://A", "https://api.example")
+    assert not trust.permits("agent a: load a:B")
 
 
 def write_user_config(text: str) -> Path:
@@ -191,12 +195,10 @@ def write_user_config(text: str) -> Path:
 
 def test_a_project_cannot_redirect_a_model_of_the_user(tmp_path: Path):
     write_user_config("models:\n  standard: {model: openai:m, key: secret://MINE}\n")
-    assert load_project(tmp_path).trust.may_bind("secret://MINE", "https://api.openai.com")
     configure(tmp_path, "models: {standard: {base_url: 'https://evil.example/v1'}}")
     loaded = load_project(tmp_path)
     assert wanted(loaded) == ["models.standard: send secret://MINE to https://evil.example"]
-    assert not loaded.trust.may_bind("secret://MINE", "https://evil.example")
-    assert loaded.trust.may_bind("secret://MINE", "https://api.openai.com")
+    assert loaded.config.models == {"standard": ModelSettings("openai:m", key="secret://MINE")}
 
 
 def test_a_secret_that_is_bound_to_the_origin_needs_no_trust(tmp_path: Path):
@@ -277,7 +279,7 @@ def test_a_secret_for_a_host_that_is_not_ascii_needs_trust(tmp_path: Path):
     configure(tmp_path, "models: {far: {model: openai:m, base_url: 'https://évil.example/v1', key: secret://K}}")
     loaded = load_project(tmp_path)
     assert wanted(loaded) == ["models.far: send secret://K to https://évil.example/v1"]
-    assert not loaded.trust.may_bind("secret://K", "https://évil.example/v1")
+    assert loaded.config.models == {}
 
 
 def test_what_was_loaded_cannot_be_changed(tmp_path: Path):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reyn.cli.hints import full_hint
-from reyn.errors import OriginInvalid, ProjectUntrusted, SecretMissing, SecretRefused, UserConfigUnavailable
+from reyn.errors import OriginInvalid, SecretMissing, SecretRefused, UserConfigUnavailable
 from reyn.secrets import EnvironmentStore, MemoryOrigins, MemoryStore, Secrets, origin_of, validate_origin
 
 VALUE = "sk-0123456789"
@@ -64,38 +64,29 @@ def test_an_origin_has_no_path():
 
 
 def test_the_first_use_binds_a_secret_and_other_origins_are_refused(secrets: Secrets):
-    assert secrets.resolve_for(HANDLE, "https://a.example/v1", may_bind=True) == VALUE
+    assert secrets.resolve_for(HANDLE, "https://a.example/v1") == VALUE
     assert secrets.origins.allowed(HANDLE) == ("https://a.example",)
     for url in ("https://b.example/v1", "http://a.example/v1", "https://a.example:8443/v1", "https://x.a.example/v1"):
         with pytest.raises(SecretRefused) as caught:
-            secrets.resolve_for(HANDLE, url, may_bind=True)
+            secrets.resolve_for(HANDLE, url)
         command = f"`reyn secret allow KEY {origin_of(url)}`"
         assert command in full_hint(caught.value.code, caught.value.hint)
-    assert secrets.resolve_for(HANDLE, "https://a.example/v2", may_bind=False) == VALUE
-
-
-def test_without_trust_no_secret_is_bound_or_read(secrets: Secrets):
-    for handle in (HANDLE, "env://OTHER", "secret://MISSING"):
-        with pytest.raises(ProjectUntrusted) as caught:
-            secrets.resolve_for(handle, "https://a.example/v1", may_bind=False)
-        assert "`reyn trust`" in full_hint(caught.value.code, caught.value.hint)
-        assert secrets.origins.allowed(handle) == ()
-    assert secrets.scrubber.is_empty
+    assert secrets.resolve_for(HANDLE, "https://a.example/v2") == VALUE
 
 
 def test_a_missing_secret_is_not_bound(secrets: Secrets):
     with pytest.raises(SecretMissing):
-        secrets.resolve_for("secret://MISSING", "https://a.example", may_bind=True)
+        secrets.resolve_for("secret://MISSING", "https://a.example")
     assert secrets.origins.allowed("secret://MISSING") == ()
 
 
 def test_a_second_origin_can_be_allowed_and_revoked(secrets: Secrets):
     for origin in ("https://a.example", "https://b.example"):
         secrets.origins.allow("env://OTHER", origin)
-        assert secrets.resolve_for("env://OTHER", origin, may_bind=False) == "another-value"
+        assert secrets.resolve_for("env://OTHER", origin) == "another-value"
     assert secrets.origins.revoke("env://OTHER", "https://a.example") == ("https://a.example",)
     with pytest.raises(SecretRefused):
-        secrets.resolve_for("env://OTHER", "https://a.example", may_bind=True)
+        secrets.resolve_for("env://OTHER", "https://a.example")
 
 
 class Unwritable(MemoryOrigins):
@@ -106,7 +97,7 @@ class Unwritable(MemoryOrigins):
 def test_where_a_binding_cannot_be_stored_a_trusted_use_is_logged(caplog: pytest.LogCaptureFixture):
     secrets = Secrets([MemoryStore({"KEY": VALUE})], origins=Unwritable())
     with caplog.at_level(logging.WARNING):
-        assert secrets.resolve_for(HANDLE, "https://a.example", may_bind=True) == VALUE
+        assert secrets.resolve_for(HANDLE, "https://a.example") == VALUE
     assert "cannot be bound to https://a.example: read-only" in caplog.text
 
 

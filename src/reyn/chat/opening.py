@@ -77,4 +77,5 @@ def _derived(runtime: OSRuntime, agent: Agent, people: Any, model: str | None) -
     limits = runtime.project.config.limits
     if agent.budget.tokens is not None:
         limits = replace(limits, tokens=min(agent.budget.tokens, limits.tokens or agent.budget.tokens))
-    return runtime.derive(model=model or agent.model, people=people, limits=limits)
+    named = model or runtime.services.roster.project_name(agent.model)
+    return runtime.derive(model=named, people=people, limits=limits)

@@ -19,6 +19,7 @@ from reyn.errors import (
     ConfigInvalid,
     JournalError,
     ModelError,
+    ModelUntrusted,
     SandboxStartFailed,
     StoreUnavailable,
     UserConfigUnavailable,
@@ -155,6 +156,8 @@ def check_config(root: Path) -> Check:
         Project(services).check_config()
     except ConfigInvalid as error:
         return Check("config", "broken", "; ".join(map(_one_line, error.findings)), full_hint(error.code, error.hint))
+    except ModelUntrusted as error:
+        return Check("config", "warning", error.message, full_hint(error.code, error.hint))
     except (ConfigError, ModelError) as error:
         return Check("config", "broken", error.message, full_hint(error.code, error.hint))
     if warnings := list(budget_warnings(services)):

@@ -22,7 +22,6 @@ COMMANDS = {
     "RYN301": "`reyn resume RUN --retry` retries it.",
     "RYN302": "`reyn permissions list` lists the ids.",
     "RYN311": "`reyn secret allow {secret} {origin}` binds it.",
-    "RYN312": "`reyn trust` lists them and asks; `reyn secret allow {secret} {origin}` binds only this secret.",
     "RYN330": "`reyn doctor` reports the sandboxes of this machine.",
     "RYN331": "`reyn resume RUN --retry` retries it.",
     "RYN401": "`reyn runs` lists the runs.",

@@ -8,9 +8,11 @@ from __future__ import annotations
 import unicodedata
 from datetime import UTC, datetime, tzinfo
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
+
+from reyn.documents.trust_classes import TrustClasses, trust_classes
 
 DAY_LIMITS = ("day_tokens", "day_cost", "skill_day_tokens", "skill_day_cost")
 BUDGET_LIMITS = ("run_tokens", "run_cost", "skill_tokens", "skill_cost", *DAY_LIMITS)
@@ -38,6 +40,8 @@ Timezone = Annotated[
 class PriceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The price of a model, for a million tokens."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="input output cached_input cache_write currency")
+
     input: Amount
     output: Amount
     cached_input: Amount | None = None
@@ -48,6 +52,8 @@ class PriceSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The caps of one budget."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="tokens cost")
+
     tokens: TokenCap | None = None
     cost: Amount | None = None
 
@@ -55,12 +61,16 @@ class BudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SkillBudgetSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The budgets of one skill: of each of its runs, and of all of them on one day."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(section="run day")
+
     run: BudgetSettings = BudgetSettings()
     day: BudgetSettings = BudgetSettings()
 
 
 class BudgetsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The budgets of a project."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(section="run day skill", plain="currency currencies timezone")
 
     run: BudgetSettings = BudgetSettings()
     day: BudgetSettings = BudgetSettings()

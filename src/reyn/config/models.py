@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from reyn.config.budgets import PriceSettings
+from reyn.documents.trust_classes import TrustClasses, trust_classes
 
 Positive = Annotated[int, msgspec.Meta(gt=0)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
@@ -89,6 +90,14 @@ LOCAL_WINDOW = 8192
 class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The settings of one model."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        model="model fallback",
+        server="base_url",
+        secret="key",  # noqa: S106 - a class of keys
+        section="price",
+        plain="mode timeout retries answer_form two_step images max_tokens temperature threads context_tokens",
+    )
+
     model: str
     base_url: Url | None = None
     key: SecretHandle | None = None
@@ -121,8 +130,24 @@ class ModelSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.timeout or (600 if self.model.partition(":")[0] == "local" else 120)
 
 
+class ProjectModel(msgspec.Struct, frozen=True):
+    """A model that a file of the project names besides its configuration. It is no name that the caller passed.
+
+    Attributes:
+        name: The model.
+        owner: What names it, such as `agent helper`.
+    """
+
+    name: str
+    owner: str
+
+
 class EndpointSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits of a model endpoint that all runs of a process share."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="concurrency requests_per_minute tokens_per_minute failures cooldown"
+    )
 
     concurrency: Positive | None = None
     requests_per_minute: Positive | None = None

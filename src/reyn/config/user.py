@@ -10,13 +10,13 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 import yaml
 
 from reyn.config.models import ModelEntry
-from reyn.documents import Codes, Document, DocumentError, check_keys, parse_yaml
+from reyn.documents import Codes, Document, DocumentError, TrustClasses, check_keys, parse_yaml, trust_classes
 from reyn.errors import ConfigInvalid, Finding, OriginInvalid, UserConfigUnavailable
 from reyn.errors.codes import CONFIG_INVALID
 from reyn.private_files import PrivateFile, user_folder
@@ -51,6 +51,8 @@ def _name(value: object) -> str:
 class TrustEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The user's decision about a project. It is valid while `wants`, a digest of its settings, is the same."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="wants trusted")
+
     wants: Annotated[
         str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z", description="the digest of the settings that need trust")
     ]
@@ -66,6 +68,8 @@ class UserConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             [https://api.openai.com]`. Written by `reyn secret allow` and by the first use of a secret.
         projects: The projects that you trust or declined to trust, by path. Written by `reyn trust`.
     """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(entry="models", plain="secrets", section="projects")
 
     models: dict[str, ModelEntry] = {}
     secrets: dict[str, tuple[str, ...]] = {}

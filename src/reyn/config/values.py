@@ -6,7 +6,7 @@ feature that is not built yet has no key here.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -20,12 +20,18 @@ from reyn.config.models import (
     SecretHandle,
     Url,
 )
+from reyn.documents.trust_classes import TrustClasses, trust_classes
 
 AtLeastTwo = Annotated[int, msgspec.Meta(ge=2)]
 
 
 class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Size limits of answers, frames and files. The limits of an answer are checked before anything else."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="answer_bytes answer_depth answer_ops input_bytes result_bytes file_bytes visit_read_bytes "
+        "visit_matched_bytes visit_recorded_bytes"
+    )
 
     answer_bytes: Positive = 1_000_000
     answer_depth: Positive = 64
@@ -41,16 +47,25 @@ class Sizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits that stop a run until they are raised, and the policy for the limit on act turns."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="phase_seconds run_seconds tokens no_progress on_limit approval_seconds"
+    )
+
     phase_seconds: Positive | None = None
     run_seconds: Positive | None = None
     tokens: Positive | None = None
     no_progress: AtLeastTwo | None = 3
     on_limit: Literal["decide", "stop"] = "decide"
     approval_seconds: Positive = 86_400
+    message_runs: Positive | None = 50
+    message_depth: Positive | None = 5
+    message_tokens: Positive | None = 2_000_000
 
 
 class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The limits of messages between agents."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(limit="max_depth", plain="reply_seconds")
 
     max_depth: Positive = 3
     reply_seconds: Positive = 600
@@ -58,6 +73,10 @@ class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class SandboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The backend that isolates programs, and the most that a program or a python step may use."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        right="backend", limit="seconds memory_bytes output_bytes processes file_bytes"
+    )
 
     backend: Literal["auto", "bubblewrap", "landlock"] = "auto"
     seconds: Positive = 600
@@ -73,12 +92,16 @@ PythonSandbox = Literal["auto", "monty", "process"]
 class PythonSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The sandbox of safe python steps, and the time that a step has unless the skill sets its own."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(right="sandbox", plain="seconds")
+
     sandbox: PythonSandbox = "auto"
     seconds: Positive = 30
 
 
 class FileZones(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Path patterns that need no request."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(zone="read write")
 
     read: tuple[str, ...] = ("./",)
     write: tuple[str, ...] = ("output/",)
@@ -97,6 +120,10 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     A key that is not set is inherited from the level above: a phase from its skill, a skill from the project.
     `manifest` is what the word alone would mean; the other keys change it.
     """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="manifest handoff_fields narrative_cap max_tokens ask_handoff max_prompt_tokens"
+    )
 
     manifest: ManifestName | None = None
     handoff_fields: tuple[HandoffField, ...] | None = None
@@ -118,6 +145,8 @@ CounterChoice = Literal["auto", "chars", "bytes", "exact"]
 
 class ProjectContext(HandoffSettings, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The `context` of a project, which also chooses how tokens are counted."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="counter")
 
     counter: CounterChoice = "auto"
 
@@ -163,6 +192,8 @@ SEARCH_URLS: dict[SearchProvider, str] = {
 class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The provider of web searches."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="provider", server="url", secret="key")  # noqa: S106 - a class of keys
+
     provider: SearchProvider
     key: SecretHandle | None = None
     url: Url | None = None
@@ -170,6 +201,8 @@ class SearchSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class WebSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of the web ops."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(entry="search")
 
     search: SearchSettings | None = None
 
@@ -186,6 +219,14 @@ ServerValue = Annotated[
 
 class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An MCP server: a program that Reyn starts (`command`), or one that it connects to (`url`)."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        code="command",
+        server="url",
+        plain="timeout",
+        right="trusted",
+        secret="env headers",  # noqa: S106 - a class
+    )
 
     command: tuple[str, ...] = ()
     url: Url | None = None
@@ -208,6 +249,8 @@ ServerName = Annotated[
 
 class McpSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """MCP servers by name."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(entry="servers")
 
     servers: dict[ServerName, McpServer] = {}
 
@@ -240,7 +283,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             They do not interrupt a model call in progress; its `timeout` does. `no_progress` is how often a phase may
             give the same artifact for the same input, or call a failing op with the same arguments, before the run
             stops; `null` means no limit. `on_limit` applies when a visit has used its act turns: `decide` stops
-            offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open.
+            offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open. In a
+            conversation, one message or reply of a person may start `message_runs` runs, at any depth, have
+            `message_depth` reports of background runs lead to one another, and use `message_tokens` tokens; an op that
+            starts a run beyond that asks. `null` means no limit.
         agents: Messages between agents: `max_depth` is how many agents may ask one another in a chain, `reply_seconds`
             is how long an agent may take to reply before the agent that asks continues without it.
         budgets: What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all
@@ -285,6 +331,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             exceeds a limit fails.
     """
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        model="model",
+        entry="models",
+        rules="permissions",
+        code="tools",
+        section="endpoints limits agents budgets files sandbox python context mcp web sizes",
+        plain="max_phase_visits max_phase_retries max_act_turns output_language strict",
+    )
+
     model: str = ""
     models: dict[str, ModelEntry] = {}
     endpoints: dict[EndpointName, EndpointSettings] = {}
@@ -320,6 +375,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     run_seconds: int | None = None
     tokens: int | None = None
     no_progress: int | None = 3
+    message_runs: int | None = 50
+    message_depth: int | None = 5
+    message_tokens: int | None = 2_000_000
     max_prompt_tokens: int | None = None
     run_tokens: int | None = None
     run_cost: int | None = None
@@ -374,6 +432,9 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 run_seconds=config.limits.run_seconds,
                 tokens=config.limits.tokens,
                 no_progress=config.limits.no_progress,
+                message_runs=config.limits.message_runs,
+                message_depth=config.limits.message_depth,
+                message_tokens=config.limits.message_tokens,
                 max_prompt_tokens=context.max_prompt_tokens if isinstance(context, ProjectContext) else None,
                 run_tokens=(budget := Caps.of(config.budgets.run)).tokens,
                 run_cost=budget.cost,

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, ge
 
 import msgspec
 
+from reyn.documents.trust_classes import classes_of
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
@@ -58,8 +60,15 @@ def key_path(path: KeyPath) -> str:
 
 @cache
 def fields_of(shape: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """Return the fields of a struct. msgspec evaluates the annotations anew with every call, which takes long."""
-    return msgspec.structs.fields(shape)
+    """Return the fields of a struct. msgspec evaluates the annotations anew with every call, which takes long.
+
+    Raises:
+        TypeError: A field has no trust class, or there is one for no field.
+    """
+    fields = msgspec.structs.fields(shape)
+    if differing := {field.name for field in fields} ^ classes_of(shape).keys():
+        raise TypeError(f"`{shape.__name__}.TRUST` has no class, or one for no field: {', '.join(sorted(differing))}")
+    return fields
 
 
 def check_keys(

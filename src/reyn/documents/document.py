@@ -112,7 +112,7 @@ def read_text(path: Path, label: str, *, inside: Path | None = None) -> str:
     return text.replace("\r\n", "\n")
 
 
-def read_raw(path: Path, label: str, *, inside: Path | None = None) -> bytes:
+def read_raw(path: Path, label: str, *, inside: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a file.
 
     Raises:
@@ -124,11 +124,11 @@ def read_raw(path: Path, label: str, *, inside: Path | None = None) -> bytes:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
                 raise DocumentError(Finding(label, 1, 1, UNREADABLE, "not a regular file"))
-            raw = file.readall() if found.st_size <= MAX_BYTES else file.read(MAX_BYTES + 1)
+            raw = file.readall() if found.st_size <= max_bytes else file.read(max_bytes + 1)
     except (OSError, ValueError) as error:
         raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"cannot read the file: {read_error(error)}")) from error
-    if len(raw) > MAX_BYTES:
-        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"the file is larger than {MAX_BYTES} bytes"))
+    if len(raw) > max_bytes:
+        raise DocumentError(Finding(label, 1, 1, UNREADABLE, f"the file is larger than {max_bytes} bytes"))
     return raw
 
 

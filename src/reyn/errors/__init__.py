@@ -34,8 +34,8 @@ code is never reused.
     ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
+    │   ├── ApprovalUnnamed        RYN303
     │   ├── SecretRefused          RYN311  also a ModelError
-    │   ├── ProjectUntrusted       RYN312  also a ModelError
     │   └── SandboxUnavailable     RYN330
     │       └── SandboxStartFailed RYN331
     ├── JournalError               RYN4xx  runs and their storage

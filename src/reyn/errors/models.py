@@ -183,9 +183,3 @@ class SecretRefused(AccessError, ModelError, code="RYN311", may_be_billed=False)
     """The secret is bound to other servers, so it is not sent to this one."""
 
     hint = "If you trust the server with the secret, bind the secret to its origin."
-
-
-class ProjectUntrusted(AccessError, ModelError, code="RYN312", may_be_billed=False):
-    """The project is not trusted, so its configuration cannot send a secret to a new server."""
-
-    hint = "Review the settings of the project that grant access, then trust the project."

@@ -21,6 +21,12 @@ class ApprovalUnknown(AccessError, code="RYN302", exit_code=2):
     hint = "Use the id of a standing approval."
 
 
+class ApprovalUnnamed(AccessError, code="RYN303", exit_code=2):
+    """A reply that would authorise an effect does not name the question: what it approves could be something else."""
+
+    hint = "Read what is to be approved, then reply with the id of the question."
+
+
 class SandboxUnavailable(AccessError, code="RYN330"):
     """No sandbox on this machine can isolate the code of an op or a python step. Nothing was executed."""
 

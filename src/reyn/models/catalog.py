@@ -8,6 +8,7 @@ project may load code is decided by `reyn.permissions.trust`.
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -31,6 +32,41 @@ if TYPE_CHECKING:
     from reyn.journal import Journal
     from reyn.models.protocol import Model
     from reyn.models.remote import RemoteModel
+
+
+def needs_trust(model: str, root: Path, *, has_url: bool = False) -> str:
+    """Return what needs trust about a model that a file of the project names; empty if nothing does.
+
+    Scripts in the project, recorded answers and pulled weights need none. The URL and the key of a model of a server
+    are settings of their own; without them, no request is sent.
+
+    Args:
+        model: The model, after following aliases.
+        root: The project's folder.
+        has_url: Whether the settings of the model have a URL.
+    """
+    adapter, _, rest = model.partition(":")
+    match adapter:
+        case "scripted":
+            return "" if _is_below(root, rest) else f"read {rest}"
+        case "local":
+            from reyn.models.weights import KNOWN_WEIGHTS
+
+            return "" if not rest or rest in KNOWN_WEIGHTS else f"load the model file {rest}"
+        case "litellm":
+            return "" if has_url else f"use credentials of the environment for {model}"
+        case _ if adapter in BUILT_IN_ADAPTERS:
+            return ""
+        case _ if is_installed(model):
+            return f"use the adapter of {model}"
+        case _:
+            return f"load {model}" if is_reference(model) else ""
+
+
+def _is_below(root: Path, path: str) -> bool:
+    """Return whether a path is written as one below the project. Opening it follows no link that leads out."""
+    return os.path.normpath(root / path).startswith(f"{os.path.normpath(root).rstrip('/')}/")
+
 
 INSTANT_ADAPTERS = ("scripted", "recorded")
 """Adapters whose models declare `takes_time = False`; known here so that their modules need not be imported."""
@@ -60,7 +96,6 @@ def open_model(
     root: Path,
     journal: Journal,
     secrets: Callable[[], Secrets],
-    may_bind: Callable[[str, str], bool],
 ) -> Model:
     """Open the model that `settings.model` names.
 
@@ -74,7 +109,6 @@ def open_model(
         root: The project's folder.
         journal: The journal for `recorded` models.
         secrets: Opens the secrets; called when a key is needed.
-        may_bind: Whether the first use of a secret may bind it to an origin.
 
     Raises:
         ModelUnknown: If no adapter matches.
@@ -86,7 +120,8 @@ def open_model(
             from reyn.models.scripted import ScriptedModel
 
             form = None if settings.answer_form == "auto" else settings.answer_form
-            return ScriptedModel.from_file(root / rest, name, answer_form=form)
+            inside = root if _is_below(root, rest) else None
+            return ScriptedModel.from_file(root / rest, name, answer_form=form, inside=inside)
         case "recorded":
             from reyn.models.recorded import RecordedModel
 
@@ -96,9 +131,9 @@ def open_model(
 
             return LocalModel.locate(name, rest, settings, root)
         case _ if adapter in BUILT_IN_ADAPTERS:
-            return remote_class(adapter)(name, rest, settings, secrets, may_bind)
+            return remote_class(adapter)(name, rest, settings, secrets)
         case _:
-            return open_plugin(ModelSetup(name, "", settings, root, secrets, may_bind))
+            return open_plugin(ModelSetup(name, "", settings, root, secrets))
 
 
 def import_sdk(model: str) -> None:
@@ -134,7 +169,6 @@ class ModelSetup(msgspec.Struct, frozen=True):
     settings: ModelSettings
     root: Path
     open_secrets: Callable[[], Secrets]
-    may_bind: Callable[[str, str], bool]
 
     def key(self, url: str) -> str | None:
         """Return the key in the settings for a server, or `None` if the settings have none. Do not store it.
@@ -142,7 +176,7 @@ class ModelSetup(msgspec.Struct, frozen=True):
         Raises:
             KeyRejected: The secret does not exist, or may not be sent to this server.
         """
-        return ModelKey(self.name, self.settings.key, self.open_secrets, self.may_bind).resolve(url)
+        return ModelKey(self.name, self.settings.key, self.open_secrets).resolve(url)
 
 
 @cache

@@ -31,16 +31,12 @@ class ModelKey:
         name: The name that the journal records.
         handle: The handle of the secret, if the settings have one.
         secrets: Opens the secrets.
-        may_bind: Whether the first use of a secret may bind it to an origin.
     """
 
-    def __init__(
-        self, name: str, handle: str | None, secrets: Callable[[], Secrets], may_bind: Callable[[str, str], bool]
-    ) -> None:
+    def __init__(self, name: str, handle: str | None, secrets: Callable[[], Secrets]) -> None:
         self._name = name
         self.handle = handle
         self._secrets = secrets
-        self._may_bind = may_bind
         self._scrubber: Scrubber | None = None
 
     def resolve(self, url: str) -> str | None:
@@ -53,7 +49,7 @@ class ModelKey:
             return None
         try:
             secrets = self._secrets()
-            key = secrets.resolve_for(self.handle, url, may_bind=self._may_bind(self.handle, origin_of(url)))
+            key = secrets.resolve_for(self.handle, url)
         except ConfigError as error:
             raise self._rejected(error) from error
         self._scrubber = secrets.scrubber
@@ -69,8 +65,7 @@ class ModelKey:
             return
         try:
             self._secrets().check_present(self.handle)
-            origin = origin_of(url)
-            self._secrets().check_origin(self.handle, origin, may_bind=self._may_bind(self.handle, origin))
+            self._secrets().check_origin(self.handle, origin_of(url))
         except ConfigError as error:
             raise self._rejected(error) from error
 

@@ -18,7 +18,7 @@ from reyn.models.roster import Roster
 from reyn.models.weights import DEFAULT_WEIGHTS, find_weights, is_gguf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from reyn.config import Config
@@ -53,7 +53,6 @@ def list_models(
     root: Path,
     journal: Journal,
     secrets: Secrets,
-    may_bind: Callable[[str, str], bool],
     untrusted: Mapping[str, str],
 ) -> list[ModelStatus]:
     """Return the default model, the configured models with their fallbacks, and the pullable models.
@@ -79,7 +78,7 @@ def list_models(
         queue += [(other, "") for other in settings.fallback if other not in seen]
     models = []
     for settings, labels in configured.values():
-        status = _check(settings, labels, root, journal, secrets, may_bind)
+        status = _check(settings, labels, root, journal, secrets)
         models.append(msgspec.structs.replace(status, names=tuple(labels)))
     models += unknown
     if not any(model.model in ("local", f"local:{DEFAULT_WEIGHTS}") for model in models):
@@ -93,7 +92,6 @@ def _check(
     root: Path,
     journal: Journal,
     secrets: Secrets,
-    may_bind: Callable[[str, str], bool],
 ) -> ModelStatus:
     """Return the availability of a model."""
     adapter, _, rest = settings.model.partition(":")
@@ -102,7 +100,7 @@ def _check(
             return _check_local(settings, root)
         case _ if adapter in ADAPTERS:
             name = next((each for each in names if each != "model"), settings.model)
-            return _check_remote(name, settings, secrets, may_bind)
+            return _check_remote(name, settings, secrets)
         case "scripted":
             return _status(settings, ("free",), "" if (root / rest).is_file() else f"file not found: `{rest}`")
         case "recorded":
@@ -137,12 +135,10 @@ def _check_local(settings: ModelSettings, root: Path) -> ModelStatus:
     return _status(settings, modes, reason, details, ModelNotInstalled.code if reason else "")
 
 
-def _check_remote(
-    name: str, settings: ModelSettings, secrets: Secrets, may_bind: Callable[[str, str], bool]
-) -> ModelStatus:
+def _check_remote(name: str, settings: ModelSettings, secrets: Secrets) -> ModelStatus:
     adapter, _, rest = settings.model.partition(":")
     try:
-        model = remote_class(adapter)(name, rest, settings, lambda: secrets, may_bind, is_listed=True)
+        model = remote_class(adapter)(name, rest, settings, lambda: secrets, is_listed=True)
     except ReynError as error:
         return _status(settings, (), f"{error.message}: {error.hint}", code=error.code)
     details, reason, code = model.describe(), "", ""

@@ -91,7 +91,6 @@ class RemoteModel(ABC):
         model: str,
         settings: ModelSettings,
         secrets: Callable[[], Secrets],
-        may_bind: Callable[[str, str], bool] = lambda *_: True,
         *,
         is_listed: bool = False,
     ) -> None:
@@ -103,7 +102,7 @@ class RemoteModel(ABC):
         self.name = name
         self._model = model
         self._settings = settings
-        self._model_key = ModelKey(name, settings.key, secrets, may_bind)
+        self._model_key = ModelKey(name, settings.key, secrets)
         self._modes: tuple[OutputMode, ...] = ADAPTERS[self.adapter].modes  # type: ignore[assignment]
         mode: OutputMode = self._modes[0] if settings.mode == "auto" else settings.mode
         # Some servers cannot constrain the output of a request with tools, so its format is found out separately.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from reyn.config.models import EndpointSettings
+    from reyn.config.models import EndpointSettings, ProjectModel
     from reyn.config.values import CounterChoice, CounterName
     from reyn.journal import Journal
     from reyn.journal.kinds import AnswerForm
@@ -37,15 +37,13 @@ if TYPE_CHECKING:
     from reyn.models.protocol import Model
     from reyn.secrets import Secrets
 
-    MayBind = Callable[[str, str], bool]
-
 
 class Roster:
     """The configured models, or one `override` that answers for every name.
 
-    `may_bind` decides whether the first use of a secret (a handle) may bind it to an origin. `counter` is how the
-    project counts tokens; `endpoints` are the limits of endpoints. `untrusted` are models that the configuration names,
-    but that have no effect until the user trusts the project: what each would do.
+    `counter` is how the project counts tokens; `endpoints` are the limits of endpoints. `untrusted` are models that the
+    configuration names, but that have no effect until the user trusts the project: what each would do. `permits` is
+    whether the user trusts an access that another file of the project asks for.
     """
 
     def __init__(
@@ -55,19 +53,19 @@ class Roster:
         journal: Callable[[], Journal],
         secrets: Callable[[], Secrets],
         override: Model | None = None,
-        may_bind: MayBind = lambda *_: True,
         counter: CounterChoice = "auto",
         endpoints: Mapping[str, EndpointSettings] | None = None,
         untrusted: Mapping[str, str] | None = None,
+        permits: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._names = names
         self._root = root
         self._open_journal = journal
         self._open_secrets = secrets
-        self._may_bind = may_bind
         self._counter = counter
         self._endpoints = endpoints or {}
         self._untrusted = untrusted or {}
+        self._permits = permits
         self._secrets: Secrets | None = None
         self._override = override
         self._override_takes_time = override is not None and takes_time(override)
@@ -99,6 +97,19 @@ class Roster:
             raise ModelUntrusted(f"the project is not trusted, and {model} needs trust: {self._untrusted[name]}")
         return (name, found) if isinstance(found, ModelSettings) else (name, ModelSettings(model=name))
 
+    def project_name(self, model: ProjectModel | None) -> str | None:
+        """Return the name of a model that a file of the project names; `None` if it names none.
+
+        Raises:
+            ModelUntrusted: It needs trust, and the user does not trust it.
+        """
+        if model is None or model.name in self._names or model.name in self._untrusted:
+            return model.name if model is not None else None
+        need = catalog.needs_trust(model.name, self._root)
+        if need and not self._permits(f"{model.owner}: {need}"):
+            raise ModelUntrusted(f"the project is not trusted, and the model of {model.owner} needs trust: {need}")
+        return model.name
+
     def check_name(self, name: str) -> None:
         """Check that a name belongs to a model, without opening it. Raises `ModelUnknown`."""
         catalog.check_adapter(self.resolve(name)[1].model)
@@ -111,9 +122,7 @@ class Roster:
         if key not in self._opened:
             self._check_code(key, settings)
             try:
-                self._opened[key] = catalog.open_model(
-                    key, settings, self._root, self._open_journal(), self.secrets, self._may_bind
-                )
+                self._opened[key] = catalog.open_model(key, settings, self._root, self._open_journal(), self.secrets)
             except ModelUnknown as error:
                 raise ModelUnknown(error.message, hint=nearest_hint(name, self._names) or error.hint) from error
         return self._opened[key]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.documents import JsonError, decode_json, read_error
+from reyn.documents import DocumentError, JsonError, decode_json, read_error, read_raw
 from reyn.errors import ScriptExhausted, ScriptInvalid
 from reyn.models.protocol import ModelAnswer, ToolCall, call_id
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
     from reyn.journal.kinds import AnswerForm
     from reyn.models.protocol import ModelRequest
+
+
+_MAX_BYTES = 100_000_000
 
 
 class ScriptedModel:
@@ -43,12 +46,26 @@ class ScriptedModel:
         self._answers = [(_to_json(answer), answer) for answer in answers]
 
     @classmethod
-    def from_file(cls, path: Path, name: str, *, answer_form: AnswerForm | None = None) -> ScriptedModel:
-        """Read a JSON Lines file: one answer per line, a JSON object or a JSON string; blank lines are skipped."""
+    def from_file(
+        cls, path: Path, name: str, *, answer_form: AnswerForm | None = None, inside: Path | None = None
+    ) -> ScriptedModel:
+        """Read a JSON Lines file: one answer per line, a JSON object or a JSON string; blank lines are skipped.
+
+        Args:
+            path: The file.
+            name: The name that the journal records.
+            answer_form: The form in which the model is asked.
+            inside: The folder that the file is in; no link that leads out of it is followed.
+
+        Raises:
+            ScriptInvalid: The file cannot be read, or is not JSON Lines. The message has no content of the file.
+        """
         try:
-            lines = path.read_text(encoding="utf-8-sig").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ScriptInvalid(f"cannot read the script `{path}`: {read_error(error)}") from error
+            raw = read_raw(path, path.name, inside=inside, max_bytes=_MAX_BYTES) if inside else path.read_bytes()
+            lines = raw.decode("utf-8-sig").split("\n")
+        except (DocumentError, OSError, UnicodeDecodeError) as error:
+            reason = error.finding.message if isinstance(error, DocumentError) else read_error(error)
+            raise ScriptInvalid(f"cannot read the script `{path}`: {reason}") from error
         answers = (_parse(line, path, number) for number, line in enumerate(lines, 1) if line.strip())
         return cls(answers, name, answer_form=answer_form)
 

@@ -108,7 +108,6 @@ class Project:
             self.root,
             self._services.existing_journal,
             self._services.secrets,
-            self.trust.may_bind,
             self.trust.ignored_models,
         )
 

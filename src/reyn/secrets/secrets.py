@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.errors import (
-    ProjectUntrusted,
     ReynError,
     SecretMissing,
     SecretRefused,
@@ -127,38 +126,31 @@ class Secrets:
         hint = f"Store the secret `{name}`, or set the variable `{variable_of(name)}`."
         return SecretMissing(f"no secret `{name}`", hint=hint)
 
-    def resolve_for(self, handle: str, url: str, *, may_bind: bool) -> str:
-        """Return the value of a secret in order to send it to a server.
+    def resolve_for(self, handle: str, url: str) -> str:
+        """Return the value of a secret in order to send it to a server. The first use binds it to the origin.
 
         Args:
             handle: The secret.
             url: The URL of the server.
-            may_bind: Whether a secret without any origin is bound to this one.
 
         Raises:
             SecretRefused: The secret is bound to other origins.
-            ProjectUntrusted: It is bound to none, and may not be bound to this one.
             OriginInvalid: The URL has no usable origin.
             SecretMissing: There is no value.
         """
         origin = origin_of(url)
-        self.check_origin(handle, origin, may_bind=may_bind)
+        self.check_origin(handle, origin)
         value = self.resolve(handle)
         if not self.origins.allowed(handle):
             self._bind(handle, origin)
         return value
 
-    def check_origin(self, handle: str, origin: str, *, may_bind: bool) -> None:
+    def check_origin(self, handle: str, origin: str) -> None:
         """Check that a secret may be sent to an origin, without reading its value; see `resolve_for`."""
         allowed = self.origins.allowed(handle)
-        if origin in allowed:
-            return
-        if allowed:
+        if allowed and origin not in allowed:
             message = f"`{handle}` may be sent to {', '.join(allowed)} only, not to {origin}"
             raise SecretRefused(message, hint=f"Allow sending `{handle}` to {origin}, if that server may have it.")
-        if not may_bind:
-            message = f"`{handle}` is not sent to {origin}: the project is not trusted"
-            raise ProjectUntrusted(message, hint=f"Trust the project, or allow sending `{handle}` to {origin}.")
 
     def _bind(self, handle: str, origin: str) -> None:
         try:

@@ -6,13 +6,21 @@ instructions. The agent `default` exists without a file. A project can replace t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from reyn.config.models import Positive
-from reyn.documents import DocumentError, check_keys, nearest_hint, parse_front_matter, read_text
+from reyn.config.models import Positive, ProjectModel
+from reyn.documents import (
+    DocumentError,
+    TrustClasses,
+    check_keys,
+    nearest_hint,
+    parse_front_matter,
+    read_text,
+    trust_classes,
+)
 from reyn.errors import AgentNotFound, SkillInvalid, codes
 from reyn.folders import names_in
 from reyn.journal import kinds
@@ -52,12 +60,21 @@ class Budget(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         transcript: The size of the transcript, in tokens, above which older messages are summarised.
     """
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="tokens transcript")
+
     tokens: Positive | None = None
     transcript: Annotated[int, msgspec.Meta(ge=200)] | None = None
 
 
 class AgentFrontMatter(msgspec.Struct, frozen=True):
     """Front matter of an agent."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="type name description model_class",
+        request="skills agents allowed_ops permissions required_credentials memory",
+        model="model",
+        section="budget",
+    )
 
     type: Literal["agent"]
     name: str
@@ -80,7 +97,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
         name: The agent's name.
         instructions: The agent's instructions, which precede those of the skill `chat`; empty for the default agent.
         description: What the agent is for. Other agents see it.
-        model: The model that answers; `None` for the project's.
+        model: The model that answers; `None` for the project's. `Roster.project_name` checks it.
         model_class: The class of the model that answers, if `model` is not set.
         skills: Patterns of the names of skills that it may run; `None` allows all.
         agents: Patterns of the names of agents that it may ask. An agent that it asks has rights of its own, so that
@@ -95,7 +112,7 @@ class Agent(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     instructions: str = ""
     description: str = ""
-    model: str | None = None
+    model: ProjectModel | None = None
     model_class: str | None = None
     skills: tuple[str, ...] | None = None
     agents: tuple[str, ...] = ()
@@ -248,4 +265,6 @@ class Agents:
             raise SkillInvalid(f"agent `{name}` has errors:", findings)
         front = msgspec.structs.asdict(msgspec.convert(value, AgentFrontMatter))
         del front["type"]
+        if front["model"] is not None:
+            front["model"] = ProjectModel(front["model"], f"agent {name}")
         return Agent(**front, instructions=document.body.strip()), document

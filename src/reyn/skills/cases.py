@@ -6,11 +6,11 @@ questions in order, and `files/`, files of the project that the skill finds. Cas
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from reyn.documents import DocumentError, read_raw, read_text
+from reyn.documents import DocumentError, TrustClasses, read_raw, read_text, trust_classes
 from reyn.errors import CaseInvalid
 from reyn.folders import inside, names_in
 
@@ -28,6 +28,8 @@ Answer = dict[str, Any] | str
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a case must return. A part that is left out is not compared."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="status path artifact")
 
     status: str = "finished"
     path: list[str] | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import msgspec
 
 from reyn.config.values import HANDOFF_FIELDS, ContextChoice, HandoffSettings
-from reyn.documents import Codes, check_keys, nearest, usable_keys
+from reyn.documents import Codes, TrustClasses, check_keys, nearest, trust_classes, usable_keys
 from reyn.errors import codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.skills.values import (
@@ -39,6 +39,13 @@ OnError = Literal["fail", "skip", "empty"]
 class SkillFrontMatter(msgspec.Struct, frozen=True):
     """Front matter of `skill.md`."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="type name entry final_output description final_output_description finish_criteria graph search_hints "
+        "on_phase_failure model_class routing",
+        request="permissions required_credentials",
+        section="postprocessor context",
+    )
+
     type: Literal["skill"]
     name: str
     entry: str
@@ -59,6 +66,12 @@ class SkillFrontMatter(msgspec.Struct, frozen=True):
 
 class PhaseFrontMatter(msgspec.Struct, frozen=True):
     """Front matter of a phase."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(
+        plain="type name input role can_finish max_act_turns model_class reads requires_approval allowed_skills",
+        request="allowed_ops",
+        section="preprocessor context conversation",
+    )
 
     type: Literal["phase"]
     name: str
@@ -87,6 +100,8 @@ FORBIDDEN_IN_PHASE = {
 class PostprocessorSection(msgspec.Struct, frozen=True):
     """`postprocessor` of skill.md; `output_schema` is an artifact name or an inline schema of the data."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="output_schema output_name output_description", section="steps")
+
     output_schema: str | dict[str, Any]
     output_name: str | None = None
     output_description: str = ""
@@ -95,6 +110,8 @@ class PostprocessorSection(msgspec.Struct, frozen=True):
 
 class IterateArguments(msgspec.Struct, frozen=True):
     """Arguments of `iterate`; the step under `apply` is parsed separately."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="over into on_error concurrency", section="apply")
 
     over: str
     apply: dict[str, Any]

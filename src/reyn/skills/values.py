@@ -7,11 +7,12 @@ in `loader`.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 import msgspec
 
 from reyn.config.values import ContextChoice
+from reyn.documents import TrustClasses, trust_classes
 from reyn.journal import Blob, ordered
 from reyn.jsonschema import Schema
 
@@ -50,6 +51,8 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_fi
             of `run_op` alone, binds the result of an op that failed or was denied like any other.
     """
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="into on_error")
+
     into: str | None = None
     on_error: Literal["fail", "skip", "empty", "result"] = "fail"
 
@@ -57,12 +60,16 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag_fi
 class RunSkill(Step, frozen=True, tag="run_skill"):
     """Run another skill."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="skill input")
+
     skill: str
     input: Any = None
 
 
 class RunOp(Step, frozen=True, tag="run_op"):
     """Execute one op."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(request="op", plain="args_from")
 
     op: dict[str, Any]
     args_from: dict[str, str] = {}
@@ -73,6 +80,8 @@ class AskUser(Step, frozen=True, tag="ask_user"):
 
     `show` is the path of a value that the person sees with the question.
     """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="question suggestions required schema show")
 
     question: Annotated[str, msgspec.Meta(min_length=1, max_length=4_000)]
     suggestions: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=400)], ...], msgspec.Meta(max_length=20)] = ()
@@ -90,6 +99,8 @@ class AskUser(Step, frozen=True, tag="ask_user"):
 class Iterate(Step, frozen=True, tag="iterate"):
     """Apply a step to every item of a list."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="over concurrency", section="apply")
+
     over: str
     apply: RunSkill | RunOp | PythonCall | AskUser
     concurrency: int = 1
@@ -99,6 +110,8 @@ class Iterate(Step, frozen=True, tag="iterate"):
 class Validate(Step, frozen=True, tag="validate"):
     """Validate a value against a schema."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="schema target")
+
     schema: Schema
     target: str = "data"
 
@@ -106,11 +119,15 @@ class Validate(Step, frozen=True, tag="validate"):
 class LintPlan(Step, frozen=True, tag="lint_plan"):
     """Check the structure of a plan."""
 
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="over")
+
     over: str = "data"
 
 
 class PythonCall(Step, frozen=True, tag="python"):
     """Call a function of the skill's own module."""
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(sandboxed="module function", request="mode", plain="output_schema")
 
     module: str
     function: str
@@ -155,6 +172,8 @@ class ConversationSettings(msgspec.Struct, frozen=True, omit_defaults=True, forb
         max_tokens: The size of the transcript above which older messages are replaced by a summary.
         stays_open: Whether the model cannot abort the run, and is asked for a reply without ops after rejected answers.
     """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="max_tokens stays_open")
 
     max_tokens: Annotated[int, msgspec.Meta(ge=MIN_TOKENS)] = 16_000
     stays_open: bool = False

@@ -95,7 +95,8 @@ def _session(conversation: Conversation, runtime: OSRuntime) -> PromptSession[st
 async def _talk(session: PromptSession[str], conversation: Conversation, runtime: OSRuntime) -> None:
     commands = ChatCommands(conversation, runtime, out.line)
     handler = InterventionHandler(conversation)
-    loading = SdkLoading(lambda: runtime.project.preload_model(conversation.agent.model))
+    named = conversation.agent.model
+    loading = SdkLoading(lambda: runtime.project.preload_model(named.name if named else None))
     while True:
         try:
             text = await session.prompt_async("> ")

@@ -91,10 +91,11 @@ def show_agent(name: str) -> Report:
     agent = runtime.project.agents.load(name)
     skill = runtime.services.agent_skill(name)
     phase = skill.phases[skill.entry]
+    model = agent.model.name if agent.model else None
     fields = {
         "agent": agent.name,
         "about": agent.description if runtime.project.agents.path(name) is not None else _BUILT_IN,
-        "model": agent.model or agent.model_class or "project default",
+        "model": model or agent.model_class or "project default",
         "skills": "all" if agent.skills is None else ", ".join(agent.skills) or "none",
         "may ask": ", ".join(line.partition(":")[0] for line in router_view(runtime, name).agents),
         "ops": ", ".join(phase.allowed_ops),
@@ -104,7 +105,8 @@ def show_agent(name: str) -> Report:
     }
     lines = [f"{key:<9} {value}" for key, value in fields.items() if value]
     lines += [f"    {line}" for line in agent.instructions.splitlines()]
-    return Report(msgspec.to_builtins(agent) | {"ops": phase.allowed_ops, "permissions": skill.permissions}, lines)
+    own = {"ops": phase.allowed_ops, "permissions": skill.permissions} | ({"model": model} if model else {})
+    return Report(msgspec.to_builtins(agent) | own, lines)
 
 
 @agent_command.command("rm", epilog="Example: reyn agent rm designer")

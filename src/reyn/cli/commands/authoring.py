@@ -53,7 +53,9 @@ def _trust(root: Path) -> None:
     from reyn.permissions.trust import load_project, store_decision
 
     try:
-        store_decision(load_project(root))
+        loaded = load_project(root)
+        if not loaded.trust.grants:  # files that were there before are not the user's word
+            store_decision(loaded)
     except ConfigError as error:  # the project works without trust
         out.note(f"note: the project could not be trusted: {error.message}")
 

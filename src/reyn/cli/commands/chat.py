@@ -108,6 +108,7 @@ def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> st
 
     Raises:
         ModelNotInstalled: The project's model is a script, and the embedded model is not installed.
+        ModelUntrusted: The project's model needs trust.
     """
     from reyn.models.weights import DEFAULT_WEIGHTS
     from reyn.skills.agents import DEFAULT
@@ -117,8 +118,8 @@ def _embedded(runtime: SyncRuntime, agent: str | None, run_id: str | None) -> st
     chosen = runtime.project.agents.load(agent or DEFAULT)
     if chosen.model or chosen.model_class:
         return None
-    script = runtime.project.default_model() if runtime.project.config.model else ""
-    if runtime.project.config.model and not script.startswith("scripted:"):
+    script = runtime.project.default_model()
+    if script and not script.startswith("scripted:"):
         return None
     embedded = [one for one in runtime.project.models() if one.model in ("local", f"local:{DEFAULT_WEIGHTS}")]
     reason = f"the project's model is a script (`{script}`), which cannot converse" if script else ""

@@ -165,9 +165,10 @@ class AgentMessages:
         seconds = None if seconds is None else seconds + state.active // SECOND
         tokens = min((cap for cap in (tokens, agent.budget.tokens) if cap is not None), default=None)
         asks = agent_of(tape.started.skill)
+        named = services.roster.project_name(agent.model) if is_new else None
         return ChildSpec(
             replace(settings, limits=replace(settings.limits, tokens=tokens, run_seconds=seconds)),
-            pin_model(services.roster, services.roster.ready(agent.model if is_new else None, recorded.models.name)),
+            pin_model(services.roster, services.roster.ready(named, recorded.models.name)),
             rights="own",
             people=_NoUser(services.people),
             history=(intent.history, ()),

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.errors import Finding
     from reyn.journal import Blob, Event, Journal, kinds
-    from reyn.journal.port import Approval
     from reyn.journal.sqlite import SqliteJournal
     from reyn.kernel.runtime_types import Clock, Ids, People
     from reyn.kernel.world.hooks import Hook
@@ -213,10 +212,6 @@ class Services:
         """What standing approvals of this project name."""
         return project_identity(self.root)
 
-    def own_approvals(self) -> list[Approval]:
-        """Return the standing approvals of this project, without those that came with a journal from elsewhere."""
-        return [approval for approval in self.journal.approvals() if approval.is_of(self.identity)]
-
     def check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
         if self.base is not None:
@@ -257,7 +252,9 @@ class Services:
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
         )
-        return OpPerformer(self.ops, environments, self.own_approvals, self.compile_skill, lambda: self._key_scrubber)
+        return OpPerformer(
+            self.ops, environments, self.journal, self.identity, self.compile_skill, lambda: self._key_scrubber
+        )
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
@@ -380,10 +377,10 @@ class Services:
             lambda: self.existing_journal,
             lambda: self.secrets,
             self.model,
-            self.trust.may_bind,
             self._configured_settings.counter,
             self.config.endpoints,
             self.trust.ignored_models,
+            self.trust.permits,
         )
 
     @cached_property
@@ -408,9 +405,7 @@ class Services:
 
     def secret_for(self, handle: str, url: str) -> str:
         """Return the value of a secret in order to send it to a server."""
-        from reyn.secrets import origin_of
-
-        return self.secrets.resolve_for(handle, url, may_bind=self.trust.may_bind(handle, origin_of(url)))
+        return self.secrets.resolve_for(handle, url)
 
     @cached_property
     def scrubber(self) -> Scrubber:

@@ -1,0 +1,175 @@
+"""The configuration of an untrusted project names paths outside of it.
+
+The attacker writes the configuration, the agents and the links of a clone, and runs a server. The oracles are a file
+outside of the project with a text that must appear nowhere, and the requests that the server received.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from reyn.cli.app import run_app
+from reyn.permissions.trust import load_project, store_decision
+from tests.models.fake_server import FakeServer, good
+from tests.support import finish, go, two_phases
+
+CANARY = "canary-of-the-users-own-file"
+IN = '{"text": "in"}'
+
+
+class Clone(NamedTuple):
+    root: Path
+    outside: Path
+    server: FakeServer
+
+
+@pytest.fixture
+def clone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clone]:
+    root, outside = tmp_path / "deep" / "clone", tmp_path / "home"
+    outside.mkdir()
+    two_phases(root)
+    monkeypatch.chdir(root)
+    with FakeServer(good(finish())) as server:
+        yield Clone(root, outside, server)
+
+
+CONTENTS = {
+    "credentials": json.dumps({"token": CANARY}),
+    "json lines": f"{json.dumps(CANARY)}\n{json.dumps(CANARY)}",
+    "answers": json.dumps(go("second", CANARY)),
+    "text": f"[default]\nkey = {CANARY}\n",
+    "broken": f'{{"token": "{CANARY}',
+}
+SPELLINGS = ("../../home/f", "{outside}/f", "./x/../../../home/f", "link.jsonl", "folder/f", "real/../../../home/f")
+
+
+def seen_text(clone: Clone, capsys: pytest.CaptureFixture[str]) -> bytes:
+    """Return everything that an attacker could read: the project, what was printed, and what the server received."""
+    printed = "".join(capsys.readouterr()).encode()
+    links = {clone.root / "link.jsonl", clone.root / "folder"}
+    files = [path for path in clone.root.rglob("*") if path.is_file() and not links & {path, *path.parents}]
+    return b"".join([printed, *(path.read_bytes() for path in files), *(one.raw for one in clone.server.requests)])
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("spelling", SPELLINGS)
+@pytest.mark.parametrize("place", ["model", "alias", "fallback", "agent"])
+def test_a_script_outside_is_not_read(
+    spelling: str, place: str, clone: Clone, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    (clone.root / "folder").symlink_to(clone.outside)
+    (clone.root / "link.jsonl").symlink_to(clone.outside / "f")
+    (clone.root / "real").mkdir()
+    named = f"scripted:{spelling.format(outside=clone.outside)}"
+    far = f"far: {{model: openai:m, base_url: '{clone.server.url}'}}"
+    texts = {
+        "model": f"model: '{named}'\nmodels:\n  {far}\n",
+        "alias": f"model: m\nmodels:\n  m: {{model: '{named}', fallback: [far]}}\n  {far}\n",
+        "fallback": f"model: n\nmodels:\n  n: {{model: 'scripted:none', fallback: ['{named}', far]}}\n  {far}\n",
+        "agent": f"models:\n  {far}\n",
+    }
+    (clone.root / "reyn.yaml").write_text(texts[place])
+    (clone.root / "reyn/agents").mkdir()
+    (clone.root / "reyn/agents/a.md").write_text(f"---\ntype: agent\nname: a\nmodel: '{named}'\n---\nHelp.\n")
+    (clone.outside / "f").write_text([*CONTENTS.values()][SPELLINGS.index(spelling) % len(CONTENTS)])
+    for words in (("chat", "a"),) if place == "agent" else (("run", "pair", IN), ("models",)):
+        monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+        run_app(words)
+    assert CANARY.encode() not in seen_text(clone, capsys)
+    assert clone.server.requests == []
+
+
+@pytest.mark.sockets
+def test_a_link_that_leads_out_is_not_followed_after_trust_either(
+    clone: Clone, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Trust shows the path as it is written, and that path is inside."""
+    (clone.outside / "f").write_text(CONTENTS["answers"])
+    (clone.root / "link.jsonl").symlink_to(clone.outside / "f")
+    far = f"{{model: openai:m, base_url: '{clone.server.url}'}}"
+    (clone.root / "reyn.yaml").write_text(
+        f"model: m\nmodels:\n  m: {{model: 'scripted:link.jsonl', fallback: [far]}}\n  far: {far}\n"
+    )
+    store_decision(load_project(clone.root))
+    run_app(("run", "pair", IN))
+    assert clone.server.requests != []  # the fallback answers
+    assert CANARY.encode() not in seen_text(clone, capsys)
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_a_configuration_that_is_a_link_out_is_not_read(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    root, outside = tmp_path / "clone", tmp_path / "home"
+    two_phases(root)
+    outside.mkdir()
+    (outside / "f").write_text(CONTENTS[content])
+    monkeypatch.chdir(root)
+    for name in ("reyn.yaml", "reyn.local.yaml"):
+        (root / name).symlink_to(outside / "f")
+    for words in (("run", "pair", IN), ("config",), ("doctor",), ("lint",)):
+        run_app(words)
+    printed = "".join(capsys.readouterr())
+    assert CANARY not in printed
+    assert "leads out of" in printed
+
+
+def test_an_error_about_a_script_of_the_caller_quotes_none_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    two_phases(tmp_path / "p")
+    monkeypatch.chdir(tmp_path / "p")
+    for content in ("text", "broken"):
+        (tmp_path / "f").write_text(CONTENTS[content])
+        assert run_app(("run", "pair", IN, "--model", "scripted:../f")) == 2
+    printed = "".join(capsys.readouterr())
+    assert "not valid JSON" in printed
+    assert CANARY not in printed
+
+
+def test_the_callers_own_path_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    two_phases(tmp_path / "p")
+    monkeypatch.chdir(tmp_path / "p")
+    (tmp_path / "f").write_text("\n".join(map(json.dumps, (go("second"), finish()))))
+    assert run_app(("run", "pair", IN, "--model", "scripted:../f")) == 0
+    monkeypatch.setenv("REYN_MODEL", f"scripted:{tmp_path / 'f'}")
+    assert run_app(("run", "pair", IN)) == 0
+
+
+@pytest.mark.parametrize("name", ["planted.gguf", "./planted.gguf", "../planted.gguf", "~/planted.gguf"])
+def test_a_model_file_of_an_untrusted_project_is_not_opened(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    root = tmp_path / "clone"
+    two_phases(root)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(root)
+    opened: list[str] = []
+    for place in (root, tmp_path):
+        (place / "planted.gguf").write_bytes(b"GGUF" + b"\xff" * 64)
+    (root / "reyn.yaml").write_text(f"model: m\nmodels: {{m: {{model: 'local:{name}'}}}}\n")
+    (root / "reyn/agents").mkdir()
+    (root / "reyn/agents/a.md").write_text(f"---\ntype: agent\nname: a\nmodel: 'local:{name}'\n---\nHelp.\n")
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and watching and str(arguments[0]).endswith("planted.gguf"):
+            opened.append(os.fspath(str(arguments[0])))
+
+    watching = True
+    sys.addaudithook(watch)
+    try:
+        for words in (("run", "pair", IN), ("chat",), ("chat", "a"), ("models",), ("doctor",), ("frame", "pair")):
+            monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+            run_app(words)
+    finally:
+        watching = False
+    assert opened == []
+    assert f"load the model file {name}" in "".join(capsys.readouterr())
