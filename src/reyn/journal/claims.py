@@ -10,7 +10,7 @@ import fcntl
 import os
 import stat
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 from reyn.errors import RunBusy, StoreUnavailable
 from reyn.folders import OpenFolder, make_folders, open_beneath
@@ -41,6 +41,7 @@ class FileClaims:
 
     def __init__(self, state: OpenFolder) -> None:
         self._state = state
+        self._locks: OpenFolder | None = None
 
     def hold(self, run_id: str) -> AbstractContextManager[None]:
         """Hold the claim on a run during the block. Raises `RunBusy` if another process holds it."""
@@ -49,8 +50,10 @@ class FileClaims:
     def is_held(self, run_id: str) -> bool:
         """Return whether a live process holds the claim on a run."""
         try:
-            with OpenFolder("", open_beneath(self._state.handle, _LOCKS)) as folder:
-                handle = open_lock(f"{run_id}.lock", folder, os.O_RDONLY)
+            if self._locks is None:
+                path = f"{self._state.path}/{_LOCKS}"
+                self._locks = OpenFolder(path, open_beneath(self._state.handle, _LOCKS))
+            handle = open_lock(f"{run_id}.lock", self._locks.handle, os.O_RDONLY)
         except OSError:
             return False
         try:
@@ -58,16 +61,17 @@ class FileClaims:
         finally:
             os.close(handle)
 
-    def open_folder(self) -> int:
-        """Open the folder of the files, and create it if needed."""
-        state = self._state.handle
+    def open_lock(self, name: str) -> tuple[int, OpenFolder]:
+        """Open a lock file. Returns its descriptor, and its folder, which is created if needed and stays open."""
         try:
-            try:
-                return open_beneath(state, _LOCKS)
-            except FileNotFoundError:
-                return make_folders(state, _LOCKS)
+            if self._locks is not None:
+                with suppress(FileNotFoundError):  # the folder was removed
+                    return open_lock(name, self._locks.handle), self._locks
+            path = f"{self._state.path}/{_LOCKS}"
+            self._locks = locks = OpenFolder(path, make_folders(self._state.handle, _LOCKS))
+            return open_lock(name, locks.handle), locks
         except OSError as error:
-            raise _unavailable(f"{self._state.path}/{_LOCKS}", error) from error
+            raise StoreUnavailable(f"cannot create `{_LOCKS}/{name}`: {error.strerror}") from error
 
 
 class _Claim(AbstractContextManager[None]):
@@ -77,15 +81,11 @@ class _Claim(AbstractContextManager[None]):
         self._claims = claims
         self._run_id = run_id
         self._name = f"{run_id}.lock"
-        self._handle = self._folder = -1
+        self._handle = -1
+        self._folder: OpenFolder | None = None
 
     def __enter__(self) -> None:
-        self._folder = self._claims.open_folder()
-        try:
-            self._handle = self._acquire()
-        except BaseException:
-            os.close(self._folder)
-            raise
+        self._handle = self._acquire()
         try:
             # Fixed width, so that the file is never truncated: some file systems flush truncated files on close.
             os.pwrite(self._handle, b"%-20d" % os.getpid(), 0)
@@ -96,10 +96,7 @@ class _Claim(AbstractContextManager[None]):
         """Lock the file; return its descriptor. Raises `RunBusy` if another process holds the lock."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
-            try:
-                handle = open_lock(self._name, self._folder)
-            except OSError as error:
-                raise _unavailable(self._name, error) from error
+            handle, self._folder = self._claims.open_lock(self._name)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -112,22 +109,18 @@ class _Claim(AbstractContextManager[None]):
                     raise RunBusy(message, run_id=self._run_id) from None
                 time.sleep(0.005)
                 continue
-            if _is_at(self._name, self._folder, handle):
+            if _is_at(self._name, self._folder.handle, handle):
                 return handle
             os.close(handle)  # the previous holder removed the file meanwhile; lock the new one
 
     def __exit__(self, *_: object) -> None:
+        assert self._folder is not None
         try:
-            os.unlink(self._name, dir_fd=self._folder)
+            os.unlink(self._name, dir_fd=self._folder.handle)
         except OSError:
             return
         finally:
             os.close(self._handle)
-            os.close(self._folder)
-
-
-def _unavailable(name: str, error: OSError) -> StoreUnavailable:
-    return StoreUnavailable(f"cannot create `{name}`: {error.strerror}")
 
 
 def _is_at(name: str, folder: int, handle: int) -> bool:

@@ -25,7 +25,6 @@ from reyn.journal.spending import Balance, Postings, SpendRow, postings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
-    from pathlib import Path
 
     from reyn.journal.registry import Body
 
@@ -161,15 +160,6 @@ class Approval(msgspec.Struct, frozen=True):
         """Return whether it was given in a project: at the same path, or in the same folder if it was moved."""
         (place, _, path), (other_place, _, other_path) = self.project.partition(" "), project.partition(" ")
         return place == other_place or path == other_path
-
-
-def project_identity(root: Path) -> str:
-    """Return what identifies a project: its folder on this machine, and its path.
-
-    A journal that was copied, moved or linked into another project is neither in the one nor at the other.
-    """
-    status = root.stat()
-    return f"{status.st_dev:x}:{status.st_ino:x} {root}"
 
 
 class Deletion(msgspec.Struct, frozen=True):

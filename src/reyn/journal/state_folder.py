@@ -26,6 +26,15 @@ _untracked: set[tuple[int, int]] = set()
 """Folders that this process has looked for in the index of git."""
 
 
+def project_identity(root: Path) -> str:
+    """Return what identifies a project: its folder on this machine, and its path.
+
+    A journal that was copied, moved or linked into another project is neither in the one nor at the other.
+    """
+    status = root.stat()
+    return f"{status.st_dev:x}:{status.st_ino:x} {root}"
+
+
 def open_state(folder: Path, *, create: bool = False) -> OpenFolder | None:
     """Open a state folder.
 

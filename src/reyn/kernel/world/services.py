@@ -24,8 +24,8 @@ from reyn.context.token_counting import check_installed
 from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.journal.commits import SharedCommits
-from reyn.journal.port import STATE, project_identity
-from reyn.journal.state_folder import has_journal
+from reyn.journal.port import STATE
+from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
