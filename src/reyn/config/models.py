@@ -10,7 +10,7 @@ import msgspec
 from reyn.config.budgets import PriceSettings
 from reyn.documents.trust_classes import TrustClasses, trust_classes
 
-Positive = Annotated[int, msgspec.Meta(gt=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
 NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 SecretHandle = Annotated[
     str,

@@ -12,7 +12,8 @@ import msgspec
 
 from reyn.config.user import journal_key
 from reyn.errors import McpServerFailed, McpServerUnknown
-from reyn.journal.port import DATABASE, STATE, project_identity
+from reyn.journal.approvals import project_identity
+from reyn.journal.port import DATABASE, STATE
 from reyn.journal.state_folder import has_journal
 from reyn.kernel.world.loading import pin_model
 from reyn.ops.budget import OpFailed

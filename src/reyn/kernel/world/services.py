@@ -23,8 +23,9 @@ from reyn.context.histories import HISTORIES
 from reyn.context.token_counting import check_installed
 from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
+from reyn.journal.approvals import project_identity
 from reyn.journal.commits import SharedCommits
-from reyn.journal.port import STATE, project_identity
+from reyn.journal.port import STATE
 from reyn.journal.state_folder import has_journal
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
