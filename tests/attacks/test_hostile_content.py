@@ -161,7 +161,7 @@ def test_a_fetched_page_that_cannot_be_converted_in_time_is_a_timeout_with_its_r
 
 
 @pytest.mark.sockets
-@pytest.mark.parametrize("tail", [b"x" * 5_000_000, b"\x00" * 100_000, gzip.compress(b"second member")])
+@pytest.mark.parametrize("tail", [b"x" * 5_000_000, b"\x00" * 100_000, gzip.compress(b"second member", mtime=0)])
 def test_bytes_after_the_end_of_compressed_data_are_refused_and_not_stored(fetch, tail: bytes):
     tracemalloc.start()
     result = fetch(whole("text/plain", gzip.compress(b"tea") + tail, **{"Content-Encoding": "gzip"}))

@@ -47,7 +47,7 @@ def test_lint_checks_agents_with_positions_and_near_names(here: Path, reyn):
         ("skills: pair", "4:1: RYN114 `skills` must be a list of strings or `null`, not 'pair'"),
         ("memory: owm", "4:1: RYN114 `memory` must be `shared`, `own` or `none`, not 'owm'\n    did you mean `own`?"),
         ("budget: {token: 3}", "4:10: RYN112 unknown key `budget.token`\n    did you mean `tokens`?"),
-        ("budget: {tokens: 0}", "4:10: RYN114 `budget.tokens` must be an integer of at least 1 or `null`, not 0"),
+        ("budget: {tokens: 0}", "4:10: RYN114 `budget.tokens` must be an integer greater than 0 or `null`, not 0"),
         ("allowed_ops: [1]", "4:15: RYN114 `allowed_ops[0]` must be a string, not 1"),
         ("allowed_ops: [fil]", "4:15: RYN122 unknown op `fil`\n    did you mean `file`?"),
     ],

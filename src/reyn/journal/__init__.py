@@ -4,13 +4,13 @@ The journal validates and stores events and derives a run's lifecycle from them.
 a run.
 """
 
+from reyn.journal.approvals import Approval
 from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.lifecycle import ENDED, RunRow
 from reyn.journal.memory import MemoryJournal
 from reyn.journal.port import (
     AbortTurn,
     Answer,
-    Approval,
     AttachedImage,
     Batch,
     Cancel,

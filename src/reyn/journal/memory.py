@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from reyn.errors import BlobMissing, JournalError, RunBusy
 from reyn.journal.canonical import Blob, digest
 from reyn.journal.port import (
-    Approval,
     Batch,
     Deletion,
     InboxMessage,
@@ -27,6 +26,7 @@ from reyn.journal.spending import Balance, SpendRow, check_cap, in_full, posting
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
+    from reyn.journal.approvals import Approval
     from reyn.journal.lifecycle import RunRow
     from reyn.journal.registry import Event
     from reyn.journal.spending import Postings

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from reyn.journal.approvals import Approval
     from reyn.journal.registry import Body
 
 
@@ -134,32 +135,6 @@ class InboxMessage(msgspec.Struct, frozen=True):
 
     id: int
     payload: InboxPayload
-
-
-class Approval(msgspec.Struct, frozen=True):
-    """A standing approval: this version of a skill may use an op where a rule asks, in one project.
-
-    `project` is the identity of the project that it was given in, see `project_identity`. `id` is 0 until it is stored.
-    """
-
-    skill: str
-    skill_hash: str
-    op: str
-    rule: str
-    by: str
-    at: int
-    run_id: str
-    project: str = ""
-    id: int = 0
-
-    def covers(self, skill_hash: str, op: str, rule: str) -> bool:
-        """A change of the skill, the op or the rule asks again."""
-        return (self.skill_hash, self.op, self.rule) == (skill_hash, op, rule)
-
-    def is_of(self, project: str) -> bool:
-        """Return whether it was given in a project: at the same path, or in the same folder if it was moved."""
-        (place, _, path), (other_place, _, other_path) = self.project.partition(" "), project.partition(" ")
-        return place == other_place or path == other_path
 
 
 class Deletion(msgspec.Struct, frozen=True):

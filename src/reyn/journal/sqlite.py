@@ -16,12 +16,12 @@ import msgspec
 
 from reyn.errors import JournalError, RunBusy, StoreUnavailable
 from reyn.journal import tables
+from reyn.journal.approvals import Approval
 from reyn.journal.blobs import BlobStore
 from reyn.journal.claims import FileClaims
 from reyn.journal.database import Database
 from reyn.journal.packing import head_of, pack, unpack
 from reyn.journal.port import (
-    Approval,
     Batch,
     Deletion,
     InboxMessage,
