@@ -59,11 +59,13 @@ MODULES = (
         f"reyn.permissions.{name}"
         for name in ("gate", "grants", "hosts", "paths", "rules", "policy", "targets", "trust")
     ),
-    *(f"reyn.workspace.{name}" for name in ("changes", "paths", "files", "restore", "writing")),
+    *(f"reyn.workspace.{name}" for name in ("changes", "paths", "files", "restore")),
+    *(f"reyn.folders.{name}" for name in ("opening", "writing", "removing")),
 )
 TESTS = (
     "tests/permissions",
     "tests/workspace",
+    "tests/folders",
     "tests/ops",
     "tests/kernel/test_failed_changes.py",
     "tests/kernel/test_rollback.py",

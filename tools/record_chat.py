@@ -152,8 +152,8 @@ def _talk(recording: Recording) -> None:
     recording.keep("question", "reyn chat --run-id kyoto", chat.finish())
 
     chat = recording.chat("--continue")
-    recording.say(chat, "Make a skill that turns meeting notes into tasks.", "approve")
-    recording.say(chat, "approve", "is ready")
+    recording.say(chat, "Make a skill that turns meeting notes into tasks.", "/approve 1")
+    recording.say(chat, "/approve 1", "is ready")
     recording.say(chat, "Use it: Ada books the train by Friday.", "One task")
     chat.type("\x04")
     recording.keep("build", "reyn chat --continue", chat.finish())

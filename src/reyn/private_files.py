@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reyn.folders import FILE, FOLDER, OpenFolder, open_beneath, replace_in
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
@@ -82,22 +84,20 @@ class PrivateFile:
     @contextmanager
     def _open_folder(self) -> Iterator[int]:
         path = self.path.parent
-        try:
-            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError as error:
-            if error.errno in (errno.ELOOP, errno.ENOTDIR):
-                raise self.refusal(path, "is a symbolic link or not a folder", "Move it away.") from error
-            raise
-        try:
+        with OpenFolder("", os.open(path.parent, FOLDER)) as above:
+            try:
+                opened = OpenFolder(str(path), open_beneath(above, path.name))
+            except OSError as error:
+                if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                    raise self.refusal(path, "is a symbolic link or not a folder", "Move it away.") from error
+                raise
+        with opened as folder:
             self._check(path, os.fstat(folder), _WRITABLE_BY_OTHERS, "other users can write to it", "chmod 700")
             yield folder
-        finally:
-            os.close(folder)
 
     def _read(self, folder: int) -> bytes | None:
         try:
-            # Opening a FIFO without a writer would block.
-            handle = os.open(self.path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+            handle = open_beneath(folder, self.path.name, FILE)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -124,25 +124,12 @@ class PrivateFile:
         new = f".{self.path.stem}.new"
         with suppress(FileNotFoundError):  # left by a process that died; we have the lock
             os.unlink(new, dir_fd=folder)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(new, flags, 0o600, dir_fd=folder)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                os.fchmod(handle, 0o600)  # independent of the umask
-                file.write(content)
-                file.flush()
-                os.fsync(handle)
-            os.rename(new, self.path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(new, dir_fd=folder)
-            raise
-        os.fsync(folder)
+        replace_in(folder, self.path.name, [content], mode=0o600, temporary=new)
 
     @contextmanager
     def _lock(self, folder: int) -> Iterator[None]:
         name = f".{self.path.stem}.lock"
-        handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        handle = open_beneath(folder, name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             deadline = time.monotonic() + _LOCK_TIMEOUT_SECONDS
             while not _try_lock(handle):

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from reyn.documents import DocumentError, parse_yaml
 from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
-from reyn.sandbox.content import WORKERS, ContentFailed, Converted
+from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage
 from tests.models.fake_server import Connection, FakeServer, Request, whole
 from tests.ops.test_web import Web
 
@@ -39,7 +39,7 @@ HONEST = (
 )
 
 
-def convert(html: str, seconds: float = 60.0, most: int = 100_000) -> Converted:
+def convert(html: str, seconds: float = 60.0, most: int = 100_000) -> MarkdownPage:
     return asyncio.run(WORKERS.to_markdown(html, "http://site.example/", most=most, seconds=seconds))
 
 

@@ -95,7 +95,10 @@ def test_a_fork_of_an_imported_conversation_tells_the_agents_of_this_project_not
             rt.runs.import_(archive)
             fork = (await rt.fork("c")).run_id
             async with rt.chat(run_id=fork) as chat:
-                await chat.say("a card")
+                waiting = asyncio.ensure_future(chat.say("a card"))
+                await reach(lambda: len(chat.questions))  # the archive says which agents it may ask; that is no grant
+                chat.answer(chat.questions.first, "approve")
+                await waiting
             conversation = links(rt, fork)[-1].conversation
             assert [one.text for one in rt.runs.transcript(conversation) if one.role == "user"] == ["And for a card?"]
             started = rt.runs.state(conversation).started

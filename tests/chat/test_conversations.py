@@ -555,7 +555,7 @@ def test_a_question_of_the_user_is_answered_by_the_agent_while_a_skill_waits(tmp
             rt.runs.verify(chat.run_id)
             assert recorded_replies(rt, open_question.run) == ["blue"]
             assert await redirected(chat) == [
-                Redirected(open_question.run, open_question.question, "it is a question", is_delayed=False)
+                Redirected(open_question.run, open_question.question, "it is a question", is_delayed=False, number=1)
             ]
 
     run(talk())

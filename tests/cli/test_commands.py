@@ -335,4 +335,4 @@ def test_an_empty_or_invalid_state_folder_is_reported(here: Path, reyn):
     (here / ".reyn" / "journal.db").unlink()
     (here / ".reyn").rmdir()
     (here / ".reyn").write_text("")
-    assert "RYN408" in reyn("runs").err
+    assert "RYN425" in reyn("runs").err

@@ -278,7 +278,7 @@ def test_doctor_reports_a_broken_journal(here: Path, reyn):
 def test_doctor_reports_a_state_folder_that_is_a_file(here: Path, reyn):
     (here / ".reyn").write_text("")
     output = reyn("doctor")
-    assert (output.code, "`.reyn` is not a folder" in output.out) == (1, True)
+    assert (output.code, ".reyn` is not a folder" in output.out) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,11 @@ def test_answer_resumes_the_run(asks: Path, reyn):
     assert "reply: plain" in timeline
 
 
+def asked_id(reyn, run: str = "r") -> str:
+    """Return the id of the open question of a run."""
+    return reyn("answer", run, "--show", "--json").json["question"]["id"]
+
+
 @pytest.fixture
 def needs_approval(here: Path) -> Path:
     """A run of `asking` writes a file for which the operator wants to be asked."""
@@ -117,7 +122,7 @@ def test_an_approval_prints_the_diff_with_one_escaped_line_for_each_line(needs_a
     end = f"    needs approval: {asked}\nwaiting for approval: {asked}\n{diff}suggested: approve, reject, defer\n"
     assert end in output.out
     assert diff in reyn("show", "r").out
-    assert output.out.endswith("next: reyn answer r 1.1.1.approve approve\n")
+    assert output.out.endswith(f"next: reyn answer r {asked_id(reyn)} approve\n")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +135,7 @@ def test_an_approval_prints_the_diff_with_one_escaped_line_for_each_line(needs_a
 )
 def test_an_approval_can_be_decided_with_a_word_or_json(needs_approval: Path, reyn, value, line, is_written):
     reyn("run", "asking", IN, "--run-id", "r")
-    output = reyn("answer", "r", value)
+    output = reyn("answer", "r", asked_id(reyn), value)
     assert (output.code, line.format(user=people.user_name()) in output.out) == (0, True)
     assert (needs_approval / "output" / "a.md").exists() == is_written
 
@@ -380,7 +385,7 @@ def test_a_deferred_approval_is_not_asked_again_at_once(needs_approval: Path, re
     terminal.type("defer\n")
     output = terminal.end()
     assert (output.code, "  > " in output.out) == (4, False)
-    again = Terminal(needs_approval, "answer", "r", "defer")
+    again = Terminal(needs_approval, "answer", "r", asked_id(reyn), "defer")
     output = again.end()
     assert (output.code, "  > " in output.out) == (4, False)
     assert reyn("runs").out.count("approval: Approve `file write`?") == 1
@@ -398,7 +403,9 @@ def test_answer_show_prints_everything_that_is_to_be_approved(needs_approval: Pa
     assert "[truncated: the first 20,000 of" in waiting.out
     assert "+line 4999" not in waiting.out
     output = reyn("answer", "r", "--show")
-    assert output.out.startswith("r 1.1.1.approve: approval\n    Approve `file write`? (permissions.file.write: ask")
+    assert output.out.startswith(
+        f"r {asked_id(reyn)}: approval\n    Approve `file write`? (permissions.file.write: ask"
+    )
     assert "    +line 4999\\x1b\n    \\ No newline at end of file\nexpires: " in output.out
     shown = reyn("answer", "r", "--show", "--json").json
     assert shown["message"].endswith("+line 4999\x1b\n\\ No newline at end of file\n")
@@ -413,10 +420,10 @@ def test_a_review_is_printed_and_answered_with_a_remark(here: Path, reyn):
     write_answers(here, finish("first"), finish("second"))
     waiting = reyn("run", "asking", IN, "--run-id", "r")
     assert "waiting for approval: Approve the decision of phase `work`: finish?\n    reason: " in waiting.out
-    assert waiting.out.endswith("next: reyn answer r 1.1.decision approve\n")
-    assert reyn("answer", "r", "reject make it longer").code == 4
+    assert waiting.out.endswith(f"next: reyn answer r {asked_id(reyn)} approve\n")
+    assert reyn("answer", "r", asked_id(reyn), "reject make it longer").code == 4
     assert f"approval: reject by {people.user_name()}: make it longer" in reyn("show", "r").out
-    assert reyn("answer", "r", "approve", "--json").json["artifact"]["data"] == {"text": "second"}
+    assert reyn("answer", "r", asked_id(reyn), "approve", "--json").json["artifact"]["data"] == {"text": "second"}
 
 
 def test_the_live_line_shows_the_current_activity(asks: Path):
@@ -484,13 +491,13 @@ def test_answer_without_a_question_id_refuses_a_second_answer(asks: Path, reyn):
 def test_questions_of_runs_that_execute_together_are_asked_one_after_the_other(monkeypatch):
     asked: list[int] = []
 
-    async def ask_line() -> str:
+    async def ask_line() -> tuple[str, bool]:
         asked.append(1)
         assert len(asked) == 1, "another question waits for its reply"
         for _ in range(5):
             await asyncio.sleep(0)
         asked.clear()
-        return "yes"
+        return "yes", True
 
     monkeypatch.setattr("reyn.cli.people._ask_line", ask_line)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reyn.config import Sizes
 from reyn.contract import Accepted, Candidate, Contract, Rejected, offered_ops
 from reyn.journal import canonical
-from reyn.jsonschema import lenient
+from reyn.jsonschema import compile_schema, lenient
 from tests.support import VOCABULARY, abort, finish, go
 
 NOTE = {
@@ -291,7 +291,7 @@ def test_refs_in_an_artifact_schema_resolve_inside_that_schema():
         "$defs": {"node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}}, "required": ["id"]}},
         "$ref": "#/$defs/node",
     }
-    contract = Contract((Candidate("b", "transition", "tree", tree, ""),))
+    contract = Contract((Candidate("b", "transition", "tree", tree, ""),), strict=True)
     good = changed(go("b", type="tree"), "artifact.data", {"id": 1, "next": {"id": 2}})
     bad = changed(go("b", type="tree"), "artifact.data", {"id": 1, "next": {}})
     combined = jsonschema_rs.validator_for(contract.schema)
@@ -358,3 +358,44 @@ def test_an_accepted_artifact_comes_with_its_canonical_json(data: dict[str, Any]
     assert isinstance(verdict, Accepted)
     assert verdict.artifact_json == canonical(verdict.artifact)
     assert json.loads(verdict.artifact_json) == {"type": "any", "data": data}
+
+
+INNER = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ({"properties": {"x": {"$ref": "#/$defs/inner"}}, "$defs": {"inner": INNER}}, {"x": {}}),
+        ({"properties": {"x": {"$ref": "#/definitions/inner"}}, "definitions": {"inner": INNER}}, {"x": {}}),
+        ({"properties": {"x": {"$ref": "#/properties/y"}, "y": INNER}}, {"x": {}}),
+        ({"items": {"$ref": "#/$defs/inner"}, "$defs": {"inner": INNER}}, [{}]),
+        ({"$ref": "#/$defs/top", "$defs": {"top": {"properties": {"x": INNER}}}}, {"x": {}}),
+        ({"properties": {"next": {"$ref": "#"}}, "required": ["next"]}, {"next": {"next": {}}}),
+        ({"patternProperties": {"^x": INNER}}, {"x": {}}),
+        ({"properties": {"x": {"dependentRequired": {"a": ["b"]}}}}, {"x": {"a": 1}}),
+    ],
+)
+def test_lenient_mode_follows_references_and_patterns(schema: dict, data: object):
+    assert compile_schema(schema).first_error(data) is not None
+    assert compile_schema(lenient(schema)).first_error(data) is None
+
+
+@pytest.mark.parametrize(
+    ("schema", "data"),
+    [
+        ({"$ref": "#/$defs/inner", "$defs": {"inner": INNER}}, {}),
+        ({"dependentRequired": {"a": ["b"]}}, {"a": 1}),
+        ({"properties": {"x": {"anyOf": [{"$ref": "#/$defs/inner"}]}}, "$defs": {"inner": INNER}}, {"x": {}}),
+        (
+            {
+                "properties": {"x": {"$ref": "#/$defs/inner"}, "y": {"oneOf": [{"$ref": "#/$defs/inner"}]}},
+                "$defs": {"inner": INNER},
+            },
+            {"x": {}, "y": {}},
+        ),
+        ({"properties": {"x": {"$ref": "#/$defs/inner"}}, "$defs": {"inner": INNER}}, {"x": {"a": "text"}}),
+    ],
+)
+def test_lenient_mode_keeps_the_top_level_combinators_and_types(schema: dict, data: object):
+    assert compile_schema(lenient(schema)).first_error(data) is not None

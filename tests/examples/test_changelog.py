@@ -52,6 +52,10 @@ class Repository:
             self.command(*arguments), cwd=self.root, env=self.environment, capture_output=True, text=True, check=False
         )
 
+    def asked(self) -> str:
+        """Return the id of the open question."""
+        return str(json.loads(self.reyn("answer", "k", "--show", "--json").stdout)["question"]["id"])
+
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         quiet = subprocess.DEVNULL
         return subprocess.Popen(
@@ -72,7 +76,7 @@ def test_the_changelog_is_written_after_the_approval(tmp_path: Path, server: Fak
     assert (tmp_path / "CHANGELOG.md").read_text() == BEFORE
     shown = repository.reyn("runs", "--json").stdout
     assert "+- Added: tea" in shown or "Added: tea" in repository.reyn("show", "k").stdout
-    done = repository.reyn("answer", "k", '{"decision": "approve"}')
+    done = repository.reyn("answer", "k", repository.asked(), '{"decision": "approve"}')
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "CHANGELOG.md").read_text() == AFTER
     results = {
@@ -99,7 +103,7 @@ def test_a_run_that_was_killed_while_it_fetched_the_page_continues(tmp_path: Pat
             process.wait()
         resumed = repository.reyn("resume", "k", "--no-input")
         assert resumed.returncode == 4, resumed.stderr
-        assert repository.reyn("answer", "k", '{"decision": "approve"}').returncode == 0
+        assert repository.reyn("answer", "k", repository.asked(), '{"decision": "approve"}').returncode == 0
     assert (tmp_path / "CHANGELOG.md").read_text() == AFTER
     kinds = [json.loads(line)["kind"] for line in repository.reyn("events", "k", "--json").stdout.splitlines()]
     assert kinds.count("mcp:git/git_log_completed") == 1

@@ -163,23 +163,23 @@ RUNS |= {
         ASK | {"limits": {"approval_seconds": 1}},
     ),
 }
-SAID: dict[str, object] = {
-    "1.pre.1": "plain",
-    "1.1.1.approve": "defer",
-    "1.1.1.approve2": {"decision": "edit", "args": file("write", "tickets/1.md", content="two\n")},
-    "1.1.1.approve3": {"decision": "approve", "always": True},
-    "1.1.2.approve": {"decision": "reject", "remark": "not there"},
-    "1.2.decision": {"decision": "reject", "remark": "say more"},
-    "1.3.decision": "approve",
-    "1.post1.1": True,
-}
-"""What people answer to the questions of `approved`, by the id of the question."""
+SAID: tuple[object, ...] = (
+    "plain",
+    "defer",
+    {"decision": "edit", "args": file("write", "tickets/1.md", content="two\n")},
+    {"decision": "approve", "always": True},
+    {"decision": "reject", "remark": "not there"},
+    {"decision": "reject", "remark": "say more"},
+    "approve",
+    True,
+)
+"""What people answer to the questions of `approved`, in order."""
 
 
 def play(root: Path, name: str) -> list[bytes]:
     """Execute one run as an operator would, and export it."""
     skill, answers, settings = RUNS[name]
-    model, clock = ScriptedModel(answers), SteppingClock()
+    model, clock, said = ScriptedModel(answers), SteppingClock(), iter(SAID if name == "approved" else ())
     with SyncRuntime.open(root, model=model, ids=CountingIds(name), clock=clock, **settings) as rt:
         result = rt.run(skill, {"type": "note", "data": {"text": "in"}}, run_id=name)
         while result.status in ("waiting", "limited"):
@@ -188,8 +188,7 @@ def play(root: Path, name: str) -> list[bytes]:
                 result = rt.resume(name)
             elif result.status == "waiting":
                 assert result.question is not None
-                said = SAID[result.question.id] if name == "approved" else "yes"
-                rt.answer(name, result.question.id, said, by="ada")
+                rt.answer(name, result.question.id, next(said, "yes"), by="ada")
                 result = rt.resume(name)
             else:
                 limit = "no_progress" if result.reason.startswith("no progress") else "max_phase_visits"

@@ -130,7 +130,7 @@ def test_a_decision_that_a_person_approved_is_a_verdict(tmp_path: Path):
     project = make(tmp_path, {"look": "requires_approval: true\n", "build": "context: all\n"})
     assert project.run("rpi", ANSWERS).status == "waiting"
     with project.open(ANSWERS) as rt:
-        rt.answer("k", "1.1.decision", "approve")
+        rt.answer("k", rt.runs.result("k").question.id, "approve")
         assert rt.resume("k").ok
     assert "Verdict: look approved" in block(project, 0)
     assert project.is_sound()

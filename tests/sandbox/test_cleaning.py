@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reyn.folders import remove_temporary
 from reyn.sandbox import ProgramLimits, run_program
 from reyn.sandbox.backends import BACKENDS
-from reyn.sandbox.cleaning import remove_tree
 from reyn.sandbox.process import python_program
 from reyn.sandbox.supervision import Access
 from tests.attacks.test_sandbox import usable
@@ -32,7 +32,7 @@ def test_folders_nested_beyond_every_limit(tmp_path: Path):
             os.chdir("d")
     finally:
         os.chdir(here)
-    remove_tree(str(top))
+    remove_temporary(str(top))
     assert not top.exists()
 
 
@@ -50,14 +50,14 @@ def test_many_entries_odd_names_and_modes(tmp_path: Path):
     (top / "plain/inner/more").chmod(0)
     (top / "plain/inner").chmod(0)
     top.chmod(0)
-    remove_tree(str(top))
+    remove_temporary(str(top))
     assert not top.exists()
     assert stat.S_IMODE(outside.stat().st_mode) & 0o700 == 0o700
     assert (outside / "kept.txt").read_text() == "kept"
 
 
 def test_a_folder_that_is_gone(tmp_path: Path):
-    remove_tree(str(tmp_path / "gone"))
+    remove_temporary(str(tmp_path / "gone"))
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reyn.journal import digest
-from reyn.workspace import Change, ChangeUncertain, FileError, apply_change, changes, revert
+from reyn.workspace import Change, ChangeUncertain, FileError, apply_change, changes, files, revert
 from reyn.workspace.files import stat_stamp
 
 OLD, NEW = b"old\n", b"new\n"
@@ -590,6 +590,7 @@ class Recording:
 def system(roots, monkeypatch):
     system = Recording(roots)
     monkeypatch.setattr(changes, "os", system)
+    monkeypatch.setattr(files, "os", system)
     return system
 
 

@@ -397,9 +397,7 @@ class Conversation:
             self._abort_reason = None  # there was no turn to abort
             self._repeat()
         else:
-            item = QuestionAsked(run_id, question)
-            self.questions.open(item)
-            self.publish(item)
+            self.publish(self.questions.open(run_id, question))
         self._is_ready.set()
         try:
             return await self.questions.sleep(run_id)

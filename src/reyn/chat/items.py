@@ -76,10 +76,17 @@ class SkillEnded(Item, frozen=True, tag="run_ended"):
 
 
 class QuestionAsked(Item, frozen=True, tag="question"):
-    """A run asks the user. `run` is the run of the conversation or one of its sub-runs."""
+    """A run asks the user.
+
+    Attributes:
+        run: The run of the conversation or one of its sub-runs.
+        question: The question.
+        number: Names the question in this conversation, until it is closed. No other question gets the number.
+    """
 
     run: str
     question: Question
+    number: int = 0
 
 
 class Redirected(Item, frozen=True, tag="redirected"):
@@ -91,6 +98,7 @@ class Redirected(Item, frozen=True, tag="redirected"):
         reason: Why the text is not the reply.
         is_open: Whether the question still waits for a reply. Another process may have replied.
         is_delayed: Whether the agent waits for the run that asks, and answers the text after that.
+        number: The number of the question.
     """
 
     run: str
@@ -98,6 +106,7 @@ class Redirected(Item, frozen=True, tag="redirected"):
     reason: str
     is_open: bool = True
     is_delayed: bool = False
+    number: int = 0
 
 
 class Reply(Item, frozen=True, tag="reply"):

@@ -24,9 +24,10 @@ from reyn.errors import (
     StoreUnavailable,
     UserConfigUnavailable,
 )
-from reyn.journal.database import FORMAT
+from reyn.journal.database import DATABASE_FILES, FORMAT
 from reyn.journal.port import STATE, open_reservations
 from reyn.journal.sqlite import SqliteJournal
+from reyn.journal.state_folder import file_status, has_journal, open_state
 from reyn.kernel.world.services import Services
 from reyn.permissions.trust import load_project
 from reyn.runtime.project import Project
@@ -96,15 +97,21 @@ def check_sqlite(version: tuple[int, ...]) -> Check:
 
 def check_state(root: Path) -> Check:
     folder = root / STATE
-    if folder.exists() and not folder.is_dir():
-        return Check("state", "broken", f"`{STATE}` is not a folder", "Move the file away.")
-    if not os.access(folder if folder.exists() else root, os.W_OK | os.X_OK):
-        return Check("state", "broken", f"`{folder}` is not writable", "Runs can be read, but not executed.")
-    loose = [path for path in (folder, *folder.glob("journal.db*")) if path.exists() and path.stat().st_mode & 0o077]
-    if loose:
+    try:
+        opened = open_state(folder)
+        if not os.access(root if opened is None else folder, os.W_OK | os.X_OK):
+            return Check("state", "broken", f"`{folder}` is not writable", "Runs can be read, but not executed.")
+        if opened is None:
+            return Check("state", "ok", f"{folder} (created by the first run)")
+        with opened as handle:
+            files = {name: file_status(handle, name, opened.path) for name in DATABASE_FILES}
+            statuses = {folder: os.fstat(handle)} | {folder / name: one for name, one in files.items() if one}
+    except JournalError as error:
+        return Check("state", "broken", error.message, full_hint(error.code, error.hint))
+    if loose := [path for path, status in statuses.items() if status.st_mode & 0o077]:
         hint = f"Run: chmod -R go= {shlex.quote(str(folder))}"
         return Check("state", "warning", f"other users can access `{loose[0]}`", hint)
-    return Check("state", "ok", f"{folder}{'' if folder.exists() else ' (created by the first run)'}")
+    return Check("state", "ok", str(folder))
 
 
 def check_disk(free: int) -> Check:
@@ -173,12 +180,12 @@ def check_trust(root: Path) -> Check:
 
 
 def check_journal(root: Path) -> Check:
-    path = root / STATE / "journal.db"
-    if not path.is_file() or not path.stat().st_size:
-        return Check("journal", "ok", "no runs yet")
-    is_read_only = not os.access(path.parent, os.W_OK)
+    folder = root / STATE
+    is_read_only = not os.access(folder, os.W_OK)
     try:
-        journal = SqliteJournal(path.parent, is_read_only=is_read_only, owner=None if is_read_only else journal_key())
+        if not has_journal(folder):
+            return Check("journal", "ok", "no runs yet")
+        journal = SqliteJournal(folder, is_read_only=is_read_only, owner=None if is_read_only else journal_key())
         try:
             count, is_own = len(journal.runs()), journal.is_own()
         finally:
@@ -187,12 +194,12 @@ def check_journal(root: Path) -> Check:
         return Check("journal", "broken", error.message, full_hint(error.code, error.hint))
     if not is_own:
         hint = full_hint(StoreUnavailable.code, StoreUnavailable.foreign_hint)
-        return Check("journal", "warning", f"not created by you: {path}", hint)
+        return Check("journal", "warning", f"not created by you: {journal.path}", hint)
     if not is_read_only and journal_key().new_mark() is None:
         hint = "Make the user configuration folder writable, so that Reyn can recognize journals of other users."
         return Check("journal", "warning", "its origin is not checked: the user's key cannot be stored", hint)
     mode = "read-only" if is_read_only else f"format {FORMAT}"
-    return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {path}")
+    return Check("journal", "ok", f"{mode}, {count} run{'' if count == 1 else 's'}, {journal.path}")
 
 
 def _one_line(finding: Finding) -> str:
@@ -201,11 +208,11 @@ def _one_line(finding: Finding) -> str:
 
 def check_budgets(root: Path) -> Check:
     """Check that no run was interrupted during a model call: its reservation counts against budgets in full."""
-    path = root / STATE / "journal.db"
-    if not path.is_file() or not path.stat().st_size:
-        return Check("budgets", "ok", "nothing is reserved")
+    folder = root / STATE
     try:
-        journal = SqliteJournal(path.parent, is_read_only=not os.access(path.parent, os.W_OK))
+        if not has_journal(folder):
+            return Check("budgets", "ok", "nothing is reserved")
+        journal = SqliteJournal(folder, is_read_only=not os.access(folder, os.W_OK))
         try:
             reservations = open_reservations(journal)
         finally:

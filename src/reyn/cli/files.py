@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reyn.documents import read_error
 from reyn.errors import FileExists, ProjectNotFound, UsageError
-from reyn.workspace.writing import create_file, replace_file
+from reyn.folders import create_file, remove_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,16 +40,29 @@ def write_new_files(root: Path, files: Mapping[str, str | bytes], optional: Mapp
     if taken:
         raise FileExists(f"`{taken[0]}` already exists; nothing was written")
     missing = {name: text for name, text in optional.items() if not os.path.lexists(root / name)}
-    written: list[Path] = []
+    written: list[str] = []
     try:
         root.mkdir(parents=True, exist_ok=True)
         for name, content in {**files, **missing}.items():
             create_file(root, name, content.encode() if isinstance(content, str) else content)
-            written.append(root / name)
+            written.append(name)
     except OSError as error:
-        for path in written:
-            path.unlink(missing_ok=True)
+        for name in written:
+            with suppress(OSError):
+                remove_file(root, name)
         raise ProjectNotFound(f"cannot write below `{root}`: {read_error(error)}") from error
+
+
+def remove_user_file(root: Path, name: str) -> None:
+    """Remove a file below a folder. A link is removed itself; no folder on the way may be a link.
+
+    Raises:
+        ProjectNotFound: It cannot be removed.
+    """
+    try:
+        remove_file(root, name)
+    except OSError as error:
+        raise ProjectNotFound(f"cannot remove `{name}`: {read_error(error)}") from error
 
 
 def write_atomically(path: Path, lines: Iterable[bytes]) -> int:

@@ -69,9 +69,13 @@ class TerminalPeople:
 
     async def _answer(self, question: Question) -> Any:
         while True:
-            line = await _ask_line()
+            line, is_last = await _ask_line()
             if line is None or (not line and not _is_optional(question)):
                 return LATER
+            if question.must_be_named and not is_last:
+                out.note("    not replied: other output followed the question, which is asked again:")
+                _print_question(question)
+                continue
             try:
                 value = parse_reply(question, _pick(question, line))
                 fault = answer_error(question, question.id, value)
@@ -117,20 +121,22 @@ def _pick(question: Question, line: str) -> str:
     return line
 
 
-async def _ask_line() -> str | None:
-    """Return a line from the terminal, stripped; `None` at end of input."""
+async def _ask_line() -> tuple[str | None, bool]:
+    """Return a line from the terminal, stripped, and whether nothing was printed meanwhile; `None` at end of input."""
     with suppress(termios.error):  # discard what was typed before the question
         termios.tcflush(_STDIN, termios.TCIFLUSH)
     out.text("  > ", err=True)
+    written = out.written
     try:
         raw = await _read_line()
     except asyncio.CancelledError:
         out.note()
         raise
+    is_last = out.written == written
     if raw is None:
         out.note()
-        return None
-    return raw.decode(errors="replace").strip()
+        return None, is_last
+    return raw.decode(errors="replace").strip(), is_last
 
 
 async def _read_line() -> bytes | None:

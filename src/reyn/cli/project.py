@@ -15,7 +15,7 @@ import click
 
 from reyn.cli.output import now
 from reyn.cli.writer import out
-from reyn.errors import InputInvalid, ProjectNotFound, StoreUnavailable
+from reyn.errors import InputInvalid, ProjectNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,13 +116,11 @@ def _in_main_thread(runtime: OSRuntime) -> Iterator[SyncRuntime]:
 def existing_journal(root: Path) -> Journal | None:
     """Return a journal to read without creating one: an empty or a read-only one, or `None` for the project's own."""
     from reyn.journal import MemoryJournal
-    from reyn.journal.port import DATABASE, STATE
+    from reyn.journal.port import STATE
+    from reyn.journal.state_folder import has_journal
 
     folder = root / STATE
-    database = folder / DATABASE
-    if folder.exists() and not folder.is_dir():
-        raise StoreUnavailable(f"`{STATE}` is not a folder")
-    if not database.exists() or database.stat().st_size == 0:
+    if not has_journal(folder):
         return MemoryJournal()
     if not os.access(folder, os.W_OK):
         from reyn.journal.sqlite import SqliteJournal

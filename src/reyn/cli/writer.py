@@ -263,7 +263,14 @@ def _terminal(stream: TextIO) -> TextIO | None:
 
 
 class Writer:
-    """Prints lines, texts and JSON."""
+    """Prints lines, texts and JSON.
+
+    Attributes:
+        written: How often it printed something.
+    """
+
+    def __init__(self) -> None:
+        self.written = 0
 
     def line(self, text: Printed = "", *, err: bool = False) -> None:
         """Print a line."""
@@ -275,6 +282,7 @@ class Writer:
 
     def text(self, text: str, before: str = "", *, err: bool = False) -> None:
         """Print a piece of a text without a line break; `before` is the character before it."""
+        self.written += 1
         stream = sys.stderr if err else sys.stdout
         if stream is None:
             return
@@ -361,6 +369,7 @@ class Writer:
             _screen.above_prompt = None
 
     def _write(self, text: Printed, end: str, *, err: bool) -> None:
+        self.written += 1
         stream = sys.stderr if err else sys.stdout
         if stream is None:  # the caller closed it
             return

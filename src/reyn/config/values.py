@@ -57,6 +57,9 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     no_progress: AtLeastTwo | None = 3
     on_limit: Literal["decide", "stop"] = "decide"
     approval_seconds: Positive = 86_400
+    message_runs: Positive | None = 50
+    message_depth: Positive | None = 5
+    message_tokens: Positive | None = 2_000_000
 
 
 class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -281,7 +284,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             They do not interrupt a model call in progress; its `timeout` does. `no_progress` is how often a phase may
             give the same artifact for the same input, or call a failing op with the same arguments, before the run
             stops; `null` means no limit. `on_limit` applies when a visit has used its act turns: `decide` stops
-            offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open.
+            offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open. In a
+            conversation, one message or reply of a person may start `message_runs` runs, at any depth, have
+            `message_depth` reports of background runs lead to one another, and use `message_tokens` tokens; an op that
+            starts a run beyond that asks. `null` means no limit.
         agents: Messages between agents: `max_depth` is how many agents may ask one another in a chain, `reply_seconds`
             is how long an agent may take to reply before the agent that asks continues without it.
         budgets: What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all
@@ -370,6 +376,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     run_seconds: int | None = None
     tokens: int | None = None
     no_progress: int | None = 3
+    message_runs: int | None = 50
+    message_depth: int | None = 5
+    message_tokens: int | None = 2_000_000
     max_prompt_tokens: int | None = None
     run_tokens: int | None = None
     run_cost: int | None = None
@@ -424,6 +433,9 @@ class RunSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
                 run_seconds=config.limits.run_seconds,
                 tokens=config.limits.tokens,
                 no_progress=config.limits.no_progress,
+                message_runs=config.limits.message_runs,
+                message_depth=config.limits.message_depth,
+                message_tokens=config.limits.message_tokens,
                 max_prompt_tokens=context.max_prompt_tokens if isinstance(context, ProjectContext) else None,
                 run_tokens=(budget := Caps.of(config.budgets.run)).tokens,
                 run_cost=budget.cost,

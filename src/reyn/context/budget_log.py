@@ -6,12 +6,15 @@ resumed, so that a crash neither loses nor duplicates a line. A replay writes no
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from reyn.folders import FOLDER, OpenFolder, make_folders, open_beneath
 from reyn.journal import decode, kinds
 
 if TYPE_CHECKING:
@@ -67,7 +70,6 @@ class BudgetLog:
 
     def _write(self, lines: list[bytes]) -> str:
         try:
-            (self._root / BUDGET_LOG).parent.mkdir(parents=True, exist_ok=True)
             with os.fdopen(self._open(os.O_RDWR | os.O_APPEND | os.O_CREAT), "r+b", buffering=0) as file:
                 end = file.seek(0, os.SEEK_END)
                 is_torn = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"
@@ -77,11 +79,17 @@ class BudgetLog:
         return ""
 
     def _open(self, flags: int) -> int:
-        """Open the log; a link that leads out of the project is refused."""
-        path = self._root / BUDGET_LOG
-        if not path.parent.resolve().is_relative_to(self._root.resolve()):
-            raise PermissionError(f"{path.parent} leads out of the project")
-        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        """Open the log; create its folders if it is written. No part of its path in the project may be a link."""
+        folders, _, name = BUDGET_LOG.rpartition("/")
+        with OpenFolder("", os.open(self._root, FOLDER)) as root:
+            opened = make_folders(root, folders) if flags & os.O_CREAT else open_beneath(root, folders)
+            with OpenFolder(folders, opened) as folder:
+                handle = open_beneath(folder, name, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            os.close(handle)
+            raise PermissionError(errno.EPERM, f"`{BUDGET_LOG}` is not a regular file, or has another name")
+        return handle
 
 
 def _reason(error: OSError) -> str:

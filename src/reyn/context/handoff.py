@@ -27,6 +27,7 @@ from reyn.context.tokens import (
 )
 from reyn.documents import nearest_hint
 from reyn.errors import ManifestInvalid
+from reyn.folders import FILE, OpenFolder, open_beneath, open_inside
 from reyn.journal import Blob, canonical
 
 if TYPE_CHECKING:
@@ -254,20 +255,22 @@ def read_summaries(root: Path, scrub: Callable[[str], str]) -> Blob | None:
 
     A file that cannot be read appears with the reason. Links are not followed. `scrub` removes secrets.
     """
-    folder = root / FOLDER
     try:
-        if not folder.resolve().is_relative_to(root.resolve()):
-            return None
-        names = sorted((int(match[1]), path.name) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name)))
+        handle = open_inside(root, root / FOLDER)
     except OSError:
         return None
-    summaries = {str(number): scrub(_read(folder / name)) for number, name in names[:MAX_SUMMARIES]}
+    if handle is None:
+        return None
+    with OpenFolder(FOLDER, handle):
+        listed = os.listdir(handle)  # noqa: PTH208 - a descriptor
+        names = sorted((int(match[1]), name) for name in listed if (match := _NAME.fullmatch(name)))
+        summaries = {str(number): scrub(_read(handle, name)) for number, name in names[:MAX_SUMMARIES]}
     return Blob.of(canonical(summaries)) if summaries else None
 
 
-def _read(path: Path) -> str:
+def _read(folder: int, name: str) -> str:
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+        with os.fdopen(open_beneath(folder, name, FILE), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return "(could not be read: not a file)"
             content = file.read(_MAX_BYTES)

@@ -12,6 +12,7 @@ import msgspec
 
 from reyn.errors import Finding
 from reyn.errors.codes import LINK_OUTSIDE, UNREADABLE
+from reyn.folders import FILE, open_inside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -80,8 +81,6 @@ class Document(msgspec.Struct, frozen=True):
 # -- files -----------------------------------------------------------------------------------------------------
 
 MAX_BYTES = 1_000_000
-_FILE = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def read_error(error: OSError | ValueError) -> str:
@@ -120,7 +119,7 @@ def read_raw(path: Path, label: str, *, inside: Path | None = None, max_bytes: i
         DocumentError: the file is not a regular file, too large, or a link leads out of the folder.
     """
     try:
-        handle = os.open(path, _FILE) if inside is None else _open_inside(path, inside, label)
+        handle = os.open(path, FILE) if inside is None else _open_inside(path, inside, label)
         with FileIO(handle) as file:
             found = os.fstat(handle)
             if not stat.S_ISREG(found.st_mode):
@@ -133,21 +132,13 @@ def read_raw(path: Path, label: str, *, inside: Path | None = None, max_bytes: i
     return raw
 
 
-def _open_inside(path: Path, inside: Path, label: str) -> int:
+def _open_inside(path: Path, folder: Path, label: str) -> int:
     """Open a file below a folder. Links are resolved first and not followed again, so they cannot change meanwhile."""
-    root, target = os.path.realpath(inside), os.path.realpath(path)
-    if not target.startswith(f"{root.rstrip('/')}/"):
-        message = f"`{label}` is a link, or below a link, that leads out of `{inside.name}`; it is not read"
+    handle = open_inside(folder, path, FILE)
+    if handle is None:
+        message = f"`{label}` is a link, or below a link, that leads out of `{folder.name}`; it is not read"
         raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
-    *folders, name = target[len(root.rstrip("/")) + 1 :].split("/")
-    above = os.open(root, _FOLDER)
-    try:
-        for folder in folders:
-            outer, above = above, os.open(folder, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-            os.close(outer)
-        return os.open(name, _FILE | os.O_NOFOLLOW, dir_fd=above)
-    finally:
-        os.close(above)
+    return handle
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------

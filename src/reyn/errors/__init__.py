@@ -34,6 +34,7 @@ code is never reused.
     ├── AccessError                RYN3xx  permissions, approvals and trust
     │   ├── ApprovalExpired        RYN301
     │   ├── ApprovalUnknown        RYN302
+    │   ├── ApprovalUnnamed        RYN303
     │   ├── SecretRefused          RYN311  also a ModelError
     │   └── SandboxUnavailable     RYN330
     │       └── SandboxStartFailed RYN331
@@ -46,6 +47,7 @@ code is never reused.
     │   ├── BlobMissing            RYN406
     │   ├── EventInvalid           RYN407
     │   ├── StoreUnavailable       RYN408
+    │   │   └── StateFolderUnsafe  RYN425
     │   ├── RunIdTaken             RYN409
     │   ├── RunNotResumable        RYN410
     │   ├── RunBlocked             RYN411

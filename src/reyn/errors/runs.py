@@ -21,6 +21,12 @@ class ApprovalUnknown(AccessError, code="RYN302", exit_code=2):
     hint = "Use the id of a standing approval."
 
 
+class ApprovalUnnamed(AccessError, code="RYN303", exit_code=2):
+    """A reply that would authorise an effect does not name the question: what it approves could be something else."""
+
+    hint = "Read what is to be approved, then reply with the id of the question."
+
+
 class SandboxUnavailable(AccessError, code="RYN330"):
     """No sandbox on this machine can isolate the code of an op or a python step. Nothing was executed."""
 
@@ -104,6 +110,12 @@ class StoreUnavailable(JournalError, code="RYN408"):
     )
     foreign_hint = "Inspect its runs. If they are yours, trust the project; if not, delete the file."
     """The hint for a journal that another user created."""
+
+
+class StateFolderUnsafe(StoreUnavailable, code="RYN425"):
+    """The state folder, or a file in it, is a link, belongs to another user, or came with a clone of the project."""
+
+    hint = "Move the folder or the file away. Reyn creates a new state folder with the next run."
 
 
 class RunIdTaken(JournalError, code="RYN409", exit_code=2):

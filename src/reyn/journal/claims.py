@@ -11,42 +11,46 @@ import os
 import stat
 import time
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
 
 from reyn.errors import RunBusy, StoreUnavailable
+from reyn.folders import OpenFolder, make_folders, open_beneath
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+_LOCKS = "locks"
 _WAIT_SECONDS = 0.1
 """How long to wait for another driver, which may be about to release the run."""
 
 
-def open_lock(path: Path | str, flags: int = os.O_RDWR | os.O_CREAT) -> int:
-    """Open a lock file. A link in its place is not followed: it may have been planted.
+def open_lock(name: str, folder: int, flags: int = os.O_RDWR | os.O_CREAT) -> int:
+    """Open a lock file in an open folder. Anything else in its place is refused: it may have been planted.
 
     Raises:
-        OSError: The file is a link, or cannot be opened.
+        OSError: The file is a link or has another name, or cannot be opened.
     """
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    if "/" in name:  # a recorded id that Reyn would not have given
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    handle = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
+    status = os.fstat(handle)
+    if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
+        os.close(handle)
+        raise OSError(errno.EPERM, "it is not a file of its own")
+    return handle
 
 
 class FileClaims:
-    """Claims on runs, one lock file each."""
+    """Claims on runs, one file each in the folder `locks` of the state folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        # Text, because every run comes here: joining and converting a `Path` costs more than the system calls.
-        self._folder_text = os.fspath(folder)
+    def __init__(self, state: OpenFolder) -> None:
+        self._state = state
 
     def hold(self, run_id: str) -> AbstractContextManager[None]:
         """Hold the claim on a run during the block. Raises `RunBusy` if another process holds it."""
-        return _Claim(self, self._path(run_id), run_id)
+        return _Claim(self, run_id)
 
     def is_held(self, run_id: str) -> bool:
         """Return whether a live process holds the claim on a run."""
         try:
-            handle = open_lock(self._path(run_id), os.O_RDONLY)
+            with OpenFolder("", open_beneath(self._state.handle, _LOCKS)) as folder:
+                handle = open_lock(f"{run_id}.lock", folder, os.O_RDONLY)
         except OSError:
             return False
         try:
@@ -54,11 +58,48 @@ class FileClaims:
         finally:
             os.close(handle)
 
-    def acquire(self, path: str, run_id: str) -> int:
-        """Lock a file; return its descriptor. Raises `RunBusy` if another process holds the lock."""
+    def open_folder(self) -> int:
+        """Open the folder of the files, and create it if needed."""
+        state = self._state.handle
+        try:
+            try:
+                return open_beneath(state, _LOCKS)
+            except FileNotFoundError:
+                return make_folders(state, _LOCKS)
+        except OSError as error:
+            raise _unavailable(f"{self._state.path}/{_LOCKS}", error) from error
+
+
+class _Claim(AbstractContextManager[None]):
+    """A claim on a run while its block is executed. A class, not a generator: it costs half as much."""
+
+    def __init__(self, claims: FileClaims, run_id: str) -> None:
+        self._claims = claims
+        self._run_id = run_id
+        self._name = f"{run_id}.lock"
+        self._handle = self._folder = -1
+
+    def __enter__(self) -> None:
+        self._folder = self._claims.open_folder()
+        try:
+            self._handle = self._acquire()
+        except BaseException:
+            os.close(self._folder)
+            raise
+        try:
+            # Fixed width, so that the file is never truncated: some file systems flush truncated files on close.
+            os.pwrite(self._handle, b"%-20d" % os.getpid(), 0)
+        except OSError:  # on a full disk the lock works; only its holder stays unnamed
+            return
+
+    def _acquire(self) -> int:
+        """Lock the file; return its descriptor. Raises `RunBusy` if another process holds the lock."""
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
-            handle = self._open(path)
+            try:
+                handle = open_lock(self._name, self._folder)
+            except OSError as error:
+                raise _unavailable(self._name, error) from error
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -67,59 +108,31 @@ class FileClaims:
                 os.close(handle)
                 # `is_held` takes a shared lock for an instant; that is not a driver.
                 if is_driven and time.monotonic() > deadline:
-                    raise RunBusy(f"run `{run_id}` is being executed by process {holder}", run_id=run_id) from None
+                    message = f"run `{self._run_id}` is being executed by process {holder}"
+                    raise RunBusy(message, run_id=self._run_id) from None
                 time.sleep(0.005)
                 continue
-            if _is_at(path, handle):
+            if _is_at(self._name, self._folder, handle):
                 return handle
             os.close(handle)  # the previous holder removed the file meanwhile; lock the new one
 
-    def _path(self, run_id: str) -> str:
-        return f"{self._folder_text}/{run_id}.lock"
-
-    def _open(self, path: str) -> int:
-        try:
-            try:
-                status = os.lstat(self._folder_text)
-            except FileNotFoundError:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                status = os.lstat(self._folder_text)
-            if stat.S_ISLNK(status.st_mode):
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-            return open_lock(path)
-        except OSError as error:
-            raise StoreUnavailable(f"cannot create `{path}`: {error.strerror}") from error
-
-
-class _Claim(AbstractContextManager[None]):
-    """A claim on a run while its block is executed. A class, not a generator: it costs half as much."""
-
-    def __init__(self, claims: FileClaims, path: str, run_id: str) -> None:
-        self._claims = claims
-        self._path = path
-        self._run_id = run_id
-        self._handle = -1
-
-    def __enter__(self) -> None:
-        self._handle = self._claims.acquire(self._path, self._run_id)
-        try:
-            # Fixed width, so that the file is never truncated: some file systems flush truncated files on close.
-            os.pwrite(self._handle, b"%-20d" % os.getpid(), 0)
-        except OSError:  # on a full disk the lock works; only its holder stays unnamed
-            return
-
     def __exit__(self, *_: object) -> None:
         try:
-            os.unlink(self._path)  # noqa: PTH108 - text, see `FileClaims`
+            os.unlink(self._name, dir_fd=self._folder)
         except OSError:
             return
         finally:
             os.close(self._handle)
+            os.close(self._folder)
 
 
-def _is_at(path: str, handle: int) -> bool:
+def _unavailable(name: str, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(f"cannot create `{name}`: {error.strerror}")
+
+
+def _is_at(name: str, folder: int, handle: int) -> bool:
     try:
-        on_disk, current = os.lstat(path), os.fstat(handle)
+        on_disk, current = os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(handle)
     except FileNotFoundError:
         return False
     return (on_disk.st_dev, on_disk.st_ino) == (current.st_dev, current.st_ino)

@@ -8,14 +8,16 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-import stat
 import threading
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
-from reyn.errors import StoreDamaged, StoreUnavailable
+from reyn.errors import StateFolderUnsafe, StoreDamaged, StoreUnavailable
+from reyn.folders import OpenFolder, replace_in
 from reyn.journal.claims import open_lock
+from reyn.journal.port import DATABASE
+from reyn.journal.state_folder import file_status, open_state, private_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,7 +40,9 @@ CREATE TABLE IF NOT EXISTS inbox (
 CREATE INDEX IF NOT EXISTS inbox_by_run ON inbox (run_id, id);
 CREATE TABLE IF NOT EXISTS approvals (
     id INTEGER PRIMARY KEY AUTOINCREMENT, skill TEXT NOT NULL, skill_hash TEXT NOT NULL, op TEXT NOT NULL,
-    rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, UNIQUE (skill_hash, op, rule));
+    rule TEXT NOT NULL, by TEXT NOT NULL, at INTEGER NOT NULL, run_id TEXT NOT NULL, project TEXT NOT NULL,
+    UNIQUE (skill_hash, op, rule, project));
+CREATE TABLE IF NOT EXISTS removals (run_id TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS owners (mark BLOB NOT NULL UNIQUE);
 CREATE TABLE IF NOT EXISTS budget_accounts (
     account TEXT NOT NULL PRIMARY KEY, tokens INTEGER NOT NULL, cost INTEGER NOT NULL,
@@ -52,7 +56,11 @@ CREATE TABLE IF NOT EXISTS spending (
 _BUSY_SECONDS = 30
 _FREE_SHARE = 10
 """A file is compacted when at least one page in so many is free."""
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+DATABASE_FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm")
+"""The files that SQLite opens by path."""
+_ROLLBACK = f"{DATABASE}-journal"
+_WAL_MODE = b"\x02\x02"
+_LOCK = "checkpoint.lock"
 
 
 class Owner(Protocol):
@@ -75,14 +83,13 @@ class Database:
     """
 
     def __init__(self, folder: Path, *, is_read_only: bool, owner: Owner | None) -> None:
-        self.path = folder / "journal.db"
+        self.path = folder / DATABASE
         self.errors = TranslatedErrors(self.path)
         self._read_lock = threading.Lock()
-        self._checkpoint_lock = folder / "checkpoint.lock"
         self._is_open = True
         with self.errors:
-            if not is_read_only:
-                _restrict(folder, self.path)
+            self.folder = _opened(folder, is_read_only=is_read_only)
+            before = _check_files(self.folder, is_read_only=is_read_only)
             self.writer = _connect(self.path, is_read_only=is_read_only)
             self.transaction = Transaction(self.writer, self.errors)
             if not is_read_only:
@@ -94,6 +101,10 @@ class Database:
                 )
             self._check_tables()
             self.reader = _connect(self.path, is_read_only=is_read_only)
+            # SQLite opens files by path, so what the path leads to must be the same before and afterwards.
+            if _check_files(self.folder, is_read_only=True) != before or not self.folder.is_at(self.folder.path):
+                self._abandon()
+                raise StateFolderUnsafe(f"`{self.path}` was replaced while it was opened", hint="Try again.")
 
     def _prepare(self, owner: Owner | None) -> None:
         """Create the tables, or convert those of an earlier format."""
@@ -156,9 +167,11 @@ class Database:
     def _checkpoint(self) -> None:
         """Checkpoint the WAL. Errors are ignored: another process may be faster."""
         with suppress(OSError, sqlite3.Error):
-            if self._checkpoint_lock.is_symlink():  # planted: without a lock there would be no checkpoint
-                self._checkpoint_lock.unlink()
-            handle = open_lock(self._checkpoint_lock)
+            try:
+                handle = open_lock(_LOCK, self.folder.handle)
+            except OSError:  # planted: without a lock there would be no checkpoint
+                os.unlink(_LOCK, dir_fd=self.folder.handle)
+                handle = open_lock(_LOCK, self.folder.handle)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self.writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -178,11 +191,24 @@ class Database:
     def close(self, *, is_changed: bool) -> None:
         """Wait for a commit in progress, then close. Checkpoint first, or short-lived processes would grow the WAL."""
         with self.transaction.lock, self._read_lock:
-            if self._is_open and is_changed:
+            if self._is_open and not self.folder.is_at(self.folder.path):
+                self._abandon()
+            if not self._is_open:
+                return
+            if is_changed:
                 self._checkpoint()
             self._is_open = False
             self.reader.close()
             self.writer.close()
+            self.folder.close()
+
+    def _abandon(self) -> None:
+        """Leave the connections open, because the folder was replaced: SQLite would remove a WAL by its path."""
+        import ctypes
+
+        self._is_open = False
+        for connection in (self.writer, self.reader):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
 def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
@@ -224,19 +250,49 @@ def _connect(path: Path, *, is_read_only: bool) -> sqlite3.Connection:
     return connection
 
 
-def _restrict(folder: Path, database: Path) -> None:
-    """Create the folder and the database if needed, and keep other users out of both.
+def _opened(folder: Path, *, is_read_only: bool) -> OpenFolder:
+    """Open the state folder; if it may be modified, create it and the database if needed, for this user alone."""
+    opened = open_state(folder, create=not is_read_only)
+    if opened is None:
+        raise FileNotFoundError(f"there is no folder `{folder}`")
+    if not is_read_only and file_status(opened.handle, DATABASE, opened.path) is None:
+        with suppress(OSError):  # some network file systems do not lock folders
+            fcntl.flock(opened.handle, fcntl.LOCK_EX)
+        try:
+            if file_status(opened.handle, DATABASE, opened.path) is None:
+                _create(opened.handle)
+        finally:
+            with suppress(OSError):
+                fcntl.flock(opened.handle, fcntl.LOCK_UN)
+    return opened
 
-    SQLite creates its other files with the mode of the database. Files of another user are left as they are.
+
+def _create(folder: int) -> None:
+    """Create an empty database that is in WAL mode from the beginning, so that it never has a rollback journal.
+
+    One that is found is planted. It can name a file that SQLite deletes.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with suppress(FileExistsError):
-        os.close(os.open(database, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    for path in (folder, *(database.with_name(f"{database.name}{suffix}") for suffix in ("", "-wal", "-shm"))):
-        with suppress(FileNotFoundError):
-            status = path.stat()
-            if stat.S_IMODE(status.st_mode) & _OTHERS and status.st_uid == os.geteuid():
-                path.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("PRAGMA page_size = 8192")
+        connection.execute("VACUUM")
+        content = connection.serialize()
+    # Bytes 18 and 19 of a database are the versions of its format for writing and reading: 2 is a WAL.
+    replace_in(folder, DATABASE, [content[:18], _WAL_MODE, content[20:]], mode=0o600)
+
+
+def _check_files(folder: OpenFolder, *, is_read_only: bool) -> tuple[int, int] | None:
+    """Check the files that SQLite opens by path; return the identity of the database.
+
+    Raises:
+        StateFolderUnsafe: One of them is a link, not a regular file, or belongs to another user.
+    """
+    for name in DATABASE_FILES:
+        (file_status if is_read_only else private_file)(folder.handle, name, folder.path)
+    if file_status(folder.handle, _ROLLBACK, folder.path) is not None:
+        message = f"`{folder.path}/{_ROLLBACK}` was not made by Reyn"
+        raise StateFolderUnsafe(message, hint="Move it away; it may have been planted.")
+    status = file_status(folder.handle, DATABASE, folder.path)
+    return None if status is None else (status.st_dev, status.st_ino)
 
 
 class TranslatedErrors:

@@ -43,6 +43,7 @@ class MemoryJournal:
         self._claims: set[str] = set()
         self._approvals: dict[int, Approval] = {}
         self._last_approval = 0
+        self._removals: set[str] = set()
         self._balances: dict[str, Balance] = {}
         self._charges: dict[tuple[str, str, str, str], SpendRow] = {}
 
@@ -138,7 +139,8 @@ class MemoryJournal:
 
     def approve(self, approval: Approval) -> int:
         for known in self._approvals.values():
-            if known.covers(approval.skill_hash, approval.op, approval.rule):
+            same = known.covers(approval.skill_hash, approval.op, approval.rule)
+            if same and known.project == approval.project:
                 return known.id
         number = self._last_approval = self._last_approval + 1
         self._approvals[number] = replace(approval, id=number)
@@ -174,7 +176,14 @@ class MemoryJournal:
             self._rows = {run_id: row for run_id, row in self._rows.items() if run_id not in wanted}
             self._blobs = {name: content for name, content in self._blobs.items() if name not in unused}
             self._inbox = [(to, message) for to, message in self._inbox if to not in wanted]
+            self._removals |= wanted
         return Deletion(len(events), len(unused), size)
+
+    def removals(self) -> list[str]:
+        return sorted(self._removals)
+
+    def forget_removals(self, run_ids: Collection[str]) -> None:
+        self._removals.difference_update(run_ids)
 
     def _close_accounts(self, row: RunRow) -> None:
         if row.reserved is not None and not row.imported:

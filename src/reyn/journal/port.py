@@ -25,6 +25,7 @@ from reyn.journal.spending import Balance, Postings, SpendRow, postings
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from reyn.journal.registry import Body
 
@@ -137,7 +138,10 @@ class InboxMessage(msgspec.Struct, frozen=True):
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """A standing approval: this version of a skill may use an op where a rule asks. `id` is 0 until it is stored."""
+    """A standing approval: this version of a skill may use an op where a rule asks, in one project.
+
+    `project` is the identity of the project that it was given in, see `project_identity`. `id` is 0 until it is stored.
+    """
 
     skill: str
     skill_hash: str
@@ -146,11 +150,26 @@ class Approval(msgspec.Struct, frozen=True):
     by: str
     at: int
     run_id: str
+    project: str = ""
     id: int = 0
 
     def covers(self, skill_hash: str, op: str, rule: str) -> bool:
         """A change of the skill, the op or the rule asks again."""
         return (self.skill_hash, self.op, self.rule) == (skill_hash, op, rule)
+
+    def is_of(self, project: str) -> bool:
+        """Return whether it was given in a project: at the same path, or in the same folder if it was moved."""
+        (place, _, path), (other_place, _, other_path) = self.project.partition(" "), project.partition(" ")
+        return place == other_place or path == other_path
+
+
+def project_identity(root: Path) -> str:
+    """Return what identifies a project: its folder on this machine, and its path.
+
+    A journal that was copied, moved or linked into another project is neither in the one nor at the other.
+    """
+    status = root.stat()
+    return f"{status.st_dev:x}:{status.st_ino:x} {root}"
 
 
 class Deletion(msgspec.Struct, frozen=True):
@@ -249,6 +268,12 @@ class Journal(Protocol):
             RunBusy: A run is claimed.
             RunInUse: A run that is not deleted was forked from one that is, or belongs to the same family.
         """
+
+    def removals(self) -> list[str]:
+        """Return the ids of deleted runs whose workspace folders are still to be removed."""
+
+    def forget_removals(self, run_ids: Collection[str]) -> None:
+        """Remove ids from `removals`: their workspace folders are gone."""
 
     def close(self) -> None:
         """Release all resources. The journal cannot be used afterwards."""

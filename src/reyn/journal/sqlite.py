@@ -68,11 +68,11 @@ class SqliteJournal:
     def __init__(self, folder: Path, *, is_read_only: bool = False, owner: Owner | None = None) -> None:
         self._owner = owner
         self._is_recognized = owner is None
-        self._claims = FileClaims(folder / "locks")
         self._heads: OrderedDict[str, Head] = OrderedDict()
         self._data_version = self._known_version = -1
         self._commits = 0
         self._db = Database(folder, is_read_only=is_read_only, owner=owner)
+        self._claims = FileClaims(self._db.folder)
         self.path = self._db.path
         self._writer = self._db.writer
         self._db.transaction.on_failure = self._forget
@@ -186,6 +186,14 @@ class SqliteJournal:
         self._db.compact()
         return deletion
 
+    def removals(self) -> list[str]:
+        return [run_id for (run_id,) in self._db.rows("SELECT run_id FROM removals ORDER BY run_id")]
+
+    def forget_removals(self, run_ids: Collection[str]) -> None:
+        if run_ids:
+            with self._write():
+                self._writer.executemany("DELETE FROM removals WHERE run_id = ?", [(run_id,) for run_id in run_ids])
+
     def _deletable(self, run_ids: set[str]) -> dict[str, int]:
         """Return the keys of the runs to delete, by id, after checking that they can be deleted."""
         rows = self._writer.execute("SELECT run_id, parent, fork_of, id FROM runs").fetchall()
@@ -259,19 +267,19 @@ class SqliteJournal:
         ]
 
     def approvals(self) -> list[Approval]:
-        query = "SELECT skill, skill_hash, op, rule, by, at, run_id, id FROM approvals ORDER BY id"
+        query = "SELECT skill, skill_hash, op, rule, by, at, run_id, project, id FROM approvals ORDER BY id"
         return [Approval(*columns) for columns in self._db.rows(query)]
 
     def approve(self, approval: Approval) -> int:
-        values = msgspec.structs.astuple(approval)[:7]
+        values = msgspec.structs.astuple(approval)[:8]
         with self._write():
             self._writer.execute(
-                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR IGNORE INTO approvals (skill, skill_hash, op, rule, by, at, run_id, project) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 values,
             )
-            query = "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ?"
-            return int(self._writer.execute(query, values[1:4]).fetchone()[0])
+            query = "SELECT id FROM approvals WHERE skill_hash = ? AND op = ? AND rule = ? AND project = ?"
+            return int(self._writer.execute(query, (*values[1:4], approval.project)).fetchone()[0])
 
     def revoke(self, approval_id: int) -> bool:
         with self._write():

@@ -252,3 +252,4 @@ def delete(connection: sqlite3.Connection, keys: dict[str, int]) -> None:
     ranges = [(commit_key(key, 0), commit_key(key + 1, 0)) for key in keys.values()]
     connection.executemany("DELETE FROM commits WHERE id > ? AND id < ?", ranges)
     connection.executemany("DELETE FROM runs WHERE id = ?", [(key,) for key in keys.values()])
+    connection.executemany("INSERT OR IGNORE INTO removals VALUES (?)", [(run_id,) for run_id in keys])

@@ -25,6 +25,7 @@ _DEFINITIONS = ("$defs", "definitions")
 _IDENTIFIERS = ("$id", "$anchor", "$schema", *_DEFINITIONS)
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _PREFIX = "#/$defs/"
+_DEMANDS = ("required", "dependentRequired")
 
 
 def map_subschemas(
@@ -42,18 +43,48 @@ def map_subschemas(
 
 
 def lenient(schema: Schema) -> Schema:
-    """Return the schema with `required` kept at the top level only, for the default mode.
+    """Return the schema with `required` and `dependentRequired` kept at the top level only, for the default mode.
 
-    It is dropped along `properties`, `items`, `prefixItems` and `additionalProperties`, never inside a combinator,
-    where a missing `required` would change which branch matches.
+    They are dropped in the schemas of all parts of the value, also behind a `$ref` by JSON pointer, but never inside a
+    combinator, where a missing `required` would change which branch matches.
     """
-    return schema if isinstance(schema, bool) else map_subschemas(schema, _relaxed, _VALUES)
+    return schema if isinstance(schema, bool) else _Relaxed(schema).root
 
 
-def _relaxed(schema: Schema) -> Schema:
-    if isinstance(schema, bool):
-        return schema
-    return lenient({key: value for key, value in schema.items() if key != "required"})
+class _Relaxed:
+    """A schema whose parts require nothing. What it refers to is copied: a combinator may refer to it, too."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+        self._copies: dict[tuple[str, bool], str] = {}
+        self._definitions: dict[str, Any] = {}
+        # The pointers in a resource of its own begin there.
+        self._follows = not any(_is_resource(part) for part in _subschemas(schema) if part is not schema)
+        self.root: dict[str, Any] = self._relax(schema, is_top=True)
+        if self._definitions:
+            self.root["$defs"] = {**self.root.get("$defs", {}), **self._definitions}
+
+    def _relax(self, schema: Any, *, is_top: bool = False) -> Any:
+        if not isinstance(schema, dict):
+            return schema
+        kept = schema if is_top else {key: value for key, value in schema.items() if key not in _DEMANDS}
+        relaxed = map_subschemas(kept, self._relax, (*_VALUES, "patternProperties"))
+        reference = relaxed.get("$ref")
+        if self._follows and isinstance(reference, str) and reference.startswith("#"):
+            relaxed["$ref"] = self._copy(reference, is_top=is_top) or reference
+        return relaxed
+
+    def _copy(self, reference: str, *, is_top: bool) -> str | None:
+        """Return a reference to a relaxed copy of a definition; `None` if it is not found by its pointer."""
+        pointer = unquote(reference[1:])
+        steps = _follow(self._schema, pointer) if not pointer or pointer.startswith("/") else None
+        if steps is None:
+            return None
+        key = (pointer, is_top)
+        if key not in self._copies:
+            name = self._copies[key] = f"lenient-{len(self._copies)}"
+            self._definitions[name] = self._relax(steps[-1][1] if steps else self._schema, is_top=is_top)
+        return _PREFIX + self._copies[key]
 
 
 def has_references(schema: Any) -> bool:

@@ -19,12 +19,12 @@ from yaml.nodes import MappingNode, SequenceNode
 from reyn.contract import candidates_of
 from reyn.documents import DocumentError, read_raw
 from reyn.errors import FixImpossible
+from reyn.folders import inside, replace_beneath
 from reyn.lint.yaml_writer import write_nodes
 from reyn.ops import standard_ops
 from reyn.skills import USER_MESSAGE, pin, read_skill
 from reyn.skills.values import END
 from reyn.skills.yaml_nodes import YamlNodes, entries_of, node_at
-from reyn.workspace.writing import replace_file
 
 if TYPE_CHECKING:
     from reyn.contract import Candidate
@@ -77,7 +77,7 @@ def fix_skill(folder: Path, library: Library, vocabulary: Vocabulary | None = No
         reason = "; ".join(problems) or "its value would change"
         raise FixImpossible(f"skill `{folder.name}` cannot be rewritten without changing it: {reason}")
     for file, content in rewritten.items():
-        replace_file(_resolved(paths[file], folder), [content])
+        replace_beneath(folder.resolve(), _relative(paths[file], folder), content)
     return sorted(rewritten)
 
 
@@ -118,12 +118,12 @@ def _read(path: Path, file: str, folder: Path) -> bytes:
         raise FixImpossible(f"`{file}` cannot be read: {error.finding.message}") from error
 
 
-def _resolved(path: Path, folder: Path) -> Path:
+def _relative(path: Path, folder: Path) -> str:
     """Return where a file of the skill is. It was read there: a link that leads out of the folder is refused before."""
-    resolved = path.resolve()
-    if not resolved.is_relative_to(folder.resolve()):
+    relative = inside(folder, path)
+    if relative is None:
         raise FixImpossible(f"`{path.name}` points outside the skill's folder")
-    return resolved
+    return relative
 
 
 def _rewrite(folder: SkillFolder, file: str, texts: EdgeTexts) -> bytes | None:

@@ -41,7 +41,11 @@ class AskUserOp:
         return Plan(request=request)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
-        return call.ok(question=call.args["question"], answer=plan.answer)
+        return self.result_of(call, plan.answer)
+
+    def result_of(self, call: Call, answer: Any) -> Result:
+        """Return the result that follows from the reply of a person."""
+        return call.ok(question=call.args["question"], answer=answer)
 
 
 class AskAgentOp:

@@ -18,6 +18,7 @@ import yaml
 
 from reyn.documents import DocumentError, parse_front_matter, read_text
 from reyn.documents.folder_times import FolderTimes
+from reyn.folders import OpenFolder, open_inside
 from reyn.permissions.gate import SHARED, memory_scope
 from reyn.ranking import Ranking
 
@@ -120,7 +121,7 @@ def _memories_of(root: Path, scope: str, max_age: float) -> tuple[MemoryFile, ..
     if before is not None and before.folder.is_current(max_age):
         return before.memories
     times = FolderTimes.of([folder])
-    stamps = _stamps(folder)
+    stamps = _stamps(root, folder)
     if before is not None and before.stamps == stamps:
         _listings[folder] = before._replace(folder=times)
         return before.memories
@@ -144,16 +145,22 @@ def _modified(path: str) -> int:
         return 0
 
 
-def _stamps(folder: str) -> list[_Stamp]:
-    """Return what changes when a Markdown file in a folder does."""
-    for follows_links in (True, False):  # a link may lead nowhere
-        with suppress(OSError), os.scandir(folder) as entries:
-            return [
-                (name, (state := entry.stat(follow_symlinks=follows_links)).st_ctime_ns, state.st_size, state.st_ino)
-                for entry in entries
-                if (name := entry.name).endswith(".md")
-            ]
+def _stamps(root: Path, folder: str) -> list[_Stamp]:
+    """Return what changes when a Markdown file in a folder does; nothing if a link leads out of the project."""
+    with suppress(OSError):
+        handle = open_inside(root, folder)
+        if handle is None:
+            return []
+        with OpenFolder(folder, handle):
+            for follows_links in (True, False):  # a link may lead nowhere
+                with suppress(OSError), os.scandir(handle) as entries:
+                    return [_stamp(entry, follows_links) for entry in entries if entry.name.endswith(".md")]
     return []
+
+
+def _stamp(entry: os.DirEntry[str], follows_links: bool) -> _Stamp:
+    state = entry.stat(follow_symlinks=follows_links)
+    return entry.name, state.st_ctime_ns, state.st_size, state.st_ino
 
 
 def _read(root: Path, path: Path, name: str, scope: str) -> MemoryFile:

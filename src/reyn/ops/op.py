@@ -385,6 +385,15 @@ class DerivableChanges(Protocol):
         ...
 
 
+@runtime_checkable
+class DerivableResult(Protocol):
+    """An op whose result follows from the reply of a person, so that a replay can check it."""
+
+    def result_of(self, call: Call, answer: Any) -> Result:
+        """Return the result for a reply."""
+        ...
+
+
 def approval_of(verdict: Verdict | None) -> str | None:
     """Return the rule that wants a person to approve; `None` if none does."""
     return verdict.rule if isinstance(verdict, NeedsApproval) else None

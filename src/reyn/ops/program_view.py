@@ -57,7 +57,7 @@ def program_view(read: list[Location], write: list[Location], env: Env, approved
     return ProgramView(tuple(whole), tuple(folders.values()), writable, tuple(read_only), tuple(hidden))
 
 
-class _Entry(NamedTuple):
+class _SeenEntry(NamedTuple):
     name: str
     location: Location
     is_folder: bool
@@ -98,11 +98,11 @@ class _Walk:
                 if not entry.is_visible or not self._may_write(entry):
                     yield f"{path}/{entry.name}", entry.is_visible
 
-    def _may_write(self, entry: _Entry) -> bool:
+    def _may_write(self, entry: _SeenEntry) -> bool:
         refused = refusal(self._env.gate.write(entry.location), approved=self._approved)
         return refused is None or refused.rule.startswith("default: ")
 
-    def _below(self, root: Location, enter: Callable[[_Entry], bool]) -> Iterator[tuple[str, list[_Entry]]]:
+    def _below(self, root: Location, enter: Callable[[_SeenEntry], bool]) -> Iterator[tuple[str, list[_SeenEntry]]]:
         """Yield every folder from a root on, with its entries; nothing if the root is a file."""
         waiting = [root]
         while waiting:
@@ -115,7 +115,7 @@ class _Walk:
             yield path.rstrip("/"), entries
             waiting += [entry.location for entry in entries if enter(entry)]
 
-    def _entries(self, folder: Location, path: str) -> list[_Entry]:
+    def _entries(self, folder: Location, path: str) -> list[_SeenEntry]:
         handle = os.open(path, _FOLDER)
         try:
             with os.scandir(handle) as scan:
@@ -127,10 +127,10 @@ class _Walk:
             raise OpFailed(f"the paths of the program have more than {MAX_ENTRIES} files; name smaller folders")
         return found
 
-    def _entry(self, folder: Location, path: str, entry: os.DirEntry[str]) -> _Entry:
+    def _entry(self, folder: Location, path: str, entry: os.DirEntry[str]) -> _SeenEntry:
         location = self._location(folder, f"{path.rstrip('/')}/{entry.name}", entry.name)
         is_folder = entry.is_dir(follow_symlinks=False)
-        return _Entry(entry.name, location, is_folder, self._is_visible(location, entry))
+        return _SeenEntry(entry.name, location, is_folder, self._is_visible(location, entry))
 
     def _location(self, above: Location, path: str, name: str) -> Location:
         """Return the location of an entry. The project may be in a folder outside of it that was granted."""

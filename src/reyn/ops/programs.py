@@ -20,6 +20,7 @@ from reyn.ops.program_view import program_view
 from reyn.permissions import Allowed, AnyTarget, Denied, Verdict, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
+from reyn.workspace.files import open_base
 from reyn.workspace.observation import Observation
 
 if TYPE_CHECKING:
@@ -194,7 +195,10 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
     from reyn.sandbox import Access
 
     args = call.args
-    env.roots.workspace.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        os.close(open_base("workspace", env.roots, create=True))
+    except OSError as error:
+        raise OpFailed(f"the workspace cannot be created: {error.strerror}") from error
     read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
     write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
     for location in (*read, *write):

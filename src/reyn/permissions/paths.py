@@ -149,12 +149,16 @@ class RestrictedPath:
         base = {"project": roots.bases.project, "workspace": roots.bases.workspace}.get(pattern.zone, "/")
         wild = next((at for at, one in enumerate(pattern.segments) if not _is_literal(one)), len(pattern.segments))
         self._top = os.path.realpath(os.path.join(base, *pattern.segments[:wild]))  # noqa: PTH118 - text in, text out
-        self._segments = (*_names(self._top), *map(folded, pattern.segments[wild:]))
+        self._folder = names_of(self._top)
+        self._segments = tuple(map(folded, pattern.segments[wild:]))
 
-    def covers(self, path: str) -> bool:
-        """Return whether it covers an absolute path without symlinks."""
+    def covers(self, names: tuple[str, ...]) -> bool:
+        """Return whether it covers an absolute path without symlinks, as the names that `names_of` returns."""
+        depth = len(self._folder)
+        if names[:depth] != self._folder:
+            return False
         at = self._reached({0})
-        for name in _names(path):
+        for name in names[depth:]:
             if len(self._segments) in at:
                 return True
             at = self._reached(
@@ -189,7 +193,7 @@ class RestrictedPath:
                     return
                 path = f"{folder}/{name}" if name else folder
                 identity = linked_identity(path)
-                if identity is not None and self.covers(path):
+                if identity is not None and self.covers(names_of(path)):
                     yield identity
 
 
@@ -202,7 +206,8 @@ def linked_identity(path: str) -> Identity | None:
     return (status.st_dev, status.st_ino) if status.st_nlink > 1 and stat.S_ISREG(status.st_mode) else None
 
 
-def _names(path: str) -> tuple[str, ...]:
+def names_of(path: str) -> tuple[str, ...]:
+    """Return the names of a path, in the form in which they are compared."""
     return tuple(name for name in folded(path).split("/") if name)
 
 

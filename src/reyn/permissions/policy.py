@@ -104,7 +104,7 @@ def _documents(root: Path) -> Iterator[Document]:
     for name in FILES:
         with suppress(DocumentError):
             if (root / name).is_file():
-                document = parse_yaml(read_text(root / name, name), name)
+                document = parse_yaml(read_text(root / name, name, inside=root), name)
                 if isinstance(document.value, dict):
                     yield document
 

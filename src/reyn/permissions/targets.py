@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.permissions.hosts import PRIVATE, Host, host_pattern
-from reyn.permissions.paths import PathPattern, RestrictedPath, linked_identity, protected_name
+from reyn.permissions.paths import PathPattern, RestrictedPath, linked_identity, names_of, protected_name
 from reyn.workspace import Location
 from reyn.workspace.paths import folded
 
@@ -99,6 +99,7 @@ class Restrictions:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._paths: dict[str, RestrictedPath] = {}
+        self._last: tuple[Location, tuple[str, ...], Identity | None] | None = None
 
     def covers(self, pattern: str, capability: str, target: Target) -> bool:
         """Return whether a pattern covers a target, however either is spelled."""
@@ -125,10 +126,12 @@ class Restrictions:
         restricted = self._paths.get(pattern)
         if restricted is None:
             restricted = self._paths[pattern] = RestrictedPath(_parsed(pattern), self._roots)
-        path = self._roots.path_of(location)
-        return restricted.covers(path) or (
-            (identity := linked_identity(path)) is not None and identity in restricted.identities
-        )
+        last = self._last
+        if last is None or last[0] is not location:  # the rules are tried one after another
+            path = self._roots.path_of(location)
+            last = self._last = (location, names_of(path), linked_identity(path))
+        _, names, identity = last
+        return restricted.covers(names) or (identity is not None and identity in restricted.identities)
 
     def _covers_program(self, pattern: str, program: str) -> bool:
         files = self._files(program)

@@ -8,7 +8,7 @@ import msgspec
 
 from reyn.config import RunSettings
 from reyn.config.budgets import BUDGET_LIMITS
-from reyn.errors import BlobMissing, JournalError, NextAction, QuestionUnknown
+from reyn.errors import ApprovalUnnamed, BlobMissing, JournalError, NextAction, QuestionUnknown
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, root_run
 from reyn.journal.questions import open_question
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from reyn.journal import Journal, RunRow
+    from reyn.journal.kinds import Question
     from reyn.journal.summary import RunSummary
 
 
@@ -57,7 +58,7 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
 def unknown_question(journal: Journal, row: RunRow, question_id: str | None) -> QuestionUnknown:
     """Return the error that a run has no open question, or none with this id."""
     if question_id is not None and (question := open_question(journal, row)) is not None:
-        message = f"run `{row.run_id}` has no open question `{question_id}`; it waits for `{question.question.id}`"
+        message = f"run `{row.run_id}` has no open question `{question_id}`; it waits for {_named(question.question)}"
         return QuestionUnknown(message, action=answer_action(row.run_id, question.question))
     status = display_status(row, is_claimed=journal.is_claimed(row.run_id))
     return QuestionUnknown(
@@ -65,6 +66,16 @@ def unknown_question(journal: Journal, row: RunRow, question_id: str | None) -> 
         hint=QuestionUnknown.waiting_hint,
         action=next_action(journal, row),
     )
+
+
+def unnamed_approval(run_id: str, question: Question) -> ApprovalUnnamed:
+    """Return the error that a reply does not name the approval for which a run waits."""
+    message = f"run `{run_id}` waits for {_named(question)}; a reply has to name it"
+    return ApprovalUnnamed(message, action=answer_action(run_id, question))
+
+
+def _named(question: Question) -> str:
+    return f"`{question.id}`: {question.message.partition(chr(10))[0]}"
 
 
 def _raise_limit(journal: Journal, run_id: str) -> NextAction:

@@ -1,20 +1,22 @@
 """Delete recorded runs, by age and status or by id: their events, messages, unshared content and workspace folders.
 
 A family (a root run and its sub-runs) is deleted as a whole or not at all. The journal deletes in one transaction;
-workspace folders follow, and a prune that is interrupted in between is completed by the next one.
+workspace folders follow. The journal names those that are still to be removed, so a prune that is interrupted in
+between is completed by the next one.
 """
 
 from __future__ import annotations
 
-import shutil
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.config import RunSettings
 from reyn.errors import BlobMissing, JournalError, RunBusy, RunInUse
+from reyn.folders import OpenFolder, measure_tree, open_beneath, remove_tree
 from reyn.journal import ENDED
+from reyn.journal.state_folder import WORKSPACES, open_state
 from reyn.kernel.world.loading import load_state
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class PruneReport(msgspec.Struct, frozen=True):
 
 def prune(
     journal: Journal,
-    workspaces: Path,
+    state: Path,
     *,
     now: int,
     older_than: timedelta,
@@ -57,7 +59,7 @@ def prune(
 
     Args:
         journal: The journal of the runs.
-        workspaces: The folder of the workspaces, one folder per run.
+        state: The state folder, which has the workspaces of the runs.
         now: The time, in microseconds since 1970.
         older_than: The minimum time since the last event of a family.
         statuses: The statuses of the root runs to delete.
@@ -75,16 +77,16 @@ def prune(
     }
     deletable = families.without_needed(matching)
     return _delete(
-        journal, workspaces, families.runs(deletable), needed=families.runs(matching - deletable), dry_run=dry_run
+        journal, state, families.runs(deletable), needed=families.runs(matching - deletable), dry_run=dry_run
     )
 
 
-def delete_runs(journal: Journal, workspaces: Path, runs: Collection[str], *, dry_run: bool = False) -> PruneReport:
+def delete_runs(journal: Journal, state: Path, runs: Collection[str], *, dry_run: bool = False) -> PruneReport:
     """Delete the families of runs, and the background runs that they started, whatever their status.
 
     Args:
         journal: The journal of the runs.
-        workspaces: The folder of the workspaces, one folder per run.
+        state: The state folder, which has the workspaces of the runs.
         runs: The ids of the runs.
         dry_run: Report only.
 
@@ -103,14 +105,14 @@ def delete_runs(journal: Journal, workspaces: Path, runs: Collection[str], *, dr
         raise RunInUse(
             f"run `{needed}` is needed by run `{dependent}`, which was forked from it or needs it to continue"
         )
-    return _delete(journal, workspaces, names, dry_run=dry_run)
+    return _delete(journal, state, names, dry_run=dry_run)
 
 
 def _delete(
-    journal: Journal, workspaces: Path, runs: tuple[str, ...], *, needed: tuple[str, ...] = (), dry_run: bool
+    journal: Journal, state: Path, runs: tuple[str, ...], *, needed: tuple[str, ...] = (), dry_run: bool
 ) -> PruneReport:
     deletion = journal.delete(runs, dry_run=dry_run)
-    size, left = _remove_workspaces(journal, workspaces, set(runs), dry_run=dry_run)
+    size, left = _remove_workspaces(journal, state, runs, dry_run=dry_run)
     return PruneReport(
         runs, deletion.events, deletion.blobs, deletion.bytes + size, needed, tuple(left), is_dry=dry_run
     )
@@ -207,33 +209,45 @@ def _matches(family: list[RunRow], root: str, statuses: Collection[Status], befo
     return status in statuses and all(row.updated <= before for row in family)
 
 
-def _remove_workspaces(journal: Journal, workspaces: Path, runs: set[str], *, dry_run: bool) -> tuple[int, list[str]]:
+def _remove_workspaces(journal: Journal, state: Path, runs: tuple[str, ...], *, dry_run: bool) -> tuple[int, list[str]]:
     """Remove the workspace folders of deleted runs, and those that an interrupted prune left behind.
+
+    The journal names each of them. Nothing else is removed, whatever is in the folder of the workspaces.
 
     Returns:
         The size of the files, and the folders that could not be removed.
     """
-    size, left = 0, list[str]()
-    for folder in sorted(workspaces.iterdir()) if workspaces.is_dir() else ():
-        if dry_run:
-            is_orphan = folder.name in runs or (journal.find(folder.name) is None)
-            size += _size(folder) if is_orphan and not journal.is_claimed(folder.name) else 0
-            continue
-        # Under the claim, no new run of the same id can begin to use the folder.
-        with suppress(RunBusy), journal.claim(folder.name):
-            if journal.find(folder.name) is None:
-                freed = _size(folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                if folder.exists():
-                    left.append(folder.name)
-                else:
-                    size += freed
+    size, left, removed = 0, list[str](), list[str]()
+    names = sorted({*journal.removals(), *runs}) if dry_run else journal.removals()
+    if not names:
+        return 0, []
+    try:
+        workspaces = _open_workspaces(state)
+    except OSError:  # something else is in its place, such as a link
+        return 0, list(names)
+    with workspaces or nullcontext() as folder:
+        for name in names:
+            if folder is None:
+                removed.append(name)
+                continue
+            if dry_run:
+                size += measure_tree(folder, name)
+                continue
+            # Under the claim, no new run of the same id can begin to use the folder.
+            with suppress(RunBusy), journal.claim(name):
+                freed, is_gone = remove_tree(folder, name) if journal.find(name) is None else (0, True)
+                size += freed
+                (removed if is_gone else left).append(name)
+    if not dry_run:
+        journal.forget_removals(removed)
     return size, left
 
 
-def _size(folder: Path) -> int:
-    return sum(path.lstat().st_size for path in _files(folder))
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_symlink() or path.is_file())
+def _open_workspaces(state: Path) -> OpenFolder | None:
+    """Open the folder of the workspaces; `None` if there is none. Raises `OSError` if it is not a folder."""
+    opened = open_state(state)
+    if opened is None:
+        return None
+    with opened as folder, suppress(FileNotFoundError):
+        return OpenFolder(f"{opened.path}/{WORKSPACES}", open_beneath(folder, WORKSPACES))
+    return None

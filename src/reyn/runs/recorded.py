@@ -249,7 +249,7 @@ class Runs(RecordedRuns):
             services.check_owner()
         return prune(
             services.journal,
-            services.state_folder / "workspace",
+            services.state_folder,
             now=services.clock.now(),
             older_than=older_than,
             statuses=statuses,
@@ -271,7 +271,7 @@ class Runs(RecordedRuns):
         names, services = [self.find(run).run_id for run in runs], self._services
         if not dry_run:
             services.check_owner()
-        return delete_runs(services.journal, services.state_folder / "workspace", names, dry_run=dry_run)
+        return delete_runs(services.journal, services.state_folder, names, dry_run=dry_run)
 
     def export(self, run: str) -> Iterator[bytes]:
         """Yield the lines of an archive of a run, its origins and its sub-runs, for `import_`."""

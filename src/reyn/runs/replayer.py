@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from reyn.errors import ChainBroken, HeadMismatch, ReplayMismatch, RunNotFound
-from reyn.journal import GENESIS, decode, kinds
+from reyn.errors import ChainBroken, HeadMismatch, HistoryInvalid, ReplayMismatch, RunNotFound
+from reyn.journal import GENESIS, canonical, decode, digest, kinds
 from reyn.journal.lifecycle import project
 from reyn.journal.registry import content_hashes, fixed_kinds
 from reyn.kernel.core.driver import Driver
+from reyn.kernel.core.effects import PerformOp
 from reyn.kernel.core.run_state import EMPTY, apply
 from reyn.kernel.core.tape import Tape
 from reyn.kernel.runtime_types import ReplayReport, VerifyReport
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.world.loading import check_executable, missing_ops
+from reyn.kernel.world.op_performer import confirmed_result
 from reyn.ops import Call, DerivableChanges
-from reyn.ops.op import RecordedChanges
+from reyn.ops.op import DerivableResult, RecordedChanges
+from reyn.runs.answers_check import KINDS, AnswersCheck
 from reyn.workspace.paths import WORKSPACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Body, Event, Journal, RunRow
+    from reyn.kernel.core.effects import Effect
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.ops import OpTable
@@ -69,6 +73,7 @@ class Replayer:
             recorded=events,
             content=self._journal.blob,
             is_read_only=True,
+            check=self._underived,
         )
         state = await Driver(tape, self._compile_skill, None).execute()
         if (extra := tape.upcoming or _beyond(self._journal, head)) is not None:
@@ -83,23 +88,43 @@ class Replayer:
         )
 
     def _checked(self, events: Iterable[Event]) -> Iterator[Event]:
-        """Yield the events; check that the changes of files which an op recorded follow from its arguments."""
-        fixed = fixed_kinds()
+        """Yield the events; check the replies of people, and that recorded changes of files follow from arguments."""
+        fixed, answers = fixed_kinds() - KINDS, AnswersCheck(self._journal)
         for event in events:
             if event.kind not in fixed:
-                self._check_op(event)
+                self._check_event(event, answers)
             yield event
 
-    def _check_op(self, event: Event) -> None:
+    def _check_event(self, event: Event, answers: AnswersCheck) -> None:
         is_op = event.v == kinds.OpStarted.version and event.kind.endswith(("_started", "_completed"))
-        body = decode(event) if is_op else None
-        wrong = ""
-        if isinstance(body, kinds.OpCompleted) and _leaves_workspace(body):
+        body = decode(event) if is_op or event.kind in KINDS else None
+        wrong = "" if body is None else answers.error(event, body)
+        if wrong:
+            pass
+        elif isinstance(body, kinds.OpCompleted) and _leaves_workspace(body):
             wrong = "a program changes no files outside its workspace"
         elif isinstance(body, kinds.OpStarted) and body.changes:
             wrong = self._unexplained(body)
         if wrong:
             raise ReplayMismatch(f"event {event.seq} `{event.kind}`: {wrong}", seq=event.seq, kind=event.kind)
+
+    def _underived(self, effect: Effect[Any], outcome: Body) -> str:
+        """Return why the outcome of an op does not follow from the reply of a person; empty if it does."""
+        if not isinstance(effect, PerformOp) or not isinstance(outcome, kinds.OpCompleted):
+            return ""
+        call, started = Call("", effect.args), effect.started
+        op: object = self._ops.get(started.op_kind)
+        if effect.resolution in ("done", "failed"):
+            known = self._journal.blob(started.result) if started.result else None
+            expected = confirmed_result(effect, call, known)
+        elif isinstance(op, DerivableResult):
+            expected = op.result_of(call, effect.answer)
+        else:
+            return ""
+        content = canonical(expected)
+        derived = (digest(content), len(content), expected["status"])
+        is_derived = derived == (outcome.result, outcome.bytes, outcome.status)
+        return "" if is_derived else f"the result of op `{effect.key}` does not follow from the reply"
 
     def _unexplained(self, started: kinds.OpStarted) -> str:
         """Return why the changes of an op do not follow from its arguments; empty if they do, or if it is unknown."""
@@ -172,15 +197,19 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
     Raises:
         ChainBroken: names the first event that is wrong, or a sub-run that is not the one whose result was taken.
         BlobMissing: names the first content that is missing or damaged.
+        HistoryInvalid: a reply, or an effect that needed one, is not one that the run can have recorded.
         HeadMismatch: no event has the noted hash.
     """
     expected = _row(journal, run_id)
     head, count, seen, noted_at = GENESIS, 0, set[str](), None
     row: RunRow | None = None
     children: dict[str, str] = {}
+    answers = AnswersCheck(journal)
     for event in islice(journal.read(run_id), expected.seq):
         body = decode(event)
         row = _advance_row(row, event, body)
+        if wrong := answers.error(event, body):
+            raise HistoryInvalid(f"event {event.seq} `{event.kind}` of run `{run_id}`: {wrong}")
         for name in content_hashes(body):
             if name not in seen:
                 journal.blob(name)

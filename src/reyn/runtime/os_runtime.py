@@ -31,7 +31,7 @@ from reyn.kernel.world.hooks import check_hooks
 from reyn.kernel.world.inbox import post_reply
 from reyn.kernel.world.services import Observers, Services
 from reyn.permissions.trust import load_project
-from reyn.runs.next_action import unknown_question
+from reyn.runs.next_action import unknown_question, unnamed_approval
 from reyn.runs.recorded import Runs
 from reyn.runtime.conversations import Conversations
 from reyn.runtime.executor import RunExecutor
@@ -347,12 +347,14 @@ class OSRuntime:
 
         Args:
             run: The run that asks, or an ancestor of it.
-            question_id: The id of the question. With `None`, the reply is for whatever question is open.
+            question_id: The id of the question, which the reply to an approval must name. With `None`, the reply is
+                for whatever other question is open.
             value: The reply, a JSON value.
             is_text: Whether `value` is text that a user typed. It is parsed as JSON unless the question takes text.
             by: The name of the user who replies; it is recorded.
 
         Raises:
+            ApprovalUnnamed: The open question is an approval, and `question_id` is `None`.
             QuestionUnknown: The question is not open, has a reply already, or has expired.
             ReplyInvalid: The reply does not match the schema of the question.
         """
@@ -362,6 +364,8 @@ class OSRuntime:
         question = open_question(journal, row)
         if question is None or question_id not in (None, question.question.id):
             raise unknown_question(journal, row, question_id)
+        if question_id is None and question.question.must_be_named:
+            raise unnamed_approval(row.run_id, question.question)
         if question_id is None and is_text and value == question.question.id:
             raise ReplyInvalid(f"`{value}` is the id of the open question; the reply is missing")
         scrubbed = services.scrubber.scrub_value(value)

@@ -110,8 +110,12 @@ class Permissions:
         return RulePlaces(self._services.root, self._ops.vocabulary.permission_keys)
 
     def approvals(self) -> list[Approval]:
-        """Return the standing approvals, oldest first."""
+        """Return the standing approvals in the journal, oldest first. Those of another project have no effect."""
         return self._services.existing_journal.approvals()
+
+    def is_effective(self, approval: Approval) -> bool:
+        """Return whether a standing approval was given in this project."""
+        return approval.is_of(self._services.identity)
 
     def revoke(self, approval_id: int) -> None:
         """Remove a standing approval.

@@ -12,7 +12,8 @@ import msgspec
 
 from reyn.config.user import journal_key
 from reyn.errors import McpServerFailed, McpServerUnknown
-from reyn.journal.port import DATABASE, STATE
+from reyn.journal.port import DATABASE, STATE, project_identity
+from reyn.journal.state_folder import has_journal
 from reyn.kernel.world.loading import pin_model
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp import read_definitions, write_definitions
@@ -193,16 +194,18 @@ def inspect_journal(root: Path, *, adopt: bool = False) -> JournalReport:
         root: The project's folder.
         adopt: Whether to mark a journal that is not the user's own as such, with everything that it holds.
     """
-    path = root / STATE / DATABASE
-    if not path.is_file() or not path.stat().st_size or not os.access(path.parent, os.W_OK):
+    folder = root / STATE
+    if not has_journal(folder) or not os.access(folder, os.W_OK):
         return JournalReport()
     from reyn.journal.sqlite import SqliteJournal
 
-    journal = SqliteJournal(path.parent, owner=journal_key())
+    journal = SqliteJournal(folder, owner=journal_key())
     try:
         if adopt:
             journal.adopt()
-        return JournalReport(journal.is_own(), len(journal.runs()), len(journal.approvals()))
+        identity = project_identity(root)
+        approvals = [approval for approval in journal.approvals() if approval.is_of(identity)]
+        return JournalReport(journal.is_own(), len(journal.runs()), len(approvals))
     finally:
         journal.close()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ import msgspec
 
 from reyn.config import Config
 from reyn.errors import CaseInvalid, ReynError
+from reyn.folders import remove_temporary
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
 from reyn.kernel.world.services import Services
@@ -140,7 +140,8 @@ def _temporary_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        with suppress(OSError):
+            remove_temporary(str(folder))
         os.close(lock)
 
 
@@ -152,7 +153,7 @@ def remove_abandoned_folders() -> None:
                 continue
             lock = _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_temporary(str(folder))
                 os.close(lock)
 
 
@@ -234,6 +235,6 @@ def _fingerprint(folder: Path) -> str:
     """Return a digest of the contents of a folder."""
     parts = []
     for path in sorted(folder.rglob("*")):
-        content = digest(path.read_bytes()) if path.is_file() else ""
+        content = digest(path.read_bytes()) if path.is_file() and not path.is_symlink() else ""
         parts.append(f"{path.relative_to(folder).as_posix()}\0{content}")
     return digest("\n".join([str(folder), *parts]).encode("utf-8", "surrogateescape"))

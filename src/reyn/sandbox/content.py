@@ -40,7 +40,7 @@ class ContentFailed(Exception):
         self.timed_out = timed_out
 
 
-class Converted(NamedTuple):
+class MarkdownPage(NamedTuple):
     """A page as Markdown, its title, and whether the text was longer than asked for."""
 
     text: str
@@ -68,7 +68,7 @@ class ContentWorkers:
         self._idle: list[Running] = []
         self._owner = os.getpid()
 
-    async def to_markdown(self, html: str, url: str, *, most: int, seconds: float) -> Converted:
+    async def to_markdown(self, html: str, url: str, *, most: int, seconds: float) -> MarkdownPage:
         """Convert a page. If the caller is cancelled, the worker is killed.
 
         Args:
@@ -109,7 +109,7 @@ class ContentWorkers:
             raise
         if answer.error:
             raise ContentFailed(f"it cannot be converted ({answer.error})")
-        return Converted(text.decode("utf-8", "replace"), answer.title, answer.truncated)
+        return MarkdownPage(text.decode("utf-8", "replace"), answer.title, answer.truncated)
 
     def _take(self) -> Running:
         with self._lock:

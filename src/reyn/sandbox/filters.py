@@ -40,7 +40,7 @@ class FilterRules(NamedTuple):
     groups: tuple[str, ...] = ()
 
 
-class Check(NamedTuple):
+class ArgumentCheck(NamedTuple):
     """A test of an argument: some of its bits have one of these values. `half` is 1 for the upper 32 bits."""
 
     argument: int
@@ -49,59 +49,63 @@ class Check(NamedTuple):
     half: int = 0
 
 
-class Rule(NamedTuple):
+class CallRule(NamedTuple):
     """What happens with a call: it is allowed if all checks of an alternative hold, and fails otherwise."""
 
-    alternatives: tuple[tuple[Check, ...], ...] = ((),)
+    alternatives: tuple[tuple[ArgumentCheck, ...], ...] = ((),)
     error: int = errno.EPERM
 
 
-_PLAIN = Rule()
+_PLAIN = CallRule()
 _UNIX, _IPV4, _IPV6 = 1, 2, 10
 _STREAM, _DATAGRAM, _TYPE = 1, 2, 0xF
 _SOCKET_OPTIONS = ((
-    (Check(1, (0,)), Check(2, (1, 2, 10, 11))),  # IP: service, lifetime, path MTU, errors
-    (Check(1, (1,)), Check(2, (2, 3, 4, 6, 7, 8, 9, 10, 13, 15, 20, 21, 66, 67))),  # sizes, timeouts, keep-alive, …
-    (Check(1, (6,)), Check(2, (*range(1, 13), 18, 25))),  # TCP, without Fast Open
-    (Check(1, (41,)), Check(2, (16, 25, 26, 67))),  # IPv6
+    (ArgumentCheck(1, (0,)), ArgumentCheck(2, (1, 2, 10, 11))),  # IP: service, lifetime, path MTU, errors
+    (ArgumentCheck(1, (1,)), ArgumentCheck(2, (2, 3, 4, 6, 7, 8, 9, 10, 13, 15, 20, 21, 66, 67))),  # sizes, timeouts
+    (ArgumentCheck(1, (6,)), ArgumentCheck(2, (*range(1, 13), 18, 25))),  # TCP, without Fast Open
+    (ArgumentCheck(1, (41,)), ArgumentCheck(2, (16, 25, 26, 67))),  # IPv6
 ))  # fmt: skip
 _NO_FAST_OPEN = 0x20000000
-_OWN_PROCESS = Rule(((Check(0, (0,)),),))
+_OWN_PROCESS = CallRule(((ArgumentCheck(0, (0,)),),))
 
-_CHECKED: dict[str, Rule] = {
-    "clone3": Rule((), error=errno.ENOSYS),  # a filter cannot read its arguments; the C library falls back to clone
-    "fcntl": Rule(((Check(1, (*range(8), 36, 37, 38, 1030, 1031, 1032)),),)),  # no owners, leases, seals
-    "ioctl": Rule(  # terminal queries and the modes of a descriptor
-        ((Check(1, (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),),), error=errno.ENOTTY
+_CHECKED: dict[str, CallRule] = {
+    "clone3": CallRule((), error=errno.ENOSYS),  # a filter cannot read its arguments; the C library falls back to clone
+    "fcntl": CallRule(((ArgumentCheck(1, (*range(8), 36, 37, 38, 1030, 1031, 1032)),),)),  # no owners, leases, seals
+    "ioctl": CallRule(  # terminal queries and the modes of a descriptor
+        ((ArgumentCheck(1, (0x5401, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),),), error=errno.ENOTTY
     ),
     # The name of a thread or of memory, the signal at the end of the parent, and queries.
-    "prctl": Rule(((Check(0, (1, 3, 15, 16, 21, 23, 38, 39, 0x53564D41)),),)),
-    "arch_prctl": Rule(((Check(0, (0x1001, 0x1002, 0x1003, 0x1004)),),)),
+    "prctl": CallRule(((ArgumentCheck(0, (1, 3, 15, 16, 21, 23, 38, 39, 0x53564D41)),),)),
+    "arch_prctl": CallRule(((ArgumentCheck(0, (0x1001, 0x1002, 0x1003, 0x1004)),),)),
     "prlimit64": _OWN_PROCESS,
-    "socket": Rule(()),
+    "socket": CallRule(()),
     # Only streams: a datagram socket of a pair can send to every other Unix socket.
-    "socketpair": Rule(((Check(0, (_UNIX,)), Check(1, (_STREAM,), _TYPE), Check(2, (0,))),)),
-    "setsockopt": Rule(_SOCKET_OPTIONS),
-    "sendto": Rule(((Check(3, (0,), _NO_FAST_OPEN), Check(4, (0,)), Check(4, (0,), half=1)),)),
-    "sendmsg": Rule(((Check(2, (0,), _NO_FAST_OPEN),),)),
-    "sendmmsg": Rule(((Check(3, (0,), _NO_FAST_OPEN),),)),
+    "socketpair": CallRule(
+        ((ArgumentCheck(0, (_UNIX,)), ArgumentCheck(1, (_STREAM,), _TYPE), ArgumentCheck(2, (0,))),)
+    ),
+    "setsockopt": CallRule(_SOCKET_OPTIONS),
+    "sendto": CallRule(
+        ((ArgumentCheck(3, (0,), _NO_FAST_OPEN), ArgumentCheck(4, (0,)), ArgumentCheck(4, (0,), half=1)),)
+    ),
+    "sendmsg": CallRule(((ArgumentCheck(2, (0,), _NO_FAST_OPEN),),)),
+    "sendmmsg": CallRule(((ArgumentCheck(3, (0,), _NO_FAST_OPEN),),)),
 }
-_THREADS = {"clone": Rule(((Check(0, (_CLONE_THREAD,), _NEW_NAMESPACES | _CLONE_THREAD),),))}
-_PROCESSES = {"clone": Rule(((Check(0, (0,), _NEW_NAMESPACES),),)), "fork": _PLAIN, "vfork": _PLAIN}
-_NETWORK: dict[str, Rule] = {
-    "socket": Rule((
-        (Check(0, (_IPV4, _IPV6)), Check(1, (_STREAM,), _TYPE), Check(2, (0, 6))),
-        (Check(0, (_IPV4, _IPV6)), Check(1, (_DATAGRAM,), _TYPE), Check(2, (0, 17))),
+_THREADS = {"clone": CallRule(((ArgumentCheck(0, (_CLONE_THREAD,), _NEW_NAMESPACES | _CLONE_THREAD),),))}
+_PROCESSES = {"clone": CallRule(((ArgumentCheck(0, (0,), _NEW_NAMESPACES),),)), "fork": _PLAIN, "vfork": _PLAIN}
+_NETWORK: dict[str, CallRule] = {
+    "socket": CallRule((
+        (ArgumentCheck(0, (_IPV4, _IPV6)), ArgumentCheck(1, (_STREAM,), _TYPE), ArgumentCheck(2, (0, 6))),
+        (ArgumentCheck(0, (_IPV4, _IPV6)), ArgumentCheck(1, (_DATAGRAM,), _TYPE), ArgumentCheck(2, (0, 17))),
     )),
     "connect": _PLAIN,
-    "sendto": Rule(((Check(3, (0,), _NO_FAST_OPEN),),)),
+    "sendto": CallRule(((ArgumentCheck(3, (0,), _NO_FAST_OPEN),),)),
 }  # fmt: skip
 
-GROUPS: dict[str, dict[str, Rule]] = {
+GROUPS: dict[str, dict[str, CallRule]] = {
     "listen": dict.fromkeys(syscalls.LISTEN, _PLAIN),
     "memory": dict.fromkeys(syscalls.MEMORY, _PLAIN),
     "scheduling": dict.fromkeys(syscalls.SCHEDULING, _OWN_PROCESS)
-    | {"setpriority": Rule(((Check(0, (0,)), Check(1, (0,))),))},
+    | {"setpriority": CallRule(((ArgumentCheck(0, (0,)), ArgumentCheck(1, (0,))),))},
     "watch": dict.fromkeys(syscalls.WATCH, _PLAIN),
 }
 """Further calls, for programs that name them: accept connections, lock memory, change priorities, watch files."""
@@ -112,7 +116,7 @@ def is_supported(machine: str | None = None) -> bool:
     return (machine or platform.machine()) in TOKENS
 
 
-def rules_of(wanted: FilterRules) -> dict[str, Rule]:
+def rules_of(wanted: FilterRules) -> dict[str, CallRule]:
     """Return the rule of every call that a program may use."""
     plain = (syscalls.FILES, syscalls.WAITING, syscalls.PROCESS, syscalls.STREAMS)
     rules = {name: _PLAIN for table in plain for name in table} | _CHECKED
@@ -160,7 +164,7 @@ def compile_filter(wanted: FilterRules, machine: str | None = None) -> bytes:
     return b"".join(program)
 
 
-def _block(rule: Rule) -> list[bytes]:
+def _block(rule: CallRule) -> list[bytes]:
     """Return the instructions for one call. Each alternative jumps to the next one when a check fails."""
     block: list[bytes] = []
     for checks in rule.alternatives:
@@ -171,7 +175,7 @@ def _block(rule: Rule) -> list[bytes]:
     return block if rule.alternatives == ((),) else [*block, _instruction(_RETURN, _ERRNO | rule.error)]
 
 
-def _test(check: Check, rest: int) -> list[bytes]:
+def _test(check: ArgumentCheck, rest: int) -> list[bytes]:
     """Return the instructions of one check: on success they continue, otherwise they skip `rest` instructions."""
     offset = _ARGUMENTS + 8 * check.argument + 4 * check.half
     count = len(check.values)

@@ -13,7 +13,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 from reyn.errors import SandboxStartFailed
-from reyn.sandbox.cleaning import remove_tree
+from reyn.folders import remove_temporary
 from reyn.sandbox.process import FOLDERS, Backend, existing, launched, readable
 from reyn.sandbox.reaping import Reaped
 from reyn.sandbox.supervision import memory_overuse
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
 _VERSION = 6
+_SPARE_TASKS = 16
 _CREATE_RULESET, _QUERY_VERSION = 444, 1
 _HANDLED = 0xFFFF
 _READ = 0b1101  # execute, read a file, list a folder
@@ -54,7 +55,8 @@ class Landlock(Backend):
         temporary = os.path.realpath(tempfile.mkdtemp(prefix="reyn-sandbox-"))
         rules = (_handled(access), [*_rules(access), (temporary, _WRITE)])
         user = unused_user()
-        others = 0 if user else count_tasks() + 1  # without a user of its own, also those of the user and the reaper
+        # Without a user of its own, the kernel also counts the reaper and what the user has, or starts meanwhile.
+        others = 0 if user else count_tasks() + _SPARE_TASKS
         try:
             with launched(argv, access, limits, temporary=temporary, user=user, landlock=rules, other_tasks=others) as (
                 command,
@@ -62,7 +64,7 @@ class Landlock(Backend):
             ):
                 return _Confined(command, descriptor, temporary, sums_memory=access.subprocesses)
         except BaseException:
-            remove_tree(temporary)
+            remove_temporary(temporary)
             raise
 
 
@@ -96,7 +98,7 @@ class _Confined(Reaped):
     def wait(self) -> int:
         code = super().wait()
         try:
-            remove_tree(self._temporary)
+            remove_temporary(self._temporary)
         except OSError as error:
             raise SandboxStartFailed(f"`{self._temporary}` cannot be removed: {error.strerror}") from error
         return code

@@ -22,6 +22,7 @@ from reyn.documents import (
     trust_classes,
 )
 from reyn.errors import AgentNotFound, SkillInvalid, codes
+from reyn.folders import names_in
 from reyn.journal import kinds
 from reyn.skills.front_matter import FRONT_MATTER
 from reyn.skills.names import find_path, is_valid_name, nfc
@@ -194,10 +195,9 @@ class Agents:
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names of all agents; `default` is one even without a file."""
-        files = (
-            {nfc(path.stem) for path in self.folder.glob("*.md") if path.is_file()} if self.folder.is_dir() else set()
-        )
-        yield from sorted({DEFAULT, *(name for name in files if is_valid_name(name))})
+        files = [self.folder / name for name in names_in(self._root, AGENTS) if name.endswith(".md")]
+        names = {nfc(path.stem) for path in files if path.is_file()}
+        yield from sorted({DEFAULT, *(name for name in names if is_valid_name(name))})
 
     def path(self, name: str) -> Path | None:
         """Return the file of an agent; `None` if it has none."""

@@ -12,6 +12,7 @@ import msgspec
 
 from reyn.documents import DocumentError, TrustClasses, read_raw, read_text, trust_classes
 from reyn.errors import CaseInvalid
+from reyn.folders import inside, names_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,14 +58,9 @@ class Case(msgspec.Struct, frozen=True):
 
 def read_cases(folder: Path) -> list[Case | CaseInvalid]:
     """Return the cases of the skill in a folder, by name; an error for each that cannot be read."""
-    cases = folder / CASES
-    names = sorted(entry.name for entry in cases.iterdir() if _has_files(entry)) if cases.is_dir() else []
+    # A deleted case may have left an empty folder.
+    names = [name for name in names_in(folder, CASES) if names_in(folder, f"{CASES}/{name}")]
     return [_read(folder, name) for name in names[:MAX_CASES]]
-
-
-def _has_files(folder: Path) -> bool:
-    """Return whether a folder is a case. A deleted one may have left an empty folder."""
-    return folder.is_dir() and any(folder.iterdir())
 
 
 def _read(folder: Path, name: str) -> Case | CaseInvalid:
@@ -107,7 +103,8 @@ class _Files:
     def project_files(self) -> dict[str, bytes]:
         """Return the files below `files/`."""
         root = self._folder / "files"
-        found = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else []
+        is_inside = inside(self._skill, root) is not None
+        found = sorted(path for path in root.rglob("*") if path.is_file()) if is_inside and root.is_dir() else []
         if len(found) > _MAX_FILES:
             raise CaseInvalid(f"{CASES}/{self._name}/files: more than {_MAX_FILES} files")
         return {path.relative_to(root).as_posix(): read_raw(path, path.name, inside=self._skill) for path in found}

@@ -114,6 +114,8 @@ def _stamp(folder: str) -> tuple[object, ...] | None:
         try:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
+                    if entry.is_symlink():  # it may lead out of the skill, where a change is not looked for
+                        return None
                     if entry.is_dir():
                         folders.append(entry.path)
                     else:  # whatever changes a file changes its ctime

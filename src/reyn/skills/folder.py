@@ -11,6 +11,7 @@ import msgspec
 
 from reyn.documents import Document, DocumentError, parse_front_matter, parse_yaml
 from reyn.errors import Finding, codes
+from reyn.folders import names_in
 from reyn.skills import older_form
 from reyn.skills.names import find_path, is_valid_name, nfc
 from reyn.skills.older_form import OlderSkill
@@ -43,7 +44,8 @@ class SkillFolder:
         self.path = folder
         self.read_files = read_files
         self._folders = (folder, *shared)
-        for place in self._folders:
+        self._listed = (folder, *(place for place in shared if place == STDLIB or _is_inside_project(place)))
+        for place in self._listed:
             if place != STDLIB:  # it does not change
                 read_files.add(place, "phases", "artifacts")
         self._texts: dict[str, str] = {}
@@ -77,16 +79,14 @@ class SkillFolder:
 
     def own_files(self, folder: str, suffix: str) -> list[str]:
         """Return the skill's own files in a subfolder, such as `phases/review.md`."""
-        names = {nfc(path.name) for path in (self.path / folder).glob(f"*{suffix}") if path.is_file()}
+        names = {nfc(path.name) for path in _files(self.path, folder, suffix)}
         return [f"{folder}/{name}" for name in sorted(names)]
 
     def check_names(self) -> None:
         """Report files whose names some file systems do not distinguish."""
         for folder, suffix in (("phases", ".md"), ("artifacts", ".yaml")):
             seen: dict[str, str] = {}
-            for path in sorted((self.path / folder).glob(f"*{suffix}")):
-                if not path.is_file():
-                    continue
+            for path in _files(self.path, folder, suffix):
                 file = f"{folder}/{nfc(path.name)}"
                 other = seen.setdefault(file.casefold(), path.name)
                 document = self._as_written(file)
@@ -117,7 +117,7 @@ class SkillFolder:
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the names of all files in a subfolder, including shared ones, without their suffix."""
-        return [nfc(path.stem) for parent in self._folders for path in (parent / folder).glob(f"*{suffix}")]
+        return [nfc(path.stem) for parent in self._listed for path in _files(parent, folder, suffix)]
 
     def read(self, file: str) -> Document | None:
         """Return a file in the documented form; `None` if it cannot be parsed."""
@@ -168,6 +168,12 @@ class SkillFolder:
                 self.conversions[file] = converted
                 self.notes += converted.notes
         return _with_normalized_names(document) if has_body else document
+
+
+def _files(parent: Path, folder: str, suffix: str) -> list[Path]:
+    """Return the files of a subfolder by suffix. A subfolder that is a link out of its parent has none."""
+    paths = (parent / folder / name for name in names_in(parent, folder) if name.endswith(suffix))
+    return [path for path in paths if path.is_file()]
 
 
 def _is_inside_project(shared: Path) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import DocumentError, nearest_hint, read_text
 from reyn.errors import SkillNotFound
+from reyn.folders import names_in
 from reyn.skills.names import find_path, nfc
 
 if TYPE_CHECKING:
@@ -32,36 +33,38 @@ class ReadFiles:
     """The files and folders that a skill and its sub-skills were read from, to find out whether they have changed."""
 
     def __init__(self) -> None:
-        self._texts: dict[Path, str | None] = {}
-        self._entries: dict[Path, list[str]] = {}
+        self._texts: dict[tuple[Path, Path], str | None] = {}
+        self._entries: dict[tuple[Path, str], list[str]] = {}
         self.skills: dict[str, Path] = {}
         """The folders of the sub-skills, by name."""
 
     def add(self, folder: Path, *subfolders: str) -> None:
         """Add what a folder and its subfolders contain now."""
-        for place in (folder, *(folder / name for name in subfolders)):
-            self._entries[place] = _entries(place)
+        for name in ("", *subfolders):
+            self._entries[folder, name] = _entries(folder, name)
 
     def read(self, path: Path, label: str, inside: Path) -> str:
         """Read a file. One that cannot be read may be readable the next time."""
-        self._texts[path] = None
-        text = self._texts[path] = read_text(path, label, inside=inside)
+        self._texts[path, inside] = None
+        text = self._texts[path, inside] = read_text(path, label, inside=inside)
         return text
 
     def are_current(self, find: Callable[[str], Path]) -> bool:
         """Return whether reading the skill again would give the same. `find` returns the folder of a skill."""
         try:
             return (
-                all(read_text(path, path.name) == text for path, text in self._texts.items())
-                and all(_entries(place) == entries for place, entries in self._entries.items())
+                all(read_text(path, path.name, inside=inside) == text for (path, inside), text in self._texts.items())
+                and all(_entries(*place) == entries for place, entries in self._entries.items())
                 and all(find(name) == folder for name, folder in self.skills.items())
             )
         except (DocumentError, SkillNotFound):
             return False
 
 
-def _entries(folder: Path) -> list[str]:
-    """Return the names in a folder; none if it does not exist."""
+def _entries(folder: Path, name: str) -> list[str]:
+    """Return the names in a folder or a folder in it; none if it does not exist or a link leads out of it."""
+    if name:
+        return names_in(folder, name)
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208 - costs a third of `iterdir`
     except OSError:
@@ -161,17 +164,16 @@ class Library:
 
 def _skills_in(shelf: str, root: str) -> Iterator[tuple[str, str]]:
     """Yield name and folder of each skill in a folder. Links that lead out of the root are left out."""
+    if not _is_below(os.path.realpath(shelf), root):
+        return
     try:
         with os.scandir(shelf) as entries:
             children = sorted(entries, key=lambda entry: entry.name)
     except OSError:
         return
-    is_inside = _is_below(os.path.realpath(shelf), root)
     for child in children:
-        if not os.path.isfile(f"{child.path}/skill.md"):  # noqa: PTH113 - a `Path` costs more than the call
-            continue
-        is_direct = is_inside and not child.is_symlink()
-        if is_direct or _is_below(os.path.realpath(child.path), root):
+        is_inside = not child.is_symlink() or _is_below(os.path.realpath(child.path), root)
+        if is_inside and os.path.isfile(f"{child.path}/skill.md"):  # noqa: PTH113 - a `Path` costs more than the call
             yield nfc(child.name), child.path
 
 

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
+from reyn.folders import FOLDER, OpenFolder, open_beneath
 from reyn.journal import digest
 from reyn.journal.kinds import Change
 from reyn.workspace.files import (
@@ -22,8 +23,8 @@ from reyn.workspace.files import (
     FileError,
     FolderHandle,
     Guard,
-    base_of,
     fingerprint,
+    open_base,
     open_below,
     open_existing,
     stat_stamp,
@@ -180,7 +181,7 @@ class _Attempt:
         except FileNotFoundError:
             if not is_new or location.zone != "workspace":
                 raise
-            _make_workspace(self.guard.roots)
+            os.close(open_base(location.zone, self.guard.roots, create=True))
             handle, missing = open_existing(location.zone, folders, self.guard)
         if not missing and not change.made:
             return handle
@@ -242,17 +243,6 @@ class _Attempt:
         return current.hash if current else None
 
 
-def _make_workspace(roots: Roots) -> None:
-    roots.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    roots.workspace.mkdir(parents=True, exist_ok=True)
-    for folder in (roots.workspace.parent, roots.workspace.parent.parent):
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def _write(folder: int, name: str, content: bytes, mode: int | None) -> None:
     # Create with 0600 and set the mode after writing, so that a private file is never readable by others.
     handle = os.open(name, _NEW, 0o666 if mode is None else 0o600, dir_fd=folder)
@@ -300,7 +290,12 @@ def _remove_folders(paths: Iterable[str], roots: Roots) -> None:
 
 
 def _exists(location: Location, roots: Roots) -> bool:
-    return os.path.lexists(os.path.join(base_of(location.zone, roots), *location.parts))  # noqa: PTH118 - as above
+    try:
+        with FolderHandle(location.zone, location.parts[:-1], Guard(roots)) as above:
+            os.stat(location.parts[-1], dir_fd=above, follow_symlinks=False)
+    except (OSError, FileError):
+        return False
+    return True
 
 
 # -- locks ----------------------------------------------------------------------------------------------------
@@ -336,9 +331,10 @@ class FolderLock:
         except OSError as error:
             if error.errno not in _NOT_LOCKABLE:
                 raise
-            path = os.path.join(self._roots.state, _LOCK_FILE)  # noqa: PTH118 - text is faster
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._handle = self._file = os.open(path, flags, 0o600)
+            with OpenFolder("", os.open(self._roots.state, FOLDER | os.O_NOFOLLOW)) as state:
+                self._handle = self._file = open_beneath(
+                    state, _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+                )
             self._wait()
 
     def __exit__(self, *_: object) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
+from reyn.folders import FILE, FOLDER, OpenFolder, make_folders, open_beneath
 from reyn.journal import Blob
 from reyn.journal.kinds import Change
 
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
     from reyn.workspace.paths import Location, Parts, Roots, Zone
 
-_BASE = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_FOLDER = _BASE | os.O_NOFOLLOW
-# O_NONBLOCK: opening a FIFO without a writer must not block.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = FOLDER | os.O_NOFOLLOW
+_FILE = FILE | os.O_NOFOLLOW
 _CHUNK = 1 << 20
 TEMPORARY = ".reyn-tmp-"
 """Name prefix of temporary files."""
@@ -230,7 +229,7 @@ def kind_of(location: Location, roots: Roots) -> Literal["file", "folder"] | Non
 
 def open_existing(zone: Zone, parts: Parts, guard: Guard) -> tuple[int, int]:
     """Open the innermost folder of a path that exists. Returns its descriptor, and how many folders are missing."""
-    handle = os.open(base_of(zone, guard.roots), _BASE)
+    handle = open_base(zone, guard.roots)
     try:
         guard.check_folder(handle)
         for depth, name in enumerate(parts):
@@ -279,13 +278,33 @@ class FolderHandle:
         os.close(self._handle)
 
 
-def base_of(zone: Zone, roots: Roots) -> str:
-    """Return the root folder of a zone that has files."""
-    if zone == "workspace":
-        return roots.workspace_text
+def open_base(zone: Zone, roots: Roots, *, create: bool = False) -> int:
+    """Open the root folder of a zone that has files. No part of the workspace's path in the project may be a link.
+
+    Args:
+        zone: The zone.
+        roots: The folders of the run.
+        create: Whether to create the workspace, durably, if it is missing.
+    """
     if zone == "project":
-        return roots.project_text
-    raise FileError("it is out of reach")
+        return os.open(roots.project_text, FOLDER)
+    if zone != "workspace":
+        raise FileError("it is out of reach")
+    base, path = roots.workspace_base
+    above = os.open(base, FOLDER)
+    try:
+        try:
+            return open_beneath(above, path)
+        except FileNotFoundError:
+            if not create:
+                raise
+        handle = make_folders(above, path, 0o700)
+        for inner in [f"{path}/".rsplit("/", depth)[0] for depth in (2, 3)]:
+            with OpenFolder("", open_beneath(above, inner) if inner else os.dup(above)) as folder:
+                os.fsync(folder)
+        return handle
+    finally:
+        os.close(above)
 
 
 def translated(error: OSError, location: Location) -> FileError:
@@ -326,7 +345,7 @@ def _identity(status: os.stat_result) -> Identity:
 
 
 def _files_in(folder: Path, *, skip: Path) -> Iterator[Identity]:
-    for root, folders, files in os.walk(folder):
+    for root, folders, files in os.walk(folder) if not folder.is_symlink() else ():
         folders[:] = [name for name in folders if os.path.join(root, name) != os.fspath(skip)]  # noqa: PTH118 - fast
         for name in files:
             try:

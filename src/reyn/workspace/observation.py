@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from reyn.workspace.files import TEMPORARY, FileChange, FileError, is_utf8, read
+from reyn.workspace.files import TEMPORARY, FileChange, FileError, FolderHandle, Guard, is_utf8, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -111,25 +112,40 @@ class Observation:
 
     def _scan(self, folders: set[str]) -> Iterator[_Entry]:
         """Yield everything below the locations that is not a folder, and collect the folders."""
-        waiting, seen = list(self._locations), 0
+        waiting: list[Location] = []
+        seen, guard = 0, Guard(self._roots)
         for location in self._locations:
             folders.update(location.upper(depth).display_path for depth in range(len(location.parts) + 1))
-        while waiting:
-            location = waiting.pop()
-            host = "/".join((self._roots.bases.workspace.rstrip("/"), *location.parts))
             try:
-                status = os.lstat(host)
-                if not stat.S_ISDIR(status.st_mode):
+                if not location.parts or stat.S_ISDIR((status := _status(location, guard)).st_mode):
+                    waiting.append(location)
+                else:
                     yield _entry(location, status)
-                    continue
-                entries = sorted(os.listdir(host))  # noqa: PTH208 - names that are not UTF-8 are skipped
-            except OSError:
+            except (OSError, FileError):
                 continue
-            folders.add(location.display_path)
+        while waiting:
+            above = waiting.pop()
+            try:
+                with FolderHandle(above.zone, above.parts, guard) as folder, os.scandir(folder) as scan:
+                    entries = sorted(((one.name, one.stat(follow_symlinks=False)) for one in scan), key=itemgetter(0))
+            except (OSError, FileError):
+                continue
+            folders.add(above.display_path)
             seen += len(entries)
             if seen > MAX_ENTRIES:
                 raise _TooManyFiles
-            waiting += [location.below(name) for name in entries if is_utf8(name) and not name.startswith(TEMPORARY)]
+            for name, status in entries:
+                if is_utf8(name) and not name.startswith(TEMPORARY):
+                    location = above.below(name)
+                    if stat.S_ISDIR(status.st_mode):
+                        waiting.append(location)
+                    else:
+                        yield _entry(location, status)
+
+
+def _status(location: Location, guard: Guard) -> os.stat_result:
+    with FolderHandle(location.zone, location.parts[:-1], guard) as above:
+        return os.stat(location.parts[-1], dir_fd=above, follow_symlinks=False)
 
 
 def _entry(location: Location, status: os.stat_result) -> _Entry:

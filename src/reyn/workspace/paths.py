@@ -55,8 +55,10 @@ class Roots(msgspec.Struct, frozen=True, dict=True):
         return os.fspath(self.project)
 
     @cached_property
-    def workspace_text(self) -> str:
-        return os.fspath(self.workspace)
+    def workspace_base(self) -> tuple[str, str]:
+        """The project, and the path of the workspace in it, where nothing may be a link."""
+        above = self.project if self.workspace.is_relative_to(self.project) else self.workspace.parent
+        return os.fspath(above), self.workspace.relative_to(above).as_posix()
 
     @cached_property
     def hidden_texts(self) -> tuple[str, ...]:
@@ -71,7 +73,9 @@ class Roots(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def bases(self) -> _Bases:
         """The folders with symlinks resolved, once."""
-        project, state, workspace = (os.path.realpath(path) for path in (self.project, self.state, self.workspace))
+        project, state = (os.path.realpath(path) for path in (self.project, self.state))
+        above, inner = self.workspace_base
+        workspace = f"{os.path.realpath(above).rstrip('/')}/{inner}"
         hidden = (state, *(os.path.realpath(path) for path in self.hidden))
         return _Bases(project, state, workspace, tuple(folded(path) for path in hidden))
 

@@ -1,4 +1,7 @@
-"""Decide what a user means while a question is open: a reply to it, or a message to the agent."""
+"""Decide what a user means while a question is open: a reply to it, or a message to the agent.
+
+A text never replies to a question that authorises an effect: the user names such a question (`reply_to`).
+"""
 
 from __future__ import annotations
 
@@ -53,30 +56,49 @@ class InterventionHandler:
     def handle(self, text: str) -> Literal["message", "reply"]:
         """Reply to the oldest open question if the text can be the reply, else say it to the agent. Nothing is lost.
 
+        Approvals take no text, whatever it is; they are named, see `reply_to`.
         A `Redirected` in the conversation's stream reports a text that went to the agent although a question is open.
 
         Raises:
             InputInvalid: The text is blank or too long.
         """
-        question = self._conversation.questions.first
-        if question is None:
-            self._say(text)
-            return "message"
-        chosen = _chosen(question.question, text.strip())
-        reason = "it is a question" if self._is_question_back(question, chosen) else self._reply(question, chosen)
-        if not reason:
-            return "reply"
+        question = self._conversation.questions.oldest(must_be_named=False)
+        if question is not None:
+            chosen = _chosen(question.question, text.strip())
+            reason = "it is a question" if self._is_question_back(question, chosen) else self._reply(question, chosen)
+            if not reason:
+                return "reply"
+        else:
+            question = self._conversation.questions.oldest(must_be_named=True)
+            reason = "it does not name the approval"
         self._say(text)
+        if question is None or (question.question.must_be_named and not self._concerns(question, text.strip())):
+            return "message"
         is_open = self._conversation.questions.has(question)
         is_delayed = is_open and not self._conversation.runs.is_executing(question.run)
-        self._conversation.publish(Redirected(question.run, question.question, reason, is_open, is_delayed))
+        self._conversation.publish(
+            Redirected(question.run, question.question, reason, is_open, is_delayed, question.number)
+        )
         return "message"
+
+    def _concerns(self, question: QuestionAsked, text: str) -> bool:
+        """Return whether a user may have meant an approval: the text could be its reply, or the turn waits for it."""
+        could_reply = not _fault(question.question, _chosen(question.question, text))
+        return could_reply or not self._conversation.runs.is_executing(question.run)
 
     def reply(self, text: str) -> str:
         """Reply to the oldest open question with exactly this text; return why it cannot be the reply."""
-        question = self._conversation.questions.first
+        question = self._conversation.questions.oldest(must_be_named=False)
         if question is None:
-            return "no question is open"
+            named = self._conversation.questions.oldest(must_be_named=True)
+            return "no question is open" if named is None else f"approval {named.number} is not named"
+        return self._reply(question, text.strip())
+
+    def reply_to(self, name: str, text: str) -> str:
+        """Reply to the open question with a number or an id; return why the text cannot be the reply."""
+        question = self._conversation.questions.named(name)
+        if question is None:
+            return f"no question `{name}` is open"
         return self._reply(question, text.strip())
 
     def _is_question_back(self, asked: QuestionAsked, text: str) -> bool:

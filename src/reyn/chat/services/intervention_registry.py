@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from reyn.chat.items import QuestionAsked
 from reyn.kernel.runtime_types import LATER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from reyn.chat.items import QuestionAsked
+    from reyn.journal.kinds import Question
     from reyn.kernel.runtime_types import Later
 
 
@@ -19,6 +20,8 @@ class InterventionRegistry:
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], QuestionAsked] = {}
+        self._numbers: dict[tuple[str, str], int] = {}
+        """The number of each question so far. A number never names another question."""
         self._asleep: dict[str, asyncio.Future[Later]] = {}
         self._has_some = asyncio.Event()
 
@@ -32,6 +35,14 @@ class InterventionRegistry:
     def first(self) -> QuestionAsked | None:
         """The oldest open question."""
         return next(iter(self), None)
+
+    def oldest(self, *, must_be_named: bool) -> QuestionAsked | None:
+        """Return the oldest open question of those that a reply must name, or of those that it need not name."""
+        return next((one for one in self if one.question.must_be_named == must_be_named), None)
+
+    def named(self, name: str) -> QuestionAsked | None:
+        """Return the open question with a number or an id."""
+        return next((one for one in self if name in (str(one.number), one.question.id)), None)
 
     def has(self, question: QuestionAsked) -> bool:
         """Return whether a question is open."""
@@ -55,10 +66,12 @@ class InterventionRegistry:
         if (asleep := self._asleep.pop(run, None)) is not None and not asleep.done():
             asleep.set_result(LATER)
 
-    def open(self, question: QuestionAsked) -> None:
+    def open(self, run: str, question: Question) -> QuestionAsked:
         """Add a question."""
-        self._open[question.run, question.question.id] = question
+        key = (run, question.id)
+        asked = self._open[key] = QuestionAsked(run, question, self._numbers.setdefault(key, len(self._numbers) + 1))
         self._has_some.set()
+        return asked
 
     def close(self, run: str, question_id: str) -> None:
         """Remove a question: it has a reply, it expired, or its run ended."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from reyn.documents import DocumentError, read_text
 from reyn.errors import InputInvalid, MemoryNotFound
+from reyn.folders import inside, names_in, remove_file, replace_beneath
 from reyn.ops.memory_files import (
     FOLDER,
     SLUG,
@@ -36,9 +37,8 @@ class MemoryService:
 
     def scopes(self) -> list[str]:
         """Return `shared` and the agents that have memories."""
-        folder = self._root / FOLDER
-        own = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-        return [SHARED, *(name for name in own if is_valid_name(name))]
+        names = names_in(self._root, FOLDER)
+        return [SHARED, *(name for name in names if is_valid_name(name) and (self._root / FOLDER / name).is_dir())]
 
     def all(self, scope: str | None = None) -> list[MemoryFile]:
         """Return the memories of a scope, or of all."""
@@ -60,17 +60,16 @@ class MemoryService:
         """Return the memories that match a query best, each with its score."""
         return search_memories(query, [one for one in self.all() if not one.error], limit)
 
-    def path(self, name: str) -> Path:
-        """Return the file of a memory, whether it exists or not.
+    def path(self, name: str) -> str:
+        """Return the file of a memory, relative to the project, whether it exists or not.
 
         Raises:
             InputInvalid: A link leads out of the project.
         """
-        scope, slug = split_name(name)
-        path = self._root / memory_path(slug, scope)
-        if not path.resolve().is_relative_to(self._root.resolve()):
+        path = memory_path(*reversed(split_name(name)))
+        if inside(self._root, self._root / path) is None:
             raise InputInvalid(
-                f"`{memory_path(slug, scope)}` is a link, or below a link, that leads out of the project",
+                f"`{path}` is a link, or below a link, that leads out of the project",
                 hint="Remove the link yourself if you do not need it.",
             )
         return path
@@ -81,11 +80,11 @@ class MemoryService:
         Raises:
             InputInvalid: What is there is no text file, or a link leads out of the project.
         """
-        path, label = self.path(name), memory_path(*reversed(split_name(name)))
-        if not os.path.lexists(path):
+        label = self.path(name)
+        if not os.path.lexists(self._root / label):
             return ""
         try:
-            return read_text(path, label, inside=self._root)
+            return read_text(self._root / label, label, inside=self._root)
         except DocumentError as error:
             message = f"`{label}` cannot be edited: {error.finding.message}"
             raise InputInvalid(message, hint="Fix or remove the file first.") from error
@@ -102,8 +101,29 @@ class MemoryService:
             MemoryNotFound: There is none of this name.
         """
         memory = self.find(name)
-        self.path(name).unlink()
+        try:
+            remove_file(self._root, self.path(name))
+        except OSError as error:
+            raise _unwritable(memory.path, error) from error
         return memory
+
+    def write(self, name: str, content: str) -> MemoryFile:
+        """Write the file of a memory, and return what it is then.
+
+        Raises:
+            InputInvalid: It cannot be written, or a folder on the way is a link.
+        """
+        path = self.path(name)
+        try:
+            replace_beneath(self._root, path, content.encode())
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        return self.find(name)
+
+
+def _unwritable(path: str, error: OSError) -> InputInvalid:
+    hint = "No folder on the way may be a link. Remove the link yourself if you do not need it."
+    return InputInvalid(f"`{path}` cannot be changed: {error.strerror}", hint=hint)
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -23,6 +23,10 @@ COMMANDS = {
     "/help": "list the commands",
     "/say": "TEXT: talk to the agent while a question is open",
     "/reply": "TEXT: reply to the oldest open question with exactly this text",
+    "/answer": "NUMBER VALUE: reply to the open question with this number",
+    "/approve": "NUMBER [always]: approve what the question with this number shows",
+    "/reject": "NUMBER [REMARK]: reject it",
+    "/deny": "NUMBER [REMARK]: the same as /reject",
     "/runs": "list the runs in the background",
     "/cancel": "RUN: cancel a run in the background",
     "/skills": "list the skills that the agent can run",
@@ -86,6 +90,26 @@ class ChatCommands:
     def _reply(self, text: str) -> None:
         if fault := InterventionHandler(self._conversation).reply(text):
             self._echo(f"  ! not replied: {short(fault, 200)}")
+
+    def _answer(self, argument: str) -> None:
+        name, value = [*argument.split(maxsplit=1), ""][:2]
+        if not name:
+            self._echo("  ! name the question by its number; /questions lists them")
+        elif fault := InterventionHandler(self._conversation).reply_to(name, value):
+            self._echo(f"  ! not replied: {short(fault, 200)}; /questions lists the open questions")
+
+    def _approve(self, argument: str) -> None:
+        name, _, rest = argument.partition(" ")
+        if rest.strip() not in ("", "always"):
+            self._echo("  ! use `/approve NUMBER`, or `/approve NUMBER always`")
+            return
+        self._answer(f'{name} {{"decision": "approve", "always": true}}' if rest else f"{name} approve")
+
+    def _reject(self, argument: str) -> None:
+        name, _, remark = argument.partition(" ")
+        self._answer(f"{name} reject {remark}")
+
+    _deny = _reject
 
     def _runs(self, _: str) -> None:
         rows = self._conversation.runs.rows() if self._is_recorded else []
@@ -160,7 +184,8 @@ class ChatCommands:
 
     def _questions(self, _: str) -> None:
         for question in self._conversation.questions:
-            self._echo(f"  {question.run} {question.question.id}: {short(question.question.message, 200)}")
+            message = short(question.question.message, 200)
+            self._echo(f"  {question.number}. {question.run} {question.question.id}: {message}")
         if not self._conversation.questions:
             self._echo("  no open questions")
 

@@ -29,6 +29,7 @@ from reyn.context.words import one_line
 
 if TYPE_CHECKING:
     from reyn.chat.services.snapshot_journal import RecordedMessage
+    from reyn.journal.kinds import Question
 
 _PARAGRAPH = re.compile(r"\n\n|```")
 
@@ -144,11 +145,8 @@ def describe(item: ChatItem) -> list[str]:
             return [f"  ▸ {skill} {'runs in the background as' if background else 'runs as'} {run}"]
         case SkillEnded(run=run, status=status, reason=reason):
             return [f"  ▪ {run} {status}{f': {short(one_line(reason), 200)}' if reason else ''}"]
-        case QuestionAsked(question=wait):
-            first, *others = question_lines(wait)
-            lines = [f"  ? {first}", *(f"    {line}" for line in others)]
-            lines += [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
-            return lines
+        case QuestionAsked():
+            return _describe_question(item)
         case Redirected():
             return _describe_redirected(item)
         case Restarted(reason=reason):
@@ -159,9 +157,27 @@ def describe(item: ChatItem) -> list[str]:
     return []
 
 
+def _describe_question(item: QuestionAsked) -> list[str]:
+    """Describe a question. One that must be named has no numbered replies: a number typed alone is no reply to it."""
+    wait = item.question
+    first, *others = question_lines(wait)
+    lines = [f"  ? {first}", *(f"    {line}" for line in others)]
+    if wait.must_be_named:
+        return [*lines, f"    {_how_to_name(wait, item.number)}"]
+    return lines + [f"      {number}. {short(one)}" for number, one in enumerate(wait.suggestions, start=1)]
+
+
+def _how_to_name(wait: Question, number: int) -> str:
+    """Return the commands that reply to a question that must be named."""
+    if wait.is_approval:
+        return f"/approve {number}, /reject {number} REMARK, or /answer {number} VALUE"
+    return " or ".join(f"/answer {number} {one}" for one in wait.suggestions)
+
+
 def _describe_redirected(item: Redirected) -> list[str]:
     later = ", which answers when this turn is over" if item.is_delayed else ""
     line = f"  → sent to the agent{later}: {short(one_line(item.reason), 200)}"
     if not item.is_open:
         return [line]
-    return [line, f"    still open: {short(one_line(item.question.message), 100)} (/reply TEXT replies with TEXT)"]
+    how = _how_to_name(item.question, item.number) if item.question.must_be_named else "/reply TEXT replies with TEXT"
+    return [line, f"    still open: {short(one_line(item.question.message), 100)} ({how})"]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import Completer, Completion
-from prompt_toolkit.history import FileHistory
+from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyBindings
 
 from reyn.chat.services.auto_resume_handler import interrupted_runs
@@ -20,9 +22,12 @@ from reyn.cli.chat.session import in_daemon_thread
 from reyn.cli.output import charge_text, short
 from reyn.cli.writer import out
 from reyn.errors import ReynError
+from reyn.folders import OpenFolder
+from reyn.journal.state_folder import open_private, open_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from prompt_toolkit.completion import CompleteEvent
     from prompt_toolkit.document import Document
@@ -36,6 +41,9 @@ _MAX_PROGRESS = 3
 _MAX_RECALLED = 1_000
 """The characters of each message that are shown when a conversation continues."""
 _MAX_ENTRIES = 200
+_HISTORY = "chat_history"
+_MAX_HISTORY = 1_000_000
+"""The bytes of the history that are read."""
 
 
 def _print_opening(conversation: Conversation, runtime: OSRuntime) -> None:
@@ -74,10 +82,8 @@ def _session(conversation: Conversation, runtime: OSRuntime) -> PromptSession[st
     def _(event: object) -> None:
         event.current_buffer.insert_text("\n")  # type: ignore[attr-defined]  # an event of the library
 
-    state = runtime.project.root / ".reyn"
-    state.mkdir(mode=0o700, exist_ok=True)
     return PromptSession(
-        history=FileHistory(str(state / "chat_history")),
+        history=ChatHistory(runtime.services.state_folder),
         completer=ChatCompleter(runtime, COMMANDS, conversation.agent.name),
         complete_while_typing=False,
         key_bindings=bindings,
@@ -131,6 +137,38 @@ def status_text(conversation: Conversation, runtime: OSRuntime) -> str:
         received = f" ({conversation.received:,} characters)" if conversation.received else ""
         parts.append(f"replying{received}; Ctrl-C stops")
     return " · ".join(parts)
+
+
+class ChatHistory(History):
+    """The messages that the user wrote in this project, in a file that only the user can read.
+
+    Args:
+        state: The state folder of the project, which is created if needed.
+
+    Raises:
+        StateFolderUnsafe: The folder or the file is a link, or belongs to another user.
+    """
+
+    def __init__(self, state: Path) -> None:
+        super().__init__()
+        folder = open_state(state, create=True)
+        assert folder is not None
+        with folder as handle:
+            self._file = OpenFolder(f"{folder.path}/{_HISTORY}", open_private(handle, _HISTORY, folder.path))
+
+    def load_history_strings(self) -> list[str]:
+        """Return the newest messages, the newest first."""
+        size = os.fstat(self._file.handle).st_size
+        text = os.pread(self._file.handle, _MAX_HISTORY, max(0, size - _MAX_HISTORY)).decode("utf-8", "replace")
+        messages = [
+            "\n".join(line[1:] for line in part.split("\n") if line.startswith("+")) for part in text.split("\n# ")
+        ]
+        return [message for message in reversed(messages) if message]
+
+    def store_string(self, string: str) -> None:
+        """Add a message to the end of the file."""
+        lines = "".join(f"+{line}\n" for line in string.split("\n"))
+        os.write(self._file.handle, f"\n# {datetime.now(UTC):%Y-%m-%d %H:%M:%S}\n{lines}".encode())
 
 
 class SdkLoading:

@@ -53,7 +53,8 @@ def list_approvals() -> Report:
 
     A standing approval lets one version of a skill execute an op although a rule says `ask`.
     """
-    approvals = open_existing_project().permissions.approvals()
+    permissions = open_existing_project().permissions
+    approvals = permissions.approvals()
     rows = [
         (
             str(approval.id),
@@ -67,8 +68,10 @@ def list_approvals() -> Report:
         )
         for approval in approvals
     ]
-    table = table_lines(("ID", "SKILL", "VERSION", "OP", "RULE", "BY", "AT", "RUN"), rows)
-    return Report(approvals, table if rows else ["no standing approvals"])
+    lines = list(table_lines(("ID", "SKILL", "VERSION", "OP", "RULE", "BY", "AT", "RUN"), rows))
+    if others := [str(approval.id) for approval in approvals if not permissions.is_effective(approval)]:
+        lines.append(Line(f"no effect, because they were given in another project: {', '.join(others)}"))
+    return Report(approvals, lines if rows else ["no standing approvals"])
 
 
 @permissions_command.command(epilog="Example: reyn permissions revoke --all")

@@ -12,7 +12,7 @@ from reyn.cli.options import json_option
 from reyn.cli.output import short, text_lines
 from reyn.cli.project import open_existing_project, project_root
 from reyn.cli.writer import Report
-from reyn.errors import AgentNotFound, FileExists, ReynError
+from reyn.errors import AgentNotFound, ReynError
 
 if TYPE_CHECKING:
     from reyn.chat.services.memory_service import MemoryService
@@ -45,20 +45,16 @@ def agent_command() -> None:
 @click.argument("name")
 def new(name: str) -> Report:
     """Create the agent NAME from a template."""
-    from reyn.skills.agents import Agents
+    from reyn.cli.files import write_new_files
+    from reyn.skills.agents import AGENTS
     from reyn.skills.names import is_valid_name
 
     if not is_valid_name(name):
         raise click.UsageError(
             f"`{name}` cannot be the name of an agent: start with a letter, then use letters, digits, `_` and `-`"
         )
-    agents = Agents(project_root())
-    path = agents.folder / f"{name}.md"
-    if path.exists():
-        raise FileExists(f"`reyn/agents/{name}.md` already exists; nothing was written")
-    agents.folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(_TEMPLATE.format(name=name), encoding="utf-8")
-    return Report(None, [f"created reyn/agents/{name}.md", f"next: reyn chat {name}"])
+    write_new_files(project_root(), {f"{AGENTS}/{name}.md": _TEMPLATE.format(name=name)})
+    return Report(None, [f"created {AGENTS}/{name}.md", f"next: reyn chat {name}"])
 
 
 @agent_command.command("list", epilog="Example: reyn agent list --json")
@@ -117,13 +113,14 @@ def show_agent(name: str) -> Report:
 @click.argument("name")
 def remove_agent(name: str) -> Report:
     """Remove the file of an agent. Its conversations and memories stay."""
-    from reyn.skills.agents import Agents
+    from reyn.cli.files import remove_user_file
+    from reyn.skills.agents import AGENTS, Agents
 
     path = Agents(project_root()).path(name)
     if path is None:
-        raise AgentNotFound(f"no agent `{name}`: no file `reyn/agents/{name}.md`")
-    path.unlink()
-    return Report(None, [f"removed reyn/agents/{path.name}"])
+        raise AgentNotFound(f"no agent `{name}`: no file `{AGENTS}/{name}.md`")
+    remove_user_file(project_root(), f"{AGENTS}/{path.name}")
+    return Report(None, [f"removed {AGENTS}/{path.name}"])
 
 
 @group(epilog="Example: reyn memory search tea")
@@ -162,14 +159,11 @@ def edit(name: str) -> Report:
     The command opens the editor that $EDITOR names.
     """
     service = _service()
-    path = service.path(name)
     before = service.source(name)
     after = click.edit(before or service.template(name), extension=".md")
     if after is None or after == before:
         return Report(None, ["unchanged"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(after, encoding="utf-8")
-    memory = service.find(name)
+    memory = service.write(name, after)
     return Report(None, [f"saved {memory.path}{f', but: {memory.error}' if memory.error else ''}"])
 
 

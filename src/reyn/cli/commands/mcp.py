@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -161,9 +162,15 @@ def _write(path: Path, server: str, settings: dict[str, Any]) -> None:
     """Add a server to a configuration file. What the file says already stays as it is, comments included."""
     import yaml
 
+    from reyn.documents import DocumentError, read_text
+    from reyn.folders import replace_file
+
     if path.is_symlink():  # it may lead out of the project
         raise UsageError(f"{_LOCAL} is a symbolic link", hint="Replace the link by the file.")
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    try:
+        text = read_text(path, _LOCAL, inside=path.parent) if os.path.lexists(path) else ""
+    except DocumentError as error:
+        raise UsageError(f"{_LOCAL}: {error.finding.message}", hint="Correct the file first.") from error
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
@@ -178,7 +185,7 @@ def _write(path: Path, server: str, settings: dict[str, Any]) -> None:
     if servers is None and _child(root, "mcp") is None:
         block = yaml.safe_dump({"mcp": {"servers": {server: settings}}}, sort_keys=False, allow_unicode=True)
         separator = "" if not text or text.endswith("\n") else "\n"
-        path.write_text(text + separator + block, encoding="utf-8")
+        replace_file(path, [(text + separator + block).encode()])
         return
     if not isinstance(servers, yaml.MappingNode) or servers.flow_style or not servers.value:
         raise UsageError(f"{_LOCAL} has a key `mcp` in another form", hint="Write `mcp: {servers: …}` as a block.")
@@ -186,7 +193,7 @@ def _write(path: Path, server: str, settings: dict[str, Any]) -> None:
     entry = yaml.safe_dump({server: settings}, sort_keys=False, allow_unicode=True)
     lines = text.splitlines(keepends=True)
     indented = [" " * first.column + line for line in entry.splitlines(keepends=True)]
-    path.write_text("".join((*lines[: first.line], *indented, *lines[first.line :])), encoding="utf-8")
+    replace_file(path, ["".join((*lines[: first.line], *indented, *lines[first.line :])).encode()])
 
 
 def _child(node: Any, name: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from reyn.journal.kinds.shapes import (
+    Approved,
     AskRequest,
     Change,
     ContentName,
@@ -119,7 +120,8 @@ class OpStarted(Body, frozen=True):
     `rule` is the permission rule that allows them. `changes` lists the files that the op will change, with their
     contents before and after. `result` is set if the result is known before the op is performed. `request` is work that
     the kernel does first: a question to a person, a run of another skill, or a change of a conversation's memory.
-    `is_untracked` is true if the op may change files without an event, as a shell command does.
+    `is_untracked` is true if the op may change files without an event, as a shell command does. `approval` is set if
+    the rule says `ask`.
     """
 
     op_kind: ClassVar[str]
@@ -132,6 +134,7 @@ class OpStarted(Body, frozen=True):
     result: ContentName | None = None
     request: AskRequest | RunRequest | MemoryRequest | MessageRequest | None = None
     is_untracked: bool = False
+    approval: Approved | None = None
 
 
 @family("completed", v=1, origin="outcome")

@@ -241,7 +241,9 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An open question. The run waits for the reply.
 
     Attributes:
-        id: Identifies the question in its run: `3.1.2` is the second op of the first turn in the third visit.
+        id: Identifies the question in its run: `3.1.2` is the second op of the first turn in the third visit. If a
+            reply must name the question, the id is `ask-` and the beginning of the hash of what the reply authorises,
+            so that no reply applies to anything else.
         reason: `question`, `message` (the next message of a conversation), `approval` (of an op), `decision` (approval
             of a phase's decision) or `unsafe` (the outcome of an op is unknown after a crash).
         message: The text for the user.
@@ -268,6 +270,11 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_approval(self) -> bool:
         """Whether the question asks for the approval of an op or of a phase's decision."""
         return self.reason in ("approval", "decision")
+
+    @property
+    def must_be_named(self) -> bool:
+        """Whether a reply authorises an effect: it counts only if it names this question."""
+        return self.is_approval or self.reason == "unsafe"
 
     def is_expired(self, now: int) -> bool:
         """Return whether the question has expired; an expired question accepts no reply."""
@@ -309,6 +316,17 @@ class MessageRequest(OpRequest, frozen=True, tag="message"):
 
     agent: str
     text: ContentName
+
+
+class Approved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Why an op may be performed although a rule says `ask`: a person approved the action with this `digest`.
+
+    `standing` is the run in which a person approved the op and the rule for good; empty if the action itself was
+    approved in this run.
+    """
+
+    digest: Hash
+    standing: str = ""
 
 
 class AskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 R = TypeVar("R")
+APPROVED = " (approved)"
+"""Ends the rule of an op that a person approved."""
 
 
 class TurnInterrupted(Exception):
@@ -46,6 +48,8 @@ class Effect(Generic[R]):
     """Whether its intent is committed first. The world decides which intents of reads share a commit."""
     is_unsafe: bool = False
     """Whether performing it twice could do harm."""
+    may_follow_reply: ClassVar[bool] = False
+    """Whether its outcome can follow from the reply of a person, so that a replay checks it."""
     key: str
     """Unique in the run and known before the effect; the outcome has the same key."""
 
@@ -165,11 +169,15 @@ class CallHooks(Effect[kinds.ContextMutated]):
 
 @dataclass
 class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired]):
-    """Check permissions and plan an op. `approved` is the digest of the action that a person approved."""
+    """Check permissions and plan an op. `approved` is the digest of the action that a person approved.
+
+    With `always`, the person approved the same op and rule for good, which holds if the action is still the same.
+    """
 
     key: str
     args: dict[str, Any]
     approved: str = ""
+    always: bool = False
 
     outcomes = (kinds.OpStarted, kinds.PermissionDenied, kinds.ApprovalRequired)
     needs_intent = False
@@ -178,9 +186,28 @@ class PlanOp(Effect[kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalReq
         """The recorded arguments must be those that the model or the step gave."""
         if isinstance(outcome, kinds.OpStarted) and outcome.op_kind != self.args["kind"]:
             return f"an op of kind `{outcome.op_kind}` is recorded for one of kind `{self.args['kind']}`"
+        if isinstance(outcome, kinds.OpStarted) and outcome.op != (self.args.get("op") or ""):
+            return f"the form `{outcome.op}` is recorded for op `{self.key}`"
         recorded = outcome.args if isinstance(outcome, kinds.OpStarted | kinds.ApprovalRequired) else None
         if recorded is not None and recorded != digest(canonical(self.args)):
             return f"the recorded arguments of op `{self.key}` are not those that it was given"
+        if isinstance(outcome, kinds.ApprovalRequired) and outcome.digest == self.approved:
+            return f"op `{self.key}` needs an approval that it has"
+        if isinstance(outcome, kinds.OpStarted):
+            return self._unapproved(outcome)
+        return ""
+
+    def _unapproved(self, started: kinds.OpStarted) -> str:
+        """Return why an op cannot have been performed by the approvals before it; empty if it can."""
+        approval = started.approval
+        if (approval is not None) != started.rule.endswith(APPROVED):
+            return f"the rule of op `{self.key}` and its approval do not agree"
+        if approval is None:  # the rule that asked may not hold any more
+            return ""
+        if self.approved and (approval.standing or approval.digest != self.approved):
+            return f"op `{self.key}` started as another action than the one that was approved"
+        if not self.approved and not approval.standing:
+            return f"op `{self.key}` started as approved, and no approval of it is recorded"
         return ""
 
 
@@ -226,6 +253,7 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     needs_intent: bool = True
 
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
+    may_follow_reply = True
 
 
 @dataclass

@@ -10,7 +10,7 @@ from reyn.config.values import PromptLimit
 from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of
-from reyn.kernel.core.snapshot import CompletedVisit, Ending, Recovery, RunState
+from reyn.kernel.core.snapshot import CompletedVisit, Ending, PersonInput, Recovery, RunState
 
 if TYPE_CHECKING:
     from reyn.journal import kinds
@@ -29,6 +29,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
             state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
         ),
         conversations=seed_of(body),
+        person=PersonInput(state.last_input),
         received=ReceivedMessage(body.ask, "working", body.ask.answered) if body.ask is not None else None,
     )
 
@@ -119,6 +120,7 @@ def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
         state,
         visit=replace(state.visit, is_answered=True),
         last_answer=body,
+        person=PersonInput(state.last_input, state.usage),
         recovery=replace(state.recovery, unknown_outcome=None),
     )
 
@@ -301,7 +303,9 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
         models = replace(models, answers=models.answers + answers)
     if body.ask is not None:
         received = ReceivedMessage(body.ask, "submitted", body.ask.answered - models.answers)
-    return replace(state, models=models, received=received)
+    is_of_person = not body.run and body.ask is None
+    person = PersonInput(state.last_input, state.usage) if is_of_person else state.person
+    return replace(state, models=models, received=received, person=person)
 
 
 def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
@@ -310,11 +314,14 @@ def on_message_taken(state: RunState, body: kinds.MessageTaken) -> RunState:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: no such message is queued")
     received = state.received.taken(oldest.ask) if state.received is not None else None
     visit = replace(state.visit, is_answered=True)
-    return replace(state, visit=visit, received=received)
+    depth = state.depths.get(body.run, 0) + 1 if body.run else 0
+    return replace(state, visit=visit, received=received, turn_depth=depth)
 
 
 def on_child_started(state: RunState, body: kinds.ChildStarted) -> RunState:
-    return state if body.type == "background" else on_intent(state, body)
+    if body.type != "background":
+        return on_intent(state, body)
+    return replace(state, depths={**state.depths, body.run: state.turn_depth})
 
 
 def on_intent(state: RunState, body: Any) -> RunState:

@@ -258,6 +258,13 @@ class Recovery(msgspec.Struct, frozen=True, gc=False):
     """An intent that an earlier driver left open: whether it took effect is unknown."""
 
 
+class PersonInput(msgspec.Struct, frozen=True, gc=False):
+    """The last message or reply of a person: its time, and the tokens that the run had used by then."""
+
+    at: int = 0
+    usage: kinds.Usage = kinds.Usage()
+
+
 class RunState(RunSummary, frozen=True, kw_only=True):
     """An immutable snapshot of a run: its summary, and what its next step depends on."""
 
@@ -284,6 +291,11 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     """The conversations with other agents, by agent."""
     received: ReceivedMessage | None = None
     """The last message that another agent sent to this conversation."""
+    person: PersonInput = PersonInput()
+    turn_depth: int = 0
+    """How many reports of background runs led to one another, up to the turn in progress."""
+    depths: dict[str, int] = {}  # noqa: RUF012 - msgspec copies it
+    """The depth of the turn that started each background run."""
     aborted: kinds.TurnAborted | None = None
     """The request to abort the turn in progress, until its visit has ended."""
 

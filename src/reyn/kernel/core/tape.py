@@ -65,8 +65,11 @@ class Tape:
         recorded: Iterable[Event],
         content: Callable[[str], bytes],
         is_read_only: bool = False,
+        check: Callable[[Effect[Any], Body], str] | None = None,
     ) -> None:
         self.run_id = run_id
+        self._check = check
+        """Returns why a recorded outcome cannot be one of an effect; a replay checks more than the effect does."""
         self._is_read_only = is_read_only
         self.state = state
         self.seq = seq
@@ -102,7 +105,10 @@ class Tape:
         known = effect.outcomes + effect.failures
         if not isinstance(body, known) or body.call != effect.key:  # type: ignore[attr-defined]  # every outcome has it
             raise self._mismatch(f"an outcome of `{effect.key}`")
-        if wrong := effect.mismatch(body):
+        wrong = effect.mismatch(body)
+        if not wrong and effect.may_follow_reply and self._check is not None:
+            wrong = self._check(effect, body)
+        if wrong:
             raise ReplayMismatch(f"event {self.upcoming.seq}: {wrong}", seq=self.upcoming.seq, kind=self.upcoming.kind)
         return self._take(body)
 

@@ -15,7 +15,7 @@ from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.core.conversations import memory_error, reply_text
 from reyn.kernel.core.effects import ExecuteChild, PerformOp, PlanChild, UnknownOutcome
-from reyn.kernel.visit.waits import RejectedOp, ask_person, plan_call
+from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, call_id, plan_call
 from reyn.ops import RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
 from reyn.skills.agents import PREFIX
@@ -152,7 +152,7 @@ async def _fulfil(
     match request:
         case kinds.AskRequest():
             schema, suggestions = request.response_schema, request.suggestions
-            return await ask_person(call, request.message, schema, tape, suggestions=suggestions), ()
+            return await ask_person(call_id(call, tape), request.message, schema, tape, suggestions=suggestions), ()
         case kinds.RunRequest():
             value, pinned = msgspec.json.decode(tape.content(request.input)), context.sub_skill(request.skill)
             if request.background:
@@ -196,8 +196,9 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
     """Ask how to resolve an unsafe op that was interrupted, so that its outcome is unknown."""
     description = f"`{args['kind']}` {canonical(args).decode()[:500]}"
     choices = ("again", "done", "failed")
+    action = digest(canonical([tape.state.run_id, call, args]))
     resolution: str = await ask_person(
-        f"{call}.settle{attempts if attempts > 1 else ''}",
+        action_id(action, attempts),
         f"{description} may have taken effect before the run was interrupted. "
         "Execute it again, record it as done, or record it as failed?",
         {"type": "string", "enum": list(choices)},

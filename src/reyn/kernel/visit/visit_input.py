@@ -12,7 +12,7 @@ from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.core.effects import ReadOverviews
 from reyn.kernel.visit.steps import run_steps
 from reyn.kernel.visit.turn import PreparedInput
-from reyn.kernel.visit.waits import ask_person, beginning
+from reyn.kernel.visit.waits import ask_person, beginning, call_id
 from reyn.skills.values import USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, t
     """Take the oldest message in the queue; return it as a `user_message`, and its images."""
     if not tape.state.inbox.queued:
         excerpt = beginning(plain_text(reply))
-        await ask_person(f"{entry.step}.{kinds.MESSAGE}", excerpt, _MESSAGE, tape, reason=kinds.MESSAGE)
+        await ask_person(call_id(f"{entry.step}.{kinds.MESSAGE}", tape), excerpt, _MESSAGE, tape, reason=kinds.MESSAGE)
     queued = tape.state.inbox.queued[0]
     tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text, queued.message, queued.by, queued.run))
     message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(queued.text).decode()}}

@@ -1,7 +1,7 @@
 """Wait for a person: questions, approvals of ops for which a rule says `ask`, reviews of decisions.
 
-An approval authorises one action: it is bound to the digest of the preview. An op is planned again afterwards, and any
-difference (arguments, contents, files, rule) asks again.
+An approval authorises one action: the id of the question is the beginning of the action's digest. An op is planned
+again afterwards, and any difference (arguments, contents, files, rule) asks again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 MAX_CHARACTERS = 20_000
 """The number of characters of a preview in a question. The event has all of them."""
+_ACTION_DIGITS = 12
+"""Digits of the digest of an action in the id of the question about it."""
 _REMARK = {"type": "string", "maxLength": 4_000}
 
 
@@ -42,7 +44,7 @@ SUGGESTIONS = ("approve", "reject", "defer")
 
 
 async def ask_person(
-    call: str,
+    wait_id: str,
     message: str,
     response_schema: dict[str, Any],
     tape: Tape,
@@ -55,7 +57,7 @@ async def ask_person(
     """Return the JSON value of the reply, or `EXPIRED`; nothing after a wait for the next message, which is queued.
 
     Args:
-        call: Identifies the question within the run.
+        wait_id: The id of the question: that of a call, see `call_id`, or of an action, see `action_id`.
         message: The question.
         response_schema: The JSON Schema of the reply.
         tape: The tape of the run.
@@ -64,17 +66,23 @@ async def ask_person(
         expires_at: When the question expires, in microseconds since 1970.
         is_deferred: Whether a person has just postponed this question, so that it is not asked again at once.
     """
-    wait = kinds.Question(
-        _wait_id(call, tape), reason, message, response_schema, expires_at=expires_at, suggestions=suggestions
-    )
+    wait = kinds.Question(wait_id, reason, message, response_schema, expires_at=expires_at, suggestions=suggestions)
     tape.emit(kinds.WaitOpened(wait))
     return await Ask(wait.id, is_deferred, wait.is_message)
 
 
-def _wait_id(call: str, tape: Tape) -> str:
+def call_id(call: str, tape: Tape) -> str:
     """Return the id of a question, unique among a run and its sub-runs, so that no reply reaches another question."""
     parent = tape.state.started.parent
     return f"{parent.path}/{call}" if parent else call
+
+
+def action_id(action: str, asked: int) -> str:
+    """Return the id of the question whether to perform an action, from the digest of the action.
+
+    `asked` counts the questions about the same call: a postponed one is asked again, under another id.
+    """
+    return f"ask-{action[:_ACTION_DIGITS]}{f'-{asked}' if asked > 1 else ''}"
 
 
 def printable(value: Any, *, indent: int = 0) -> str:
@@ -112,7 +120,7 @@ async def plan_call(
     while isinstance(planned, kinds.ApprovalRequired):
         asked += 1
         answer = await _ask(
-            f"{call}.approve{asked if asked > 1 else ''}",
+            action_id(planned.digest, asked),
             f"Approve `{_op_name(planned)}`? ({planned.rule})",
             tape.content(planned.preview).decode(),
             OP_RESPONSE,
@@ -132,7 +140,7 @@ async def plan_call(
                 args = answer["args"]
                 planned = await PlanOp(call, args)
             case "approve":
-                planned = await PlanOp(call, args, approved=planned.digest)
+                planned = await PlanOp(call, args, planned.digest, decided.always)
     return args, planned
 
 
@@ -214,7 +222,7 @@ async def review_decision(verdict: Accepted, call: str, phase: CompiledPhase, ta
     while True:
         asked += 1
         answer = await _ask(
-            f"{call}.decision{asked if asked > 1 else ''}",
+            action_id(identity, asked),
             f"Approve the decision of phase `{phase.name}`: {_target(verdict)}?",
             tape.content(preview_hash).decode(),
             DECISION_RESPONSE,
@@ -258,7 +266,7 @@ def sent_back(reviewed: kinds.DecisionReviewed) -> str:
 
 
 async def _ask(
-    call: str,
+    wait_id: str,
     title: str,
     preview: str,
     response_schema: dict[str, Any],
@@ -269,7 +277,7 @@ async def _ask(
     is_deferred: bool,
 ) -> Any:
     return await ask_person(
-        call,
+        wait_id,
         f"{title}\n{beginning(preview)}",
         response_schema,
         tape,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reyn.config import ModelSettings, RunSettings
     from reyn.config.budgets import BudgetsSettings
     from reyn.journal import Journal
-    from reyn.kernel.core.snapshot import RunState
+    from reyn.kernel.core.snapshot import PersonInput, RunState
     from reyn.kernel.core.tape import Mark, Tape
     from reyn.models import Model, ModelRequest
     from reyn.models.roster import Roster
@@ -58,6 +58,9 @@ class BudgetedRun(NamedTuple):
     is_root: bool
     settings: RunSettings
     raised: Mapping[str, int | None]
+    is_conversation: bool
+    person: PersonInput
+    usage: kinds.Usage
 
     def caps(self, scope: str, configured: Caps, raised: Mapping[str, int | None]) -> Caps:
         """Return the caps of a budget: as raised in the run that calls, as raised in this one, or as configured."""
@@ -78,7 +81,16 @@ class BudgetedRun(NamedTuple):
 
 def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
     """Return what the budgets of a run depend on."""
-    return BudgetedRun(state.run_id, state.started.skill, state.started.parent is None, settings, state.raised)
+    return BudgetedRun(
+        state.run_id,
+        state.started.skill,
+        state.started.parent is None,
+        settings,
+        state.raised,
+        bool(state.conversations),
+        state.person,
+        state.usage,
+    )
 
 
 def runs_above(journal: Journal, started: kinds.RunStarted, settings_of: SettingsOf) -> tuple[BudgetedRun, ...]:

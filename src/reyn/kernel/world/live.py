@@ -13,13 +13,7 @@ from msgspec.structs import replace
 from reyn.context.budget_log import BUDGET_LOG
 from reyn.context.token_counting import TokenCounting
 from reyn.errors import BudgetExceeded, InternalError
-from reyn.journal import (
-    AbortTurn,
-    Approval,
-    Cancel,
-    decode,
-    kinds,
-)
+from reyn.journal import AbortTurn, Cancel, kinds
 from reyn.journal.questions import reply_to
 from reyn.journal.spending import in_full
 from reyn.kernel import versions
@@ -38,6 +32,7 @@ from reyn.kernel.core.effects import (
     StartChildren,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople
+from reyn.kernel.world.allowance import STARTING, within_bound
 from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.children import Children
@@ -60,7 +55,6 @@ if TYPE_CHECKING:
     from reyn.kernel.world.services import Observers, Services
     from reyn.models import ModelRequest
 
-_APPROVAL_DECIDED = kinds.ApprovalDecided.kind
 _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
@@ -161,7 +155,12 @@ class LiveWorld:
                     await self.flush(tape)  # whatever foreign code does, the answer that asked for it is durable
                 if op is not None and op.is_preparable:
                     return await self._unless_cancelled(self._ops.prepare_and_plan(effect, op, tape), tape)
-                return self._ops.plan(effect, op, tape)
+                planned = self._ops.plan(effect, op, tape)
+                body = planned[0]
+                if isinstance(body, kinds.OpStarted) and isinstance(body.request, STARTING) and not effect.approved:
+                    settings = self._services.settings_of(tape.started, tape.content)
+                    return within_bound(planned, effect, tape, settings, self._above(), self._journal)
+                return planned
             case PerformOp():
                 op = self._ops.op_of(effect, tape)
                 if op is not None and not op.may_take_time:
@@ -357,13 +356,7 @@ class LiveWorld:
     # -- events ---------------------------------------------------------------------------------------
 
     async def flush(self, tape: Tape) -> None:
-        """Make buffered events durable, then pass them to the listener.
-
-        A standing approval is stored before its event, so that a crash cannot lose it: the reply is durable already.
-        """
-        for event in tape.pending:
-            if event.kind == _APPROVAL_DECIDED:
-                self._keep_standing(event, tape.state)
+        """Make buffered events durable, then pass them to the listener."""
         events = await tape.flush(self._services.commits.append)
         if self._listener is not None:
             for event in events:
@@ -380,14 +373,6 @@ class LiveWorld:
             self._log_failure = failure
             tape.record(kinds.ContextLogFailed(BUDGET_LOG, failure), self.now())
             await self.flush(tape)
-
-    def _keep_standing(self, event: Event, state: RunState) -> None:
-        """Store a standing approval."""
-        decided = decode(event)
-        if isinstance(decided, kinds.ApprovalDecided) and decided.always:
-            skill, hashed = state.started.skill, state.started.skill_hash
-            approval = Approval(skill, hashed, decided.op, decided.rule, decided.by, event.ts, event.run_id)
-            self._journal.approve(approval)
 
     def notify_listener(self, event: Event) -> None:
         """Pass a durable event to the listener. A listener that raises is dropped with a warning."""

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from reyn.journal import Blob, canonical, digest, encode, kinds
+from reyn.journal import Approval, Blob, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
+from reyn.kernel.core.effects import APPROVED
 from reyn.kernel.world.environments import Environments, decide_restore
 from reyn.kernel.world.overviews import find_overviews, overviews_read
 from reyn.ops import Call, Denied, Env, Plan
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.config.values import Sizes
-    from reyn.journal import Approval, Body
+    from reyn.journal import Body, Journal
     from reyn.kernel.core.effects import PerformOp, PlanOp, ReadOverviews, Restore
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.environments import SkillCompiler
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
 
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
-_APPROVED = " (approved)"
-"""Ends the rule of an op that a person approved."""
 _ARGUMENTS_DIGITS = 32
 """Digits of the hash of the arguments in a rule that is bound to them."""
 _MAX_UNRECORDED = 100
@@ -58,13 +57,15 @@ class OpPerformer:
         self,
         ops: OpTable,
         environments: Environments,
-        approvals: Callable[[], list[Approval]],
+        journal: Journal,
+        project: str,
         compile_skill: SkillCompiler,
         secrets: Callable[[], Scrubber],
     ) -> None:
         self._ops = ops
         self.environments = environments
-        self._approvals = approvals
+        self._journal = journal
+        self._project = project
         self._compile_skill = compile_skill
         self._secrets = secrets
         self._run_ops: dict[tuple[str | None, str], InstalledOp | None] = {}
@@ -142,24 +143,29 @@ class OpPerformer:
             return denied, (result, args)
         if env is not None and plan.blobs:
             plan = _within_budget(plan, call, env)
+        approval: kinds.Approved | None = None
         if plan.approval is not None:
             action = _digest(call, plan)
             rule = self._standing_rule(call, plan.approval, args)
-            standing = self._standing(call, rule, tape)
+            standing = None if effect.approved else self._standing(call, rule, tape)
             if standing is None and effect.approved != action:
                 text = Blob.of(preview(call, plan, tape.content).encode())
                 required = kinds.ApprovalRequired(effect.key, kind, form, args.hash, rule, action, text.hash)
                 return required, (args, text, *plan.blobs)
+            approval = kinds.Approved(action, standing.run_id if standing is not None else "")
+            if effect.always:
+                self._keep_standing(call, rule, tape)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
         started = op_event(kinds.OpStarted, kind)(
             effect.key,
             args.hash,
-            f"{plan.approval}{_APPROVED}" if plan.approval else plan.rule,
+            f"{plan.approval}{APPROVED}" if plan.approval else plan.rule,
             form,
             plan.changes,
             known.hash if known else None,
             plan.request,
             is_untracked=op is not None and op.op.spec.effect == "unsafe" and _is_untracked(op.op.spec, call, plan),
+            approval=approval,
         )
         if plan.locations:
             self._planned[tape.run_id] = started, plan
@@ -177,8 +183,17 @@ class OpPerformer:
         started = tape.state.started
         if started.imported:  # its skill is new here, whatever its hash
             return None
-        op = f"{call.kind} {call.op or ''}".strip()
-        return next((approval for approval in self._approvals() if approval.covers(started.skill_hash, op, rule)), None)
+        op = _op_name(call)
+        found = (approval for approval in self._journal.approvals() if approval.is_of(self._project))
+        return next((approval for approval in found if approval.covers(started.skill_hash, op, rule)), None)
+
+    def _keep_standing(self, call: Call, rule: str, tape: Tape) -> None:
+        """Store a standing approval before the start of its op is recorded, so that a crash cannot lose it."""
+        started, answer = tape.state.started, tape.state.last_answer
+        by = answer.by if answer is not None else ""
+        self._journal.approve(
+            Approval(started.skill, started.skill_hash, _op_name(call), rule, by, tape.ts, tape.run_id, self._project)
+        )
 
     def read_overviews(self, effect: ReadOverviews, tape: Tape) -> OutcomeEvent:
         """Return what ops can act on, as the prompt of a conversation shows it."""
@@ -197,7 +212,7 @@ class OpPerformer:
         """Perform a planned op. After a crash this may happen again; a change that took effect is left as it is."""
         started, call = effect.started, _call(effect, tape)
         known = Blob(started.result, tape.content(started.result)) if started.result else None
-        approved = started.rule.removesuffix(_APPROVED) if started.rule.endswith(_APPROVED) else ""
+        approved = started.rule.removesuffix(APPROVED) if started.rule.endswith(APPROVED) else ""
         planned = self._planned.pop(tape.run_id, None)
         # The gate has decided about these files in this process, and opening them follows no links.
         locations = planned[1].locations if planned is not None and planned[0] is started else ()
@@ -349,6 +364,10 @@ def _digest(call: Call, plan: Plan) -> str:
     return digest(canonical([call.key, call.args, changes, request, plan.reads, plan.approval]))
 
 
+def _op_name(call: Call) -> str:
+    return f"{call.kind} {call.op or ''}".strip()
+
+
 def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:
     """Return the call of an effect, with a key that is unique among all runs: runs may execute concurrently."""
     return Call(f"{tape.run_id}/{effect.key}", effect.args)
@@ -362,13 +381,17 @@ def _withheld(effect: PlanOp | PerformOp, call: Call, handle: str, what: str) ->
     return event, (result,)
 
 
+def confirmed_result(effect: PerformOp, call: Call, known: bytes | None) -> Result:
+    """Return the result that the operator confirmed for an intent whose outcome is unknown."""
+    if effect.resolution == "failed":
+        return call.error("the op did not take effect, as an operator confirmed")
+    planned: Result = msgspec.json.decode(known) if known else call.ok()
+    return planned | {"note": "the op took effect, as an operator confirmed"}
+
+
 def _resolved(effect: PerformOp, call: Call, known: Blob | None) -> OutcomeEvent:
     """Return the outcome that the operator confirmed for an intent whose outcome is unknown."""
-    if effect.resolution == "failed":
-        result = call.error("the op did not take effect, as an operator confirmed")
-    else:
-        planned: Result = msgspec.json.decode(known.content) if known else call.ok()
-        result = planned | {"note": "the op took effect, as an operator confirmed"}
+    result = confirmed_result(effect, call, known.content if known else None)
     applied = len(effect.started.changes) if effect.resolution == "done" else 0
     return _completed(effect, result, applied=applied)
 

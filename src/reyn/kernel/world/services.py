@@ -24,7 +24,8 @@ from reyn.context.token_counting import check_installed
 from reyn.errors import BlobMissing, RunBlocked, SecretStoreUnavailable, SkillInvalid
 from reyn.journal import MemoryJournal
 from reyn.journal.commits import SharedCommits
-from reyn.journal.port import DATABASE, STATE
+from reyn.journal.port import STATE, project_identity
+from reyn.journal.state_folder import has_journal
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -204,7 +205,12 @@ class Services:
     def has_journal(self) -> bool:
         """Whether the journal exists already."""
         origin = self.base or self
-        return "journal" in vars(origin) or (self.state_folder / DATABASE).exists()
+        return "journal" in vars(origin) or has_journal(self.state_folder)
+
+    @cached_property
+    def identity(self) -> str:
+        """What standing approvals of this project name."""
+        return project_identity(self.root)
 
     def check_owner(self) -> None:
         """Refuse to execute or undo runs of a journal that another user created."""
@@ -247,7 +253,7 @@ class Services:
             lambda handle: self.roster.secrets().resolve(handle),
         )
         return OpPerformer(
-            self.ops, environments, self.journal.approvals, self.compile_skill, lambda: self._key_scrubber
+            self.ops, environments, self.journal, self.identity, self.compile_skill, lambda: self._key_scrubber
         )
 
     def load(self, skill: str) -> Skill:

@@ -16,10 +16,10 @@ import msgspec
 
 from reyn.documents import TrustClasses, trust_classes
 from reyn.errors import McpDefinitionsInvalid
+from reyn.folders import FILE, open_inside, replace_beneath
 from reyn.journal import canonical, digest
 from reyn.ops.budget import OpFailed
 from reyn.ops.mcp.transport import http_client, stdio
-from reyn.workspace.writing import replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -132,7 +132,7 @@ def read_definitions(root: Path, server: str) -> ToolDefinitions | None:
     path = definitions_file(root, server)
     hint = f"Connect to the server `{server}` again and accept its tools."
     try:
-        content = _content(path)
+        content = _content(root, path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -147,9 +147,11 @@ def read_definitions(root: Path, server: str) -> ToolDefinitions | None:
     return found
 
 
-def _content(path: Path) -> bytes:
-    """Read a regular file. One that is a FIFO would block, and one that is too large fails."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _content(root: Path, path: Path) -> bytes:
+    """Read a regular file of the project. One that is a FIFO would block, and one that is too large fails."""
+    handle = open_inside(root, path, FILE)
+    if handle is None:
+        raise OSError("it is a link that leads out of the project")
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError("it is not a regular file")
@@ -167,11 +169,7 @@ def write_definitions(root: Path, found: ToolDefinitions) -> Path:
     """
     path = definitions_file(root, found.server)
     try:
-        for folder in (path.parent.parent, path.parent):
-            folder.mkdir(exist_ok=True)
-            if folder.is_symlink():
-                raise OSError(f"`{folder.relative_to(root)}` is a symbolic link")
-        replace_file(path, [_encoded(found)])
+        replace_beneath(root, path.relative_to(root).as_posix(), _encoded(found))
     except OSError as error:
         reason = error.strerror or str(error)
         hint = "Make `reyn/mcp` a folder that you can write to."

@@ -17,7 +17,7 @@ from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.web.client import MISSING_EXTRA, Response, Target, TimedOut, parse_url, request
 from reyn.permissions import Allowed, Denied, refusal
 from reyn.permissions.hosts import PRIVATE, Host, is_public, parse_address
-from reyn.sandbox.content import WORKERS, ContentFailed, Converted, problem
+from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage, problem
 from reyn.vocabulary.schemas import INTEGER, STRING, boolean, integer, single_form, text
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ _CHARACTER_SETS = re.compile(
 """Codecs that a page may name. Others of Python are not for pages: decoding megabytes of `punycode` takes hours."""
 
 
-async def to_page(content: bytes, content_type: str, url: str, *, most: int, seconds: float) -> Converted:
+async def to_page(content: bytes, content_type: str, url: str, *, most: int, seconds: float) -> MarkdownPage:
     """Return the text of a response. HTML is converted in a process of its own.
 
     Raises:
@@ -177,7 +177,7 @@ async def to_page(content: bytes, content_type: str, url: str, *, most: int, sec
     if kind and not _TEXTUAL.fullmatch(kind):
         raise OpFailed(f"the content has the type `{kind[:80]}`, which is not text")
     text = _decode(content, content_type)
-    return Converted(text[:most], "", len(text) > most)
+    return MarkdownPage(text[:most], "", len(text) > most)
 
 
 def _decode(content: bytes, content_type: str) -> str:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reyn.workspace import writing
-from reyn.workspace.writing import create_file, replace_file
+from reyn.folders import create_file, replace_file, writing
 from tests.workspace.support import open_descriptors
 
 

@@ -1,0 +1,133 @@
+"""Ask the index of git whether it tracks a folder. Git itself is not started: the repository may be a stranger's.
+
+Reads the `index` of the repository around a folder, also of a worktree or a submodule. A split index is not followed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from reyn.folders import FILE, FOLDER, OpenFolder, open_beneath
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CHUNK = 1 << 20
+_LONGEST = 8_192
+"""No path in an index is longer; chunks overlap by so many bytes."""
+_MAX_BYTES = 500_000_000
+_LINK = re.compile(rb"gitdir: ([^\0\n]{1,4096})\n*\Z")
+_PLACES = re.compile(r"/(worktrees|modules)/[^/]")
+"""Where git keeps the index of a worktree or a submodule."""
+_NAME_LENGTH = 0xFFF
+_EXTENDED = 0x4000
+_HASH_BYTES = (20, 32)
+
+
+def is_tracked(folder: str) -> bool:
+    """Return whether git tracks a folder, something in it, or a link or a submodule in its place.
+
+    Raises:
+        OSError: The index cannot be read.
+    """
+    parent, inner = os.path.split(folder)
+    above = os.path.realpath(parent)
+    while (repository := _repository(above)) is None:
+        above, outer = os.path.split(above)
+        if not outer:
+            return False
+        inner = f"{outer}/{inner}"
+    with repository as handle:
+        try:
+            index = OpenFolder("", open_beneath(handle, "index", FILE))
+        except FileNotFoundError:  # nothing was added or checked out yet
+            return False
+    with index as file:
+        return _holds(file, os.fsencode(inner).lower())
+
+
+def _repository(folder: str) -> OpenFolder | None:
+    """Open the repository whose files are in a folder; `None` if there is none."""
+    path = f"{folder}/.git"
+    try:
+        return OpenFolder(path, os.open(path, FOLDER | os.O_NOFOLLOW))
+    except NotADirectoryError:
+        pass
+    except OSError:
+        return None
+    try:
+        with OpenFolder(path, os.open(path, FILE | os.O_NOFOLLOW)) as file:
+            is_file = stat.S_ISREG(os.fstat(file).st_mode)
+            found = _LINK.match(os.read(file, _LONGEST)) if is_file else None
+        place = os.path.join(folder, os.fsdecode(found[1])) if found else ""  # noqa: PTH118 - text
+        # The file may be a stranger's: it names a folder that git made for such a file, or it is not followed.
+        return OpenFolder(place, os.open(place, FOLDER | os.O_NOFOLLOW)) if _PLACES.search(place) else None
+    except OSError:
+        return None
+
+
+def _holds(index: int, path: bytes) -> bool:
+    """Return whether an index has an entry of a path or below it. `path` is in lower case: a disk may ignore case."""
+    status, head = os.fstat(index), os.pread(index, 12, 0)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES or head[:4] != b"DIRC" or len(head) < 12:
+        raise OSError("the index of git cannot be read")
+    if int.from_bytes(head[4:8]) == 4:
+        names = _compressed_names(os.pread(index, status.st_size, 0), int.from_bytes(head[8:12]))
+        return any(name == path or name.startswith(path + b"/") for name in map(bytes.lower, names))
+    return _has_plain(index, path)
+
+
+def _has_plain(index: int, path: bytes) -> bool:
+    """Search the names of versions 2 and 3. The length of a name precedes it, whatever the size of hashes."""
+    position = 0
+    while chunk := os.pread(index, _CHUNK + _LONGEST, position):
+        lowered = chunk.lower()
+        at = lowered.find(path)
+        while at >= 0:
+            end = lowered.find(b"\0", at)
+            length = end - at
+            is_whole = end >= 0 and lowered[at + len(path)] in b"/\0"
+            if is_whole and any(
+                int.from_bytes(chunk[at - size : at - size + 2]) & _NAME_LENGTH == min(length, _NAME_LENGTH)
+                for size in (2, 4)
+                if at >= size
+            ):
+                return True
+            at = lowered.find(path, at + 1)
+        position += _CHUNK
+    return False
+
+
+def _compressed_names(content: bytes, count: int) -> Iterator[bytes]:
+    """Yield the names of version 4, where each is the previous one without its end, and a new end."""
+    for size in _HASH_BYTES:
+        names, at, name = list[bytes](), 12, b""
+        while len(names) < count:
+            flags = int.from_bytes(content[at + 40 + size : at + 42 + size])
+            at += 44 + size if flags & _EXTENDED else 42 + size
+            removed, at = _varint(content, at)
+            end = content.find(b"\0", at)
+            if end < 0 or removed > len(name):
+                break
+            name = name[: len(name) - removed] + content[at:end]
+            if flags & _NAME_LENGTH != min(len(name), _NAME_LENGTH):
+                break
+            names.append(name)
+            at = end + 1
+        else:
+            yield from names
+            return
+    raise OSError("the index of git cannot be read")
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    value = -1
+    while at < len(content):
+        byte = content[at]
+        value, at = (value + 1 << 7) | (byte & 0x7F), at + 1
+        if not byte & 0x80:
+            return value, at
+    raise OSError("the index of git cannot be read")

@@ -1,0 +1,153 @@
+"""Amplification. The attacker is a model: every turn, report and sub-run of a conversation starts further runs.
+
+One message of a person starts a bounded number of runs; then the run asks. The oracle is the number of requests that
+the model received.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import OSRuntime
+from reyn.models import ModelAnswer, ModelRequest
+from tests.chat.support import reply
+from tests.support import act, finish, write_skill
+
+
+class Greedy:
+    """Starts as many runs as it may, whenever it is called; it stops by itself after a number of calls."""
+
+    name = "greedy"
+
+    def __init__(self, *ops: dict[str, Any], below: tuple[dict[str, Any], ...] = (), stop: int = 2_000) -> None:
+        self.calls = 0
+        self._ops, self._below, self._stop = ops, below, stop
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.calls += 1
+        await asyncio.sleep(0)
+        is_first = request.call.endswith(".1") and self.calls < self._stop
+        if request.phase == "converse":
+            return ModelAnswer(json.dumps(act(*self._ops) if is_first else reply("on it")))
+        return ModelAnswer(json.dumps(act(*self._below) if is_first and self._below else finish("done")))
+
+
+def started(kind: str, skill: str = "job") -> dict[str, Any]:
+    return {"kind": kind, "skill": skill, "input": {"text": "x"}}
+
+
+def asked(agent: str) -> dict[str, Any]:
+    return {"kind": "ask_agent", "agent": agent, "message": "more"}
+
+
+def project(root: Path) -> None:
+    write_skill(
+        root, "job", {"work": ["end"]}, inputs={"work": "user_message"}, ops={"work": "run_skill"},
+        skill_keys="description: Work\n",
+    )  # fmt: skip
+    agents = root / "reyn" / "agents"
+    agents.mkdir(parents=True)
+    for name, other in (("one", "two"), ("two", "one")):
+        (agents / f"{name}.md").write_text(f"---\ntype: agent\nname: {name}\nagents: [{other}]\n---\nYou are {name}.\n")
+
+
+async def stopped(chat: Any, model: Greedy) -> None:
+    """Wait until a question is open and the model is not called any more."""
+    async with asyncio.timeout(60):
+        quiet, calls = 0, -1
+        while quiet < 40 or not len(chat.questions):
+            quiet, calls = (quiet + 1, calls) if calls == model.calls else (0, model.calls)
+            await asyncio.sleep(0.005)
+
+
+def talk(
+    root: Path, model: Greedy, then: Callable[..., Any] | None = None, agent: str = "", **limits: Any
+) -> list[str]:
+    project(root)
+
+    async def conversation() -> list[str]:
+        async with OSRuntime.open(root, model=model, limits=limits) as rt, rt.chat(agent or "default") as chat:
+            chat.post("begin")
+            await stopped(chat, model)
+            questions = [one.question.message for one in chat.questions]
+            if then is not None:
+                await then(rt, chat)
+            return questions
+
+    return asyncio.run(conversation())
+
+
+CASES = {
+    "reports": Greedy(started("start_skill"), started("start_skill")),
+    "sub-runs of background runs": Greedy(started("start_skill"), below=(started("run_skill"), started("run_skill"))),
+    "sub-runs": Greedy(started("run_skill"), below=(started("run_skill"), started("run_skill"))),
+    "agents": Greedy(asked("two"), asked("two"), started("start_skill")),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_message_starts_a_bounded_number_of_runs_and_then_asks(tmp_path: Path, case: str):
+    model = CASES[case]
+    agent = "one" if case == "agents" else ""
+    questions = talk(tmp_path, model, agent=agent, message_runs=8, message_depth=None)
+    assert "(limits.message_runs: ask after 8)" in questions[0]
+    assert "runs were started" in questions[0]
+    assert model.calls < 100
+
+
+def test_the_default_bounds_the_reported_attack(tmp_path: Path):
+    model = Greedy(started("start_skill"), started("start_skill"), started("start_skill"))
+    talk(tmp_path, model)
+    assert model.calls < 400
+
+
+def test_reports_that_lead_to_one_another_are_bounded_by_depth(tmp_path: Path):
+    model = Greedy(started("start_skill"))
+    [question] = talk(tmp_path, model, message_depth=3)
+    assert "(limits.message_depth: ask after 3)" in question
+    assert model.calls == 2 * 3 + 3 + 1  # three turns with a start and a reply, three runs, and the turn that asks
+
+
+def test_the_reply_of_a_person_begins_a_new_count_and_a_rejection_starts_nothing(tmp_path: Path):
+    model = Greedy(started("start_skill"))
+    calls: list[int] = []
+
+    async def go_on(rt: Any, chat: Any) -> None:
+        for value in ("approve", "reject"):
+            calls.append(model.calls)
+            [question] = chat.questions
+            chat.answer(question, value)
+            if value == "approve":
+                await stopped(chat, model)
+        async with asyncio.timeout(30):
+            while chat.is_busy or chat.runs.in_progress:  # noqa: ASYNC110 - there is no event to wait for
+                await asyncio.sleep(0.005)
+        calls.append(model.calls)
+        await rt.runs.replay(chat.run_id)
+        rt.runs.verify(chat.run_id)
+
+    talk(tmp_path, model, go_on, message_runs=3, message_depth=None)
+    assert calls[1] - calls[0] < 20
+    assert calls[2] - calls[1] <= 1  # the reply of the turn that may not start another run
+
+
+def test_the_question_is_still_open_in_the_next_process(tmp_path: Path):
+    model = Greedy(started("start_skill"))
+    talk(tmp_path, model, message_runs=3, message_depth=None)
+    before = model.calls
+
+    async def conversation() -> None:
+        async with OSRuntime.open(tmp_path, model=model, limits={"message_runs": 3, "message_depth": None}) as rt:
+            [row] = [row for row in rt.runs.all() if "." not in row.run_id]
+            async with rt.chat(run_id=row.run_id) as chat:
+                await stopped(chat, model)
+                assert "limits.message_runs" in next(iter(chat.questions)).question.message
+
+    asyncio.run(conversation())
+    assert model.calls == before

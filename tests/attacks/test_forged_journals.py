@@ -1,0 +1,170 @@
+"""Forged journals. The attacker changes or removes events of a recorded run and computes every hash anew.
+
+The oracle is the list of mutations: each one that changes what a person was asked, replied or approved, or what
+followed from it, is reported by `replay` or `verify`. `FREE` lists what no record can prove, with the reason.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reyn import SyncRuntime
+from reyn.errors import ReynError
+from reyn.journal import MemoryJournal
+from tests.fuzz.archives import Archive
+from tests.goldens.__main__ import FOLDER
+from tests.kernel.support import Project
+from tests.support import act, file, finish, question, write_skill
+
+PEOPLE = {
+    *("wait_opened", "wait_answered", "wait_expired", "approval_required", "approval_decided"),
+    *("decision_proposed", "decision_reviewed", "file_started", "file_completed", "ask_user_started"),
+    *("ask_user_completed", "permission_denied"),
+}
+REPLIES = [
+    b'"approve"',
+    b'"reject"',
+    b'"defer"',
+    b'"yes"',
+    b'"plain"',
+    b"true",
+    b'{"decision":"approve","always":true}',
+]
+FREE = {
+    ("wait_answered", "by"): "a name is what the machine said",
+    ("wait_answered", "message"): "the number of a message in an inbox",
+    ("approval_required", "op"): "only a label of the question",
+    ("approval_required", "rule"): "the rules of the project are not part of a run",
+    ("approval_required", "digest"): "covers files of the project, which are not part of a run",
+    ("file_started", "rule"): "the rules of the project are not part of a run",
+    ("file_started", "is_untracked"): "a note for `undo`",
+    ("file_started", "result"): "the effect of an op is outside of the run",
+    ("file_completed", "status"): "the effect of an op is outside of the run",
+    ("file_completed", "result"): "the effect of an op is outside of the run",
+    ("file_completed", "bytes"): "the effect of an op is outside of the run",
+    ("file_completed", "changed"): "the effect of an op is outside of the run",
+    ("file_completed", "unrecorded"): "the effect of an op is outside of the run",
+    ("ask_user_started", "rule"): "the rules of the project are not part of a run",
+}
+
+
+def recorded(root: Path) -> dict[str, bytes]:
+    """Return archives of runs in which people decide."""
+    found = {name: (FOLDER / f"{name}.jsonl").read_bytes() for name in ("approved", "expired")}
+    write_skill(root, "s", {"a": ["end"]}, ops={"a": "file, ask_user"})
+    project, ask = Project(root), {"permissions": {"file.write": [{"ask": "output/"}]}}
+    for name, value in (("yes", "approve"), ("no", "reject"), ("always", {"decision": "approve", "always": True})):
+        answers = [act(file("write", f"output/{name}.txt", content="x")), finish()]
+        project.run("s", answers, run_id=name, **ask)
+        with project.open(answers, **ask) as rt:
+            rt.answer(name, rt.runs.result(name).question.id, value, by="ada")
+            assert rt.resume(name).ok
+            found[name] = b"".join(rt.runs.export(name))
+    answers = [act(question("Delete it?")), finish()]
+    project.run("s", answers, run_id="asked")
+    with project.open(answers) as rt:
+        rt.answer("asked", rt.runs.result("asked").question.id, "no")
+        assert rt.resume("asked").ok
+        found["asked"] = b"".join(rt.runs.export("asked"))
+    return found
+
+
+def others(value: Any, replies: list[str], *, is_reply: bool) -> Iterator[Any]:
+    """Yield other values of the same type; for a reply, any other reply."""
+    match value:
+        case bool():
+            yield not value
+        case int():
+            yield value + 1
+        case str() if len(value) == 64 and all(char in "0123456789abcdef" for char in value):
+            yield from (reply for reply in replies[: len(replies) if is_reply else 1] if reply != value)
+        case "approve" | "reject" | "defer" | "edit" | "expired":
+            yield from {"approve", "reject", "defer", "edit", "expired"} - {value}
+        case str():
+            yield f"{value}x"
+
+
+def mutations(archive: Archive) -> Iterator[tuple[str, str, Archive]]:
+    """Yield archives in which one event of people or of an op has another field, or is missing."""
+    replies = [archive.add_blob(content) for content in REPLIES]
+    for at, event in enumerate(archive.events):
+        if event["kind"] not in PEOPLE:
+            continue
+        removed = copy.copy(archive)
+        removed.events = [copy.deepcopy(one) for one in archive.events]
+        del removed.events[at]
+        for later in removed.events[at:]:
+            later["seq"] -= 1
+        yield event["kind"], "(removed)", removed
+        for field, value in event["data"].items():
+            for other in others(value, replies, is_reply=field == "value"):
+                if field == "value" and json.loads(archive.blobs[other]) == json.loads(archive.blobs[value]):
+                    continue  # the same reply in other bytes
+                changed = copy.copy(archive)
+                changed.events = [copy.deepcopy(one) for one in archive.events]
+                changed.events[at]["data"][field] = other
+                yield event["kind"], field, changed
+
+
+def is_reported(archive: Archive, root: Path) -> bool:
+    try:
+        with SyncRuntime.open(root, journal=MemoryJournal()) as rt:
+            for run in rt.runs.import_(archive.lines()).imported:
+                rt.runs.verify(run)
+                rt.runs.replay(run)
+    except ReynError:
+        return True
+    return False
+
+
+def test_every_change_of_what_people_decided_is_reported(tmp_path: Path):
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    missed: set[tuple[str, str]] = set()
+    count = 0
+    for content in recorded(tmp_path).values():
+        assert not is_reported(Archive(content), empty)
+        for kind, field, forged in mutations(Archive(content)):
+            count += 1
+            if not is_reported(forged, empty):
+                missed.add((kind, field))
+    assert count > 300
+    assert missed - FREE.keys() == set()
+
+
+@pytest.mark.parametrize("value", ["approve", {"decision": "approve", "always": True}])
+def test_a_no_that_became_a_yes_in_all_of_its_events_is_reported(tmp_path: Path, value: Any):
+    archive = Archive(recorded(tmp_path)["no"])
+    for event in archive.events:
+        if event["kind"] == "wait_answered":
+            event["data"]["value"] = archive.add_blob(json.dumps(value, separators=(",", ":")).encode())
+        if event["kind"] == "approval_decided":
+            event["data"] |= {"decision": "approve"}
+            event["data"].pop("result", None)
+    assert is_reported(archive, tmp_path)
+
+
+def test_an_approval_that_was_removed_with_its_question_is_reported(tmp_path: Path):
+    archive = Archive(recorded(tmp_path)["yes"])
+    people = {"approval_required", "wait_opened", "wait_answered", "approval_decided", "run_resumed"}
+    archive.events = [event for event in archive.events if event["kind"] not in people]
+    for seq, event in enumerate(archive.events, start=1):
+        event["seq"] = seq
+    assert is_reported(archive, tmp_path)
+
+
+def test_a_standing_approval_that_no_run_gave_is_reported(tmp_path: Path):
+    archive = Archive(recorded(tmp_path)["yes"])
+    started = next(event for event in archive.events if event["kind"] == "file_started")
+    started["data"]["approval"]["standing"] = "yes"
+    people = {"approval_required", "wait_opened", "wait_answered", "approval_decided", "run_resumed"}
+    archive.events = [event for event in archive.events if event["kind"] not in people]
+    for seq, event in enumerate(archive.events, start=1):
+        event["seq"] = seq
+    assert is_reported(archive, tmp_path)
