@@ -48,7 +48,8 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits that stop a run until they are raised, and the policy for the limit on act turns."""
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
-        plain="phase_seconds run_seconds tokens no_progress on_limit approval_seconds"
+        limit="message_runs message_depth message_tokens",
+        plain="phase_seconds run_seconds tokens no_progress on_limit approval_seconds",
     )
 
     phase_seconds: Positive | None = None
