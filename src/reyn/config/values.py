@@ -1,8 +1,4 @@
-"""Configuration as frozen values. Field names are the keys of `reyn.yaml`.
-
-`docs/reference/config.md` is generated from the docstring of `Config`. Every key has a reader; a
-feature that is not built yet has no key here.
-"""
+"""Configuration as frozen values. Field names are the keys of `reyn.yaml`; the docstring of `Config` documents them."""
 
 from __future__ import annotations
 
