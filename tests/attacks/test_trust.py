@@ -24,7 +24,7 @@ from reyn import SyncRuntime, llm_function
 from reyn.cli.app import run_app
 from reyn.config import Config, SandboxSettings
 from reyn.config.user import UserConfig
-from reyn.config.values import AgentsSettings, PythonSettings
+from reyn.config.values import AgentsSettings, LimitKeys, PythonSettings
 from reyn.documents import check_keys, classes_of, fields_of, struct_in
 from reyn.documents.checking import Codes
 from reyn.documents.document import Document
@@ -148,6 +148,9 @@ SETTINGS: dict[str, tuple[str, Any]] = {
     "sandbox.processes": ("sandbox: {processes: 65}", lambda c: c.sandbox == SandboxSettings()),
     "sandbox.file_bytes": ("sandbox: {file_bytes: 9000000000}", lambda c: c.sandbox == SandboxSettings()),
     "python.sandbox": ("python: {sandbox: process}", lambda c: c.python == PythonSettings()),
+    "limits.message_runs": ("limits: {message_runs: 100000}", lambda c: c.limits == LimitKeys()),
+    "limits.message_depth": ("limits: {message_depth: null}", lambda c: c.limits == LimitKeys()),
+    "limits.message_tokens": ("limits: {message_tokens: null}", lambda c: c.limits == LimitKeys()),
     "agents.max_depth": ("agents: {max_depth: 4}", lambda c: c.agents == AgentsSettings()),
 }
 """Keys without an effect that a canary could show: what the configuration in effect must be."""

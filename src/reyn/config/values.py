@@ -1,8 +1,4 @@
-"""Configuration as frozen values. Field names are the keys of `reyn.yaml`.
-
-`docs/reference/config.md` is generated from the docstring of `Config`. Every key has a reader; a
-feature that is not built yet has no key here.
-"""
+"""Configuration as frozen values. Field names are the keys of `reyn.yaml`; the docstring of `Config` documents them."""
 
 from __future__ import annotations
 
@@ -48,7 +44,8 @@ class LimitKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Limits that stop a run until they are raised, and the policy for the limit on act turns."""
 
     TRUST: ClassVar[TrustClasses] = trust_classes(
-        plain="phase_seconds run_seconds tokens no_progress on_limit approval_seconds"
+        limit="message_runs message_depth message_tokens",
+        plain="phase_seconds run_seconds tokens no_progress on_limit approval_seconds",
     )
 
     phase_seconds: Positive | None = None

@@ -139,7 +139,9 @@ class _ConfiguredGrants:
         for field in fields_of(shape):
             where = (*path, field.name)
             value = value_at(self._merged, where)
-            if value is not None and self._is_project(*where):
+            last = self._sources.last(*where)
+            is_null = value is None and classes[field.name] == "limit" and last is not None and last.file in FILES
+            if is_null or (value is not None and self._is_project(*where)):
                 yield from self._key(classes[field.name], where, field, value)
 
     def _key(self, kind: TrustClass, path: Keys, field: FieldInfo, value: Any) -> Iterable[AccessGrant]:
@@ -162,7 +164,7 @@ class _ConfiguredGrants:
                 return [self._grant("right", path, str(value))] if value != field.default else ()
             case "limit":
                 above = f"{value}, above {field.default}"
-                return [self._grant("right", path, above)] if value > field.default else ()
+                return [self._grant("right", path, above)] if value is None or value > field.default else ()
             case "zone":
                 access: Any = path[-1]
                 zones = (one for one in enumerate(value) if _widens(one[1], access))
