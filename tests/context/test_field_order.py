@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reyn.context.field_order import FieldOrder, field_order
 from reyn.context.words import plain_text
+from reyn.errors import HistoryInvalid
 from reyn.journal import canonical
 
 NAMES = st.sampled_from(["b", "a", "wide name", 'quo"te', "ä", "c", "", "__", "0"])
@@ -57,3 +59,9 @@ def test_a_declared_order_is_the_order_of_the_prompt():
     data = {"address": {"city": "Rome", "street": "Via A"}, "name": "Ada", "age": 4}
     text = plain_text(canonical({"type": "guest", "data": data}), json.dumps(order).encode())
     assert text == 'name: Ada\naddress: {"street": "Via A", "city": "Rome"}\nage: 4'
+
+
+@pytest.mark.parametrize("content", [b"1", b"[]", b'{"a": 1}', b'{"a": {"b": []}}', b"{", b"\xff", b'{"a":' * 5_000])
+def test_a_recorded_order_that_is_none_is_an_error_of_the_history(content: bytes):
+    with pytest.raises(HistoryInvalid):
+        FieldOrder.of(content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from tests.fuzz import answers, archives, content, faults, servers, skills
+from tests.fuzz import answers, archives, content, faults, imports, rules, servers, skills
 from tests.fuzz.harness import Target
 
 TARGETS: dict[str, Target] = {
@@ -14,6 +14,8 @@ TARGETS: dict[str, Target] = {
     "servers": servers.target,
     "faults": faults.target,
     "content": content.target,
+    "rules": rules.target,
+    "imports": imports.target,
 }
 _COMMANDS = ("authoring", "checking", "recorded", "status")
 _LAZY = ("anyio._backends._asyncio", "httpcore", "httpx", "openai", "regex", "sqlite3")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.errors import HistoryInvalid
+
 if TYPE_CHECKING:
     from reyn.jsonschema import Schema
 
@@ -59,6 +61,10 @@ class _Reader:
         return entries.get(name) if isinstance(entries, dict) else None
 
 
+def _is_order(value: Any) -> bool:
+    return isinstance(value, dict) and all(inner is None or _is_order(inner) for inner in value.values())
+
+
 def _is_sorted(order: Order) -> bool:
     names = list(order)
     return names == sorted(names) and all(inner is None or _is_sorted(inner) for inner in order.values())
@@ -73,8 +79,18 @@ class FieldOrder:
     @staticmethod
     @lru_cache(maxsize=256)
     def of(order: bytes) -> FieldOrder:
-        """Return the order that is recorded as JSON."""
-        return FieldOrder(msgspec.json.decode(order))
+        """Return the order that is recorded as JSON. An imported run can hold anything.
+
+        Raises:
+            HistoryInvalid: It is no order.
+        """
+        try:
+            recorded = msgspec.json.decode(order)
+            if not _is_order(recorded):
+                raise HistoryInvalid("the recorded order of an artifact's fields is malformed")
+            return FieldOrder(recorded)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise HistoryInvalid(f"the recorded order of an artifact's fields cannot be read: {error}") from error
 
     def sort(self, fields: dict[str, bytes]) -> dict[str, bytes]:
         """Return the fields of an object in order, at every depth; values are JSON."""
