@@ -16,6 +16,8 @@ SEEDS = {
     "servers": range(1, 11),
     "faults": range(1, 17),
     "content": range(1, 13),
+    "rules": range(1, 9),
+    "imports": range(1, 25),
 }
 """The cases that are always run; `make fuzz` runs others every time."""
 
