@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import Config
+from reyn.documents import DocumentError, read_raw
 from reyn.errors import CaseInvalid, ReynError
 from reyn.folders import remove_temporary
 from reyn.journal import MemoryJournal, decode, digest, kinds
@@ -232,9 +233,12 @@ def _short(text: str) -> str:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Return a digest of the contents of a folder."""
+    """Return a digest of the contents of a folder, without files that cases cannot use: too large, links, pipes."""
     parts = []
     for path in sorted(folder.rglob("*")):
-        content = digest(path.read_bytes()) if path.is_file() and not path.is_symlink() else ""
+        try:
+            content = digest(read_raw(path, path.name, inside=folder))
+        except DocumentError:
+            content = ""
         parts.append(f"{path.relative_to(folder).as_posix()}\0{content}")
     return digest("\n".join([str(folder), *parts]).encode("utf-8", "surrogateescape"))
