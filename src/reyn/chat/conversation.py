@@ -409,6 +409,8 @@ class Conversation:
         """The name of the user, recorded with replies."""
         return self._by
 
+    executes_background_runs = True
+
     # -- events ---------------------------------------------------------------------------------------
 
     def _on_delta(self, delta: Delta) -> None:
