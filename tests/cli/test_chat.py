@@ -79,7 +79,7 @@ def test_a_skill_is_built_approved_and_run_in_a_conversation(here: Path, chat, r
     greeting = finish("x", "greeting") | {"artifact": {"type": "greeting", "data": {"line": "Hello!"}}}
     answers = [build, planned(plan()), summed_up(), reply("I built it."), use, greeting, reply("Hello!")]
     write_answers(here, *answers)
-    output = chat("build a greeter\napprove\ngreet me\n", "--run-id", "c")
+    output = chat("build a greeter\n/approve 1\ngreet me\n", "--run-id", "c")
     assert output.out == "I built it.\nHello!\n"
     # The diff is shown line by line, and labelled so that no question can pass for it.
     assert "  ? approval: Approve `skill_install`?" in output.err

@@ -85,7 +85,7 @@ class Conversation:
             model: The model to call from here on, if the conversation exists.
             listener: A callback that receives every event after it is durable.
         """
-        self._agent = agent
+        self._agent, self.executes_background_runs = agent, True
         self.questions = InterventionRegistry()
         self._runtime = derive(self)
         self._stays_open = self._runtime.services.people is self
@@ -277,7 +277,7 @@ class Conversation:
         if is_new:
             arguments = self._beginning.arguments(text, images)
             self._beginning = self._beginning.said(text, images)
-            self._execute(partial(self._runtime.run, **arguments, run_id=self.run_id or None))
+            self._execute(partial(self._runtime.run, **arguments, run_id=self.run_id or None, wait=False))
         else:
             self.resume()
         self.questions.wake(self.run_id)
@@ -360,6 +360,8 @@ class Conversation:
         """Execute the run until it ends or stops, and tell everyone who waits for a reply."""
         try:
             result = await work(listener=self._on_event, on_delta=self._on_delta)
+            if result.status == "running":
+                raise RunBusy(f"conversation `{self.run_id}` is open elsewhere", run_id=self.run_id)
             self._reader.usage = result.usage
         except asyncio.CancelledError:
             self._items.end()
@@ -379,8 +381,7 @@ class Conversation:
         self._fail(stop_error(self._runtime.runs, result, self.history) if self._replies else None, stopped)
 
     def _fail(self, error: Exception | None, stopped: Stopped) -> None:
-        self._posted, self._abort_reason = 0, None
-        self._is_busy = self._is_turn_open = False
+        self._posted, self._abort_reason, self._is_busy, self._is_turn_open = 0, None, False, False
         self._reader.progress.clear()
         self._is_ready.set()
         self._replies.fail(error)

@@ -91,7 +91,7 @@ class Database:
             self.folder = _opened(folder, is_read_only=is_read_only)
             before = _check_files(self.folder, is_read_only=is_read_only)
             self.writer = _connect(self.path, is_read_only=is_read_only)
-            self.transaction = Transaction(self.writer, self.errors)
+            self.transaction = Transaction(self.writer, self.errors, self.path)
             if not is_read_only:
                 self._prepare(owner)
             if self._format() != FORMAT:
@@ -105,6 +105,7 @@ class Database:
             if _check_files(self.folder, is_read_only=True) != before or not self.folder.is_at(self.folder.path):
                 self._abandon()
                 raise StateFolderUnsafe(f"`{self.path}` was replaced while it was opened", hint="Try again.")
+            self.transaction.identity = before
 
     def _prepare(self, owner: Owner | None) -> None:
         """Create the tables, or convert those of an earlier format."""
@@ -319,12 +320,16 @@ class TranslatedErrors:
 class Transaction:
     """The transactions of a connection, one at a time: committed at the end, rolled back after an error.
 
-    After a failure, `on_failure` is called before another transaction can begin.
+    After a failure, `on_failure` is called before another transaction can begin. Nothing is committed to a file that
+    is no longer at the path, where nobody would find it.
     """
 
-    def __init__(self, connection: sqlite3.Connection, errors: TranslatedErrors) -> None:
+    def __init__(self, connection: sqlite3.Connection, errors: TranslatedErrors, path: Path) -> None:
         self.lock = threading.Lock()
         self.on_failure: Callable[[], None] = lambda: None
+        self.identity: tuple[int, int] | None = None
+        """Device and inode of the database that was opened."""
+        self._path = os.fspath(path)
         self._connection = connection
         self._errors = errors
 
@@ -343,6 +348,16 @@ class Transaction:
             self._errors.translate(error)
             return
         try:
+            if self.identity is not None:
+                try:
+                    status = os.stat(self._path)  # noqa: PTH116 - every commit comes here
+                except FileNotFoundError:
+                    status = None
+                if status is None or (status.st_dev, status.st_ino) != self.identity:
+                    raise StoreUnavailable(
+                        f"the journal `{self._path}` was deleted, moved or replaced while it was in use",
+                        hint="Nothing more is recorded. Put the state directory back, then resume the run.",
+                    )
             self._connection.execute("COMMIT")
         except BaseException as failure:
             self._end()

@@ -112,6 +112,14 @@ class NamedPeople(Protocol):
     def name(self) -> str: ...
 
 
+@runtime_checkable
+class BackgroundPeople(Protocol):
+    """People who also execute the background runs of a conversation: its run alone does not."""
+
+    @property
+    def executes_background_runs(self) -> bool: ...
+
+
 class Unattended:
     """No user is present: a run that asks waits for a reply from another process."""
 

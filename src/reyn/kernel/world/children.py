@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from reyn.errors import OpMissing, ReynError, RunBlocked, RunBusy, RunIdTaken, RunNotFound, SubRunFailed
 from reyn.journal import Blob, RaiseLimit, Say, canonical, decode, kinds
 from reyn.kernel.core.limits import limits_to_raise, sub_run_settings
+from reyn.kernel.runtime_types import BackgroundPeople
 from reyn.kernel.visit.compiled_phase import credentials_of
 from reyn.kernel.visit.handoffs import summarize
 from reyn.kernel.world.agent_messages import AgentMessages
@@ -82,6 +83,10 @@ class Children:
     def _plan_skill(self, effect: PlanChild, tape: Tape) -> EventWithBlobs:
         state, vocabulary = tape.state, self.services.ops.vocabulary
         depth_below(tape.started)
+        if effect.type == "background" and not isinstance(self.services.people, BackgroundPeople):
+            raise SubRunFailed(
+                "only `reyn chat` and `rt.chat` execute skills in the background; run the skill with `run_skill`"
+            )
         skill = effect.pinned or self.services.load(effect.skill)
         self._check_permitted(skill.name, tape)
         if skill.opens_conversation and state.phase in state.conversations:
