@@ -94,7 +94,9 @@ class World:
             inside = parts[len(project) :]
             if now.get(path) == "folder" and any(other.startswith(f"{path}/") for other in now):
                 continue  # its files are reported
-            if is_executable_place(inside) and "/".join(inside) != BUDGET_LOG:
+            if "/".join(inside) == BUDGET_LOG:
+                continue
+            if is_executable_place(inside):
                 yield "writes-executable-place", path
             elif inside[0] == "reyn":
                 yield "writes-skills-folder", path
