@@ -122,10 +122,15 @@ class Restrictions:
                 target = target.partition("/")[0]
         return _is_like(target, pattern)
 
-    def _covers_file(self, pattern: str, location: Location) -> bool:
+    def path(self, pattern: str) -> RestrictedPath:
+        """Return the files that a pattern stands for."""
         restricted = self._paths.get(pattern)
         if restricted is None:
             restricted = self._paths[pattern] = RestrictedPath(_parsed(pattern), self._roots)
+        return restricted
+
+    def _covers_file(self, pattern: str, location: Location) -> bool:
+        restricted = self.path(pattern)
         last = self._last
         if last is None or last[0] is not location:  # the rules are tried one after another
             path = self._roots.path_of(location)
