@@ -148,11 +148,28 @@ def test_a_pattern_that_can_match_no_host_is_an_error(pattern: str):
 def test_an_op_that_names_no_host_is_restricted_by_a_rule_on_any_host():
     """A program with the network can connect to the host that is denied."""
     network = AnyTarget("sandboxed_exec")
-    assert isinstance(gate_of(Path("/nowhere"), {"web": "allow"}).capability("web", network), Allowed)
+    rule = {"web": [{"allow": "sandboxed_exec"}]}
+    assert isinstance(gate_of(Path("/nowhere"), rule).capability("web", network), Allowed)
     for restricted in ({"deny": "example.org"}, {"ask": "localhost"}):
         rules = {"web": ["allow", {"allow": "sandboxed_exec"}, restricted]}
         verdict = gate_of(Path("/nowhere"), rules).capability("web", network)
         assert isinstance(verdict, Denied if "deny" in restricted else NeedsApproval)
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("pattern", ["", "*", "?*", "s*", "sandboxed_[e]xec", "private:*", "*:*", "0.0.0.0/0", "::/0"])
+def test_no_pattern_of_hosts_grants_an_op_that_names_none(tmp_path: Path, listener: Listener, pattern: str):
+    """A program with the network reaches private addresses, which a pattern of hosts does not grant."""
+    requests = "permissions: {exec: [python3], web: true}\n"
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "sandboxed_exec"}, skill_keys=requests)
+    code = f"import socket; socket.create_connection(('127.0.0.1', {listener.port})).sendall(b'x')"
+    op = {"kind": "sandboxed_exec", "argv": ["python3", "-c", code], "network": True}
+    rules = {"exec": [{"allow": "python3"}], "web": [{"allow": pattern}] if pattern else "allow"}
+    result = Project(tmp_path).run("s", [act(op), finish()], permissions=rules)
+    assert (result.status, listener.connections) == ("waiting", 0)
+    verdict = gate_of(tmp_path, rules).capability("web", AnyTarget("sandboxed_exec"))
+    assert isinstance(verdict, NeedsApproval)
+    assert "`web: [{allow: 'sandboxed_exec'}]`" in verdict.reason
 
 
 @pytest.fixture

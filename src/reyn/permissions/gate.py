@@ -190,7 +190,10 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if rule is None and self.agent and (key == "agent" or (key == "memory" and name in (self.agent, SHARED))):
             return Allowed(f"default: {key} of the agent `{self.agent}`")
         if rule is None and key in ASKED and not name.startswith(PRIVATE):
-            return NeedsApproval(f"default: ask for {key} {name}", f"no rule allows `{key}` for `{name}` yet")
+            reason = f"no rule allows `{key}` for `{name}` yet"
+            if isinstance(target, AnyTarget):
+                reason = f"`{name}` reaches every host, also private ones; `{_grant(key, name)}` would allow it"
+            return NeedsApproval(f"default: ask for {key} {name}", reason)
         return self._granted(rule, key, _grant(key, name), name)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class AnyTarget(NamedTuple):
     """The target of an action that does not name one, such as a program with access to the network.
 
-    Every pattern restricts it. A pattern grants it by the op kind.
+    It reaches every target, also private addresses: every pattern restricts it, and only the op kind itself grants it.
     """
 
     kind: str
@@ -56,7 +56,9 @@ def is_protected(capability: str, target: Target) -> bool:
     """Return whether only a pattern that spells it grants a target."""
     if isinstance(target, Location):
         return bool(protected_name(target.parts, access_of(capability)))
-    return not isinstance(target, AnyTarget) and target.startswith(PRIVATE)
+    if isinstance(target, AnyTarget):
+        return capability == "web"
+    return target.startswith(PRIVATE)
 
 
 def is_granted(pattern: str, capability: str, target: Target) -> bool:
@@ -65,7 +67,7 @@ def is_granted(pattern: str, capability: str, target: Target) -> bool:
         case Location():
             return _parsed(pattern).covers(target, access_of(capability))
         case AnyTarget():
-            return fnmatchcase(target.kind, pattern)
+            return target.kind == pattern if capability == "web" else fnmatchcase(target.kind, pattern)
     match capability:
         case "web":
             host = _host(target)
