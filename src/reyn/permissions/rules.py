@@ -217,7 +217,9 @@ class Requests(msgspec.Struct, frozen=True):
         names = self.others.get(capability)
         # Whether an address is private is for the operator to decide.
         plain = target.kind if isinstance(target, AnyTarget) else target.removeprefix(PRIVATE)
-        return names is not None and (not names or any(is_granted(name, capability, plain) for name in names))
+        if not names:
+            return names is not None and not is_protected(capability, plain)
+        return any(is_granted(name, capability, plain) for name in names)
 
     @property
     def capabilities(self) -> tuple[str, ...]:

@@ -39,6 +39,8 @@ def unnamed_target(capability: str, kind: str) -> AnyTarget | str:
 Target = Location | AnyTarget | str
 """The target of a capability: a file, or the argument of an op (a host, a command, the name of a tool)."""
 
+SYSTEM_CALLS = "system:"
+"""Begins the target of `exec` for a group of system calls, which no pattern of programs covers."""
 _parsed = cache(PathPattern.parse)
 _SHELL = "sh -c "
 """Begins a command with shell syntax, which may execute any program."""
@@ -58,7 +60,11 @@ def is_protected(capability: str, target: Target) -> bool:
         return bool(protected_name(target.parts, access_of(capability)))
     if isinstance(target, AnyTarget):
         return capability == "web"
-    return target.startswith(PRIVATE)
+    return target.startswith(PRIVATE) or _is_group(capability, target)
+
+
+def _is_group(capability: str, target: str) -> bool:
+    return capability == "exec" and target.startswith(SYSTEM_CALLS)
 
 
 def is_granted(pattern: str, capability: str, target: Target) -> bool:
@@ -72,6 +78,8 @@ def is_granted(pattern: str, capability: str, target: Target) -> bool:
         case "web":
             host = _host(target)
             return host_pattern(pattern).grants(host) if host else fnmatchcase(target, pattern)
+        case "exec" if _is_group(capability, target) != _is_group(capability, pattern):
+            return False
         case "exec":
             return fnmatchcase(_program_path(target), _program_path(pattern))
         case "mcp" if "/" not in pattern:
