@@ -149,6 +149,15 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             return None
         return (Denied if rule.effect == "deny" else NeedsApproval)(rule.text, f"the operator restricts `{key}`")
 
+    def is_evaded_by(self, link: str) -> bool:
+        """Return whether a rule restricts reading a path through a symlink, and not where the symlink leads."""
+        return any(
+            self._restrictions.is_evaded_by(pattern, link)
+            for rule in self.policy.rules
+            if rule.effect != "allow" and rule.concerns("file.read", (self.skill, *self.above))
+            for pattern in rule.patterns
+        )
+
     def _remembered(self, key: str, target: Target, decide: Callable[[Gate, str, Any], Verdict]) -> Verdict:
         verdicts = self._verdicts
         found = verdicts.get((key, target))

@@ -109,7 +109,7 @@ class Restrictions:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._paths: dict[str, RestrictedPath] = {}
-        self._last: tuple[Location, tuple[str, ...], Identity | None] | None = None
+        self._last: tuple[Location, list[tuple[str, ...]], Identity | None] | None = None
 
     def covers(self, pattern: str, capability: str, target: Target) -> bool:
         """Return whether a pattern covers a target, however either is spelled."""
@@ -132,16 +132,24 @@ class Restrictions:
                 target = target.partition("/")[0]
         return _is_like(target, pattern)
 
-    def _covers_file(self, pattern: str, location: Location) -> bool:
+    def is_evaded_by(self, pattern: str, link: str) -> bool:
+        """Return whether a pattern covers a path through a symlink, and not where it leads."""
+        return self._restricted(pattern).is_evaded_by(link)
+
+    def _restricted(self, pattern: str) -> RestrictedPath:
         restricted = self._paths.get(pattern)
         if restricted is None:
             restricted = self._paths[pattern] = RestrictedPath(_parsed(pattern), self._roots)
+        return restricted
+
+    def _covers_file(self, pattern: str, location: Location) -> bool:
+        restricted = self._restricted(pattern)
         last = self._last
         if last is None or last[0] is not location:  # the rules are tried one after another
             path = self._roots.path_of(location)
-            last = self._last = (location, names_of(path), linked_identity(path))
-        _, names, identity = last
-        return restricted.covers(names) or (identity is not None and identity in restricted.identities)
+            last = self._last = (location, [names_of(one) for one in (path, *location.written)], linked_identity(path))
+        _, paths, identity = last
+        return any(map(restricted.covers, paths)) or (identity is not None and identity in restricted.identities)
 
     def _covers_program(self, pattern: str, program: str) -> bool:
         files = self._files(program)
