@@ -327,6 +327,21 @@ def test_further_system_calls_need_a_request_and_a_grant(tmp_path: Path, group: 
     assert one(asked["both"], op, permissions=rules)["status"] == "ok"
 
 
+@pytest.mark.parametrize("pattern", ["*", "?*", "s*", "*y", "[s]ystem:*", "*:memory", "true", "allow"])
+def test_a_pattern_of_programs_covers_no_system_calls(tmp_path: Path, pattern: str):
+    """Neither as a request nor as a grant."""
+    op = call("cat", "/dev/null", system_calls=["memory"])
+    whole = {"true": "true", "allow": "true"}.get(pattern, f"[cat, '{pattern}', 'system:*']")
+    grant = "allow" if pattern in ("true", "allow") else [{"allow": ["cat", pattern]}]
+    for name, requests, rules in (
+        ("request", whole.replace(", 'system:*'", ""), [{"allow": ["cat", "system:memory"]}]),
+        ("grant", "[cat, 'system:*']", grant),
+    ):
+        (tmp_path / name).mkdir()
+        project = make(tmp_path / name, f"{{exec: {requests}}}")
+        assert one(project, op, permissions={"exec": rules})["status"] == "denied"
+
+
 class TestImports:
     def skill(self, root: Path) -> dict[str, Any]:
         (root / "haiku/private").mkdir(parents=True)

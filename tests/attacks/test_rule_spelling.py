@@ -148,11 +148,28 @@ def test_a_pattern_that_can_match_no_host_is_an_error(pattern: str):
 def test_an_op_that_names_no_host_is_restricted_by_a_rule_on_any_host():
     """A program with the network can connect to the host that is denied."""
     network = AnyTarget("sandboxed_exec")
-    assert isinstance(gate_of(Path("/nowhere"), {"web": "allow"}).capability("web", network), Allowed)
+    rule = {"web": [{"allow": "sandboxed_exec"}]}
+    assert isinstance(gate_of(Path("/nowhere"), rule).capability("web", network), Allowed)
     for restricted in ({"deny": "example.org"}, {"ask": "localhost"}):
         rules = {"web": ["allow", {"allow": "sandboxed_exec"}, restricted]}
         verdict = gate_of(Path("/nowhere"), rules).capability("web", network)
         assert isinstance(verdict, Denied if "deny" in restricted else NeedsApproval)
+
+
+@pytest.mark.sockets
+@pytest.mark.parametrize("pattern", ["", "*", "?*", "s*", "sandboxed_[e]xec", "private:*", "*:*", "0.0.0.0/0", "::/0"])
+def test_no_pattern_of_hosts_grants_an_op_that_names_none(tmp_path: Path, listener: Listener, pattern: str):
+    """A program with the network reaches private addresses, which a pattern of hosts does not grant."""
+    requests = "permissions: {exec: [python3], web: true}\n"
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "sandboxed_exec"}, skill_keys=requests)
+    code = f"import socket; socket.create_connection(('127.0.0.1', {listener.port})).sendall(b'x')"
+    op = {"kind": "sandboxed_exec", "argv": ["python3", "-c", code], "network": True}
+    rules = {"exec": [{"allow": "python3"}], "web": [{"allow": pattern}] if pattern else "allow"}
+    result = Project(tmp_path).run("s", [act(op), finish()], permissions=rules)
+    assert (result.status, listener.connections) == ("waiting", 0)
+    verdict = gate_of(tmp_path, rules).capability("web", AnyTarget("sandboxed_exec"))
+    assert isinstance(verdict, NeedsApproval)
+    assert "`web: [{allow: 'sandboxed_exec'}]`" in verdict.reason
 
 
 @pytest.fixture
@@ -284,6 +301,63 @@ def test_other_names_of_a_denied_file_are_denied(tmp_path: Path):
     assert [one["status"] for one in found] == ["denied"] * 5 + ["ok"]
     assert not any("secret" in str(one.get("content")) for one in found)
     assert (tmp_path / "copy-one.txt").read_text() == "secret one"
+
+
+WILDCARDS = {
+    "*.key": "a.key",
+    "n*/private/": "now/private/key.txt",
+    "clients/*/private/": "clients/latest/private/key.txt",
+    "clients/**/key.*": "clients/latest/private/key.txt",
+    "cl*/latest": "clients/latest/private/key.txt",
+    "[c]hain": "chain",
+    "mid*": "chain",
+    "in*/*.key": "inner/b.key",
+}
+"""Patterns, and a path through a symlink that each of them covers."""
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Path:
+    """A project whose links lead to files that no pattern of `WILDCARDS` names."""
+    (tmp_path / "store" / "2024" / "private").mkdir(parents=True)
+    (tmp_path / "store" / "2024" / "private" / "key.txt").write_text("secret")
+    (tmp_path / "store" / "blob").write_text("secret")
+    for name, target in {
+        "a.key": "store/blob",
+        "clients/latest": "../store/2024",
+        "now": "clients/latest",
+        "chain": "middle",
+        "middle": str(tmp_path / "store" / "blob"),
+        "inner": "store",
+        "store/b.key": "blob",
+        "harmless": "store/2024",
+        "harmless.txt": "store/blob",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(target)
+    requests = "permissions: {exec: [cat, ls]}\n"
+    write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": "file, sandboxed_exec"}, skill_keys=requests)
+    return tmp_path
+
+
+@pytest.mark.parametrize("pattern", WILDCARDS)
+def test_a_rule_with_a_wildcard_covers_links_by_their_names(linked: Path, pattern: str):
+    assert (linked / WILDCARDS[pattern]).read_text() == "secret"
+    path = WILDCARDS[pattern]
+    paths = [path, f"./{path}", f"store/../{path}", str(linked / path)]
+    ops = [file("read", one) for one in paths]
+    folder = path.partition("/")[0]
+    ops += [{"kind": "sandboxed_exec", "argv": ["cat", path], "read_paths": [read]} for read in (".", folder)]
+    ops += [file("grep", path, pattern="secret"), file("read", "harmless/private/key.txt")]
+    ops.append({"kind": "sandboxed_exec", "argv": ["cat", "harmless.txt"], "read_paths": ["."]})
+    project = Project(linked)
+    rules = {"file.read": [{"deny": pattern}], "exec": [{"allow": "*"}]}
+    project.run("s", [act(*ops), finish()], permissions=rules)
+    *found, harmless, shown = project.results()
+    assert {one["status"] for one in found[: len(paths)]} == {"denied"}
+    assert not any("secret" in str(one.get(key)) for one in found for key in ("content", "stdout", "matches"))
+    assert harmless["content"] == "secret"
+    assert shown["stdout"] == "secret"
 
 
 # -- programs -------------------------------------------------------------------------------------------------

@@ -83,6 +83,8 @@ def test_each_control_is_visible(code: int):
 @pytest.mark.parametrize(
     "text",
     [
+        "☺︎ ☎️ ™️ ‼️ 0️⃣ #️⃣ ᠮᠣᠩᠭᠣᠯ\u180e\u1820 \u1820\u180b \u1820\u180c\u1828\u180d",
+        "\u115f\u1161\u11a8 \u1100\u1160\u11a8 \u1000\ufe00 ≨\ufe00 \ua856\ufe00 \u5140\ufe00",
         "👩‍💻 👨‍👩‍👧‍👦 🏳️‍🌈 ❤️‍🔥 👍🏽 1️⃣ 🇩🇪 🏴󠁧󠁢󠁥󠁮󠁧󠁿",
         "می‌خواهم שלום العربية",
         "क्‍ष क्‌ष ശ്രീ അവന്‍ ක්‍ෂ",
@@ -99,6 +101,21 @@ def test_legitimate_text_is_not_changed(text: str):
 )
 def test_joiners_and_selectors_that_change_nothing_are_visible(text: str):
     assert "\\u" in escape(text).lower()
+
+
+IGNORABLE = [
+    *(0xAD, 0x34F, 0x61C, 0x115F, 0x1160, 0x17B4, 0x17B5, *range(0x180B, 0x1810), *range(0x200B, 0x2010)),
+    *(*range(0x202A, 0x202F), *range(0x2060, 0x2070), 0x3164, *range(0xFE00, 0xFE10), 0xFEFF, 0xFFA0),
+    *(*range(0xFFF0, 0xFFF9), *range(0x1BCA0, 0x1BCA4), *range(0x1D173, 0x1D17B), *range(0xE0000, 0xE1000)),
+]
+"""Default_Ignorable_Code_Point, from DerivedCoreProperties.txt of Unicode 16."""
+
+
+@pytest.mark.parametrize("around", ["a{}b", "{}", "{}x", "ש{}b", "1{}", "é{}", "가{}나", "a{0}{0}", " {} ", "я{}"])
+def test_no_ignorable_character_is_invisible(around: str):
+    texts = {code: around.format(chr(code)) for code in IGNORABLE}
+    for shown in (escape, clean):
+        assert [hex(code) for code, text in texts.items() if chr(code) in shown(text)] == []
 
 
 # -- the writer ---------------------------------------------------------------------------------------------

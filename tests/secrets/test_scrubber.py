@@ -37,6 +37,8 @@ ENCODINGS = {
     "form": quote_plus,
     "URL in a URL": lambda text: quote(quote(text, safe=""), safe=""),
     "JSON in a URL": lambda text: quote(json.dumps(text)),
+    "URL of escapes only": lambda text: "".join(f"%{byte:02X}" for byte in text.encode()),
+    "URL of escapes only, in a URL": lambda text: "".join(f"%2525{byte:02x}" for byte in text.encode()),
     "repr": repr,
     "repr of bytes": lambda text: repr(text.encode()),
     "repr in JSON": lambda text: json.dumps(repr(text)),

@@ -158,6 +158,14 @@ def dot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     return install
 
 
+def test_dot_gets_no_credentials(dot: Callable[[str], None], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SOME_API_KEY", "value-of-a-key")
+    dot("import os; print(sorted(os.environ), os.environ.get('PATH'))")
+    drawn = to_svg(make({"a": ["end"]}))
+    assert "PATH" in drawn
+    assert "SOME_API_KEY" not in drawn
+
+
 def test_svg_is_what_dot_makes_of_the_graph(dot: Callable[[str], None]):
     dot("print('<svg>', sys.argv[1:], len(source), '</svg>')")
     skill = make({"a": ["end"]})

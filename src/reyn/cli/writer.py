@@ -24,26 +24,39 @@ if TYPE_CHECKING:
 
 # -- characters -----------------------------------------------------------------------------------------------
 
+_EMOJI = r"\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 _JOINING = (
-    r"\u0600-\u1cff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00011fff\U0001e900-\U0001e95f"  # scripts
-    r"\xa9\xae\u2190-\u2bff\u3030\u303d\u3297\u3299\ufe0f\U0001f000-\U0001faff"  # emoji
+    r"\u0600-\u1cff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U00011fff\U0001e900-\U0001e95f"
+    rf"{_EMOJI}\ufe0f"
 )
 """Characters after which a joiner changes what is seen: Arabic, Indic and similar scripts, emoji."""
 _HAN = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _FLAG = "\U0001f3f4\U000e0067\U000e0062(?:{})\U000e007f".format(  # England, Scotland, Wales
     "|".join("".join(chr(0xE0000 + ord(char)) for char in name) for name in ("eng", "sct", "wls"))
 )
+_IGNORABLE = (
+    r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f"
+    r"\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+"""The property Default_Ignorable_Code_Point of Unicode 16: what is not visible if a font does not know it."""
+_SHAPING = "|".join((
+    rf"(?<=[{_JOINING}])[\u200c\u200d]",
+    r"(?<=[\u1820-\u18aa])[\u180b-\u180f]",  # Mongolian
+    r"\u115f(?=[\u1161-\u11a7\ud7b0-\ud7c6])",  # a Hangul syllable without its first or its second letter
+    r"(?<=[\u1100-\u115e\ua960-\ua97c])\u1160(?=[\u11a8-\u11ff\ud7cb-\ud7fb])",
+    rf"(?<=[{_EMOJI}])[\ufe0e\ufe0f]",
+    r"(?<=[0-9#*])\ufe0f(?=\u20e3)",  # a keycap
+    r"(?<=[\u1000-\u109f\u2190-\u2bff\ua840-\ua877])\ufe00",  # standardized variants
+    rf"(?<=[{_HAN}])[\ufe00-\ufe02\U000e0100-\U000e01ef]",
+))  # fmt: skip
+"""Ignorable characters where they change what is seen."""
 _UNSEEN = (
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, without tab and line feed
-    r"\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # bidirectional, separators, invisible
-    r"\u3164\uffa0\ufffe\uffff\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
-    r"\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"  # tags
-    rf"|(?<![{_JOINING}])[\u180e\u200c\u200d]"
-    r"|(?<=[\s\ufe00-\ufe0f])[\ufe00-\ufe0f]"
-    rf"|(?<![{_HAN}])[\U000e0100-\U000e01ef]"
+    r"\u2028\u2029\ufff9-\ufffb\ufffe\uffff\ud800-\udfff"  # separators, annotations, no characters
+    rf"{_IGNORABLE}]"
 )
-_TEXT = re.compile(f"({_FLAG})|{_UNSEEN}")
-_LINE = re.compile(rf"({_FLAG})|[\t\n]|{_UNSEEN}")
+_TEXT = re.compile(f"({_FLAG}|{_SHAPING})|{_UNSEEN}")
+_LINE = re.compile(rf"({_FLAG}|{_SHAPING})|[\t\n]|{_UNSEEN}")
 
 
 def escape(text: str) -> str:

@@ -149,14 +149,18 @@ class _Walk:
             return above.below(name)
         if path == self._env.roots.bases.project:
             return Location.at("project", ())
-        return Location("outside", (*above.parts, name), f"{above.display_path.rstrip('/')}/{name}")
+        written = tuple(f"{one}/{name}" for one in above.written)
+        return Location("outside", (*above.parts, name), f"{above.display_path.rstrip('/')}/{name}", written)
 
     def _is_visible(self, location: Location, entry: os.DirEntry[str]) -> bool:
-        """Ask the gate about an entry by its own name. A link is shown as it is, and leads to what is shown."""
+        """Ask the gate about an entry by its own name.
+
+        A link is shown as it is, and leads to what is shown, unless a rule restricts paths through it.
+        """
         if not is_utf8(entry.name) or refusal(self._env.gate.read(location), approved=self._approved):
             return False
         if entry.is_symlink():
-            return True
+            return not self._env.gate.is_evaded_by(self._env.roots.path_of(location))
         try:
             self._check(location, entry.stat(follow_symlinks=False))
         except (OSError, FileError):

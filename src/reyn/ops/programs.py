@@ -17,7 +17,7 @@ from reyn.errors import ReynError, SandboxUnavailable
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.program_view import program_view
-from reyn.permissions import Allowed, AnyTarget, Denied, Verdict, refusal
+from reyn.permissions import SYSTEM_CALLS, Allowed, AnyTarget, Denied, Verdict, refusal
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, array, boolean, integer, path, single_form, text
 from reyn.workspace import Location, locate
 from reyn.workspace.files import open_base
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from reyn.sandbox import Access, Outcome, ProgramLimits, StopSignal
 
-_SYSTEM_CALLS = "system:"
-"""Begins the target of `exec` for a group of system calls that the sandbox denies by default."""
 _ENDED = {"returncode": INTEGER, "stdout": STRING, "stderr": STRING, "truncated": BOOLEAN}
 """The result of a program."""
 
@@ -175,7 +173,7 @@ class SandboxedExecOp:
         if args.get("network"):
             yield env.gate.capability("web", AnyTarget(call.kind))
         for group in args.get("system_calls", ()):
-            yield env.gate.capability("exec", f"{_SYSTEM_CALLS}{group}")
+            yield env.gate.capability("exec", f"{SYSTEM_CALLS}{group}")
 
 
 def _write_verdict(location: Location, env: Env) -> Verdict:

@@ -13,9 +13,10 @@ from reyn.permissions.rules import (
     parse_rules,
     recorded_requests,
 )
-from reyn.permissions.targets import AnyTarget, unnamed_target
+from reyn.permissions.targets import SYSTEM_CALLS, AnyTarget, unnamed_target
 
 __all__ = [
+    "SYSTEM_CALLS",
     "Allowed",
     "AnyTarget",
     "Denied",

@@ -161,6 +161,15 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             return None
         return (Denied if rule.effect == "deny" else NeedsApproval)(rule.text, f"the operator restricts `{key}`")
 
+    def is_evaded_by(self, link: str) -> bool:
+        """Return whether a rule restricts reading a path through a symlink, and not where the symlink leads."""
+        return any(
+            self._restrictions.is_evaded_by(pattern, link)
+            for rule in self.policy.rules
+            if rule.effect != "allow" and rule.concerns("file.read", (self.skill, *self.above))
+            for pattern in rule.patterns
+        )
+
     def _remembered(self, key: str, target: Target, decide: Callable[[Gate, str, Any], Verdict]) -> Verdict:
         verdicts = self._verdicts
         found = verdicts.get((key, target))
@@ -202,7 +211,10 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if rule is None and self.agent and (key == "agent" or (key == "memory" and name in (self.agent, SHARED))):
             return Allowed(f"default: {key} of the agent `{self.agent}`")
         if rule is None and key in ASKED and not name.startswith(PRIVATE):
-            return NeedsApproval(f"default: ask for {key} {name}", f"no rule allows `{key}` for `{name}` yet")
+            reason = f"no rule allows `{key}` for `{name}` yet"
+            if isinstance(target, AnyTarget):
+                reason = f"`{name}` reaches every host, also private ones; `{_grant(key, name)}` would allow it"
+            return NeedsApproval(f"default: ask for {key} {name}", reason)
         return self._granted(rule, key, _grant(key, name), name)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:

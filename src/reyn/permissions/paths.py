@@ -141,8 +141,9 @@ _MAX_COMPARED = 20_000
 class RestrictedPath:
     """A path pattern that denies or asks, as the files that it stands for.
 
-    It is compared with the resolved path, wherever the pattern begins: its own symlinks are resolved, too. It covers
-    everything below what it matches, names of any case, and other names (hard links) of the files that it covers.
+    It is compared with the path as it was written and after each symlink was followed, wherever the pattern begins: its
+    own symlinks are resolved, too. It covers everything below what it matches, names of any case, and other names (hard
+    links) of the files that it covers.
     """
 
     def __init__(self, pattern: PathPattern, roots: Roots) -> None:
@@ -154,14 +155,26 @@ class RestrictedPath:
         self._segments = tuple(map(folded, pattern.segments[wild:]))
 
     def covers(self, names: tuple[str, ...]) -> bool:
-        """Return whether it covers an absolute path without symlinks, as the names that `names_of` returns."""
+        """Return whether it covers an absolute path, as the names that `names_of` returns."""
+        return len(self._segments) in self._positions(names)
+
+    def is_evaded_by(self, link: str) -> bool:
+        """Return whether it covers the path of a symlink, or a path through it, and not where that path leads."""
+        target = os.path.realpath(link)
+        reached = self._positions(names_of(target))
+        end = len(self._segments)
+        missing = self._positions(names_of(link)) - reached
+        return end not in reached and (bool(missing) if os.path.isdir(target) else end in missing)  # noqa: PTH112
+
+    def _positions(self, names: tuple[str, ...]) -> set[int]:
+        """Return how much of the pattern the names match: positions in it, the last one if it covers them."""
         depth = len(self._folder)
         if names[:depth] != self._folder:
-            return False
+            return set()
         at = self._reached({0})
         for name in names[depth:]:
             if len(self._segments) in at:
-                return True
+                break
             at = self._reached(
                 {
                     one if self._segments[one] == "**" else one + 1
@@ -169,7 +182,7 @@ class RestrictedPath:
                     if self._segments[one] == "**" or fnmatchcase(name, self._segments[one])
                 }
             )
-        return len(self._segments) in at
+        return at
 
     def _reached(self, positions: set[int]) -> set[int]:
         """Return positions in the pattern, with those after a `**` that matches no folder."""

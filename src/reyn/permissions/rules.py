@@ -13,7 +13,7 @@ import msgspec
 from reyn.documents import nearest
 from reyn.permissions.hosts import PRIVATE, host_pattern
 from reyn.permissions.paths import PathPattern, parse_patterns
-from reyn.permissions.targets import access_of, is_file, is_granted, is_protected
+from reyn.permissions.targets import AnyTarget, access_of, is_file, is_granted, is_protected
 from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location
 
@@ -216,8 +216,10 @@ class Requests(msgspec.Struct, frozen=True):
             return any(pattern.covers(target, access_of(capability)) for pattern in patterns)
         names = self.others.get(capability)
         # Whether an address is private is for the operator to decide.
-        plain = target.removeprefix(PRIVATE) if isinstance(target, str) else target
-        return names is not None and (not names or any(is_granted(name, capability, plain) for name in names))
+        plain = target.kind if isinstance(target, AnyTarget) else target.removeprefix(PRIVATE)
+        if not names:
+            return names is not None and not is_protected(capability, plain)
+        return any(is_granted(name, capability, plain) for name in names)
 
     @property
     def capabilities(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class AnyTarget(NamedTuple):
     """The target of an action that does not name one, such as a program with access to the network.
 
-    Every pattern restricts it. A pattern grants it by the op kind.
+    It reaches every target, also private addresses: every pattern restricts it, and only the op kind itself grants it.
     """
 
     kind: str
@@ -39,6 +39,8 @@ def unnamed_target(capability: str, kind: str) -> AnyTarget | str:
 Target = Location | AnyTarget | str
 """The target of a capability: a file, or the argument of an op (a host, a command, the name of a tool)."""
 
+SYSTEM_CALLS = "system:"
+"""Begins the target of `exec` for a group of system calls, which no pattern of programs covers."""
 _parsed = cache(PathPattern.parse)
 _SHELL = "sh -c "
 """Begins a command with shell syntax, which may execute any program."""
@@ -56,7 +58,13 @@ def is_protected(capability: str, target: Target) -> bool:
     """Return whether only a pattern that spells it grants a target."""
     if isinstance(target, Location):
         return bool(protected_name(target.parts, access_of(capability)))
-    return not isinstance(target, AnyTarget) and target.startswith(PRIVATE)
+    if isinstance(target, AnyTarget):
+        return capability == "web"
+    return target.startswith(PRIVATE) or _is_group(capability, target)
+
+
+def _is_group(capability: str, target: str) -> bool:
+    return capability == "exec" and target.startswith(SYSTEM_CALLS)
 
 
 def is_granted(pattern: str, capability: str, target: Target) -> bool:
@@ -65,11 +73,13 @@ def is_granted(pattern: str, capability: str, target: Target) -> bool:
         case Location():
             return _parsed(pattern).covers(target, access_of(capability))
         case AnyTarget():
-            return fnmatchcase(target.kind, pattern)
+            return target.kind == pattern if capability == "web" else fnmatchcase(target.kind, pattern)
     match capability:
         case "web":
             host = _host(target)
             return host_pattern(pattern).grants(host) if host else fnmatchcase(target, pattern)
+        case "exec" if _is_group(capability, target) != _is_group(capability, pattern):
+            return False
         case "exec":
             return fnmatchcase(_program_path(target), _program_path(pattern))
         case "mcp" if "/" not in pattern:
@@ -99,7 +109,7 @@ class Restrictions:
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
         self._paths: dict[str, RestrictedPath] = {}
-        self._last: tuple[Location, tuple[str, ...], Identity | None] | None = None
+        self._last: tuple[Location, list[tuple[str, ...]], Identity | None] | None = None
 
     def covers(self, pattern: str, capability: str, target: Target) -> bool:
         """Return whether a pattern covers a target, however either is spelled."""
@@ -122,6 +132,10 @@ class Restrictions:
                 target = target.partition("/")[0]
         return _is_like(target, pattern)
 
+    def is_evaded_by(self, pattern: str, link: str) -> bool:
+        """Return whether a pattern covers a path through a symlink, and not where it leads."""
+        return self.path(pattern).is_evaded_by(link)
+
     def path(self, pattern: str) -> RestrictedPath:
         """Return the files that a pattern stands for."""
         restricted = self._paths.get(pattern)
@@ -134,9 +148,9 @@ class Restrictions:
         last = self._last
         if last is None or last[0] is not location:  # the rules are tried one after another
             path = self._roots.path_of(location)
-            last = self._last = (location, names_of(path), linked_identity(path))
-        _, names, identity = last
-        return restricted.covers(names) or (identity is not None and identity in restricted.identities)
+            last = self._last = (location, [names_of(one) for one in (path, *location.written)], linked_identity(path))
+        _, paths, identity = last
+        return any(map(restricted.covers, paths)) or (identity is not None and identity in restricted.identities)
 
     def _covers_program(self, pattern: str, program: str) -> bool:
         files = self._files(program)

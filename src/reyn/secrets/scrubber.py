@@ -48,14 +48,16 @@ class Scrubber:
         if not search.known:
             return text
         if isinstance(text, bytes):
-            if b"\\u00" not in text and not any(anchor in text for anchor in search.byte_anchors):
+            if not _may_be_escaped(text) and not any(anchor in text for anchor in search.byte_anchors):
                 return text
             return self.scrub(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
-        if "\\u00" in text:
-            plain = without_needless_escapes(text)
-            if plain != text and search.replace(plain) != plain:
-                text = plain
-        return search.replace(text) if any(anchor in text for anchor in search.anchors) else text
+        if any(anchor in text for anchor in search.anchors):
+            text = search.replace(text)
+        if "\\u00" not in text and "%" not in text:
+            return text
+        plain = without_needless_escapes(text)
+        replaced = plain if plain == text else search.replace(plain)
+        return text if replaced == plain else replaced
 
     def scrub_value(self, value: Any) -> Any:
         """Return a JSON value with every known value replaced in its texts and keys."""
@@ -79,7 +81,7 @@ class Scrubber:
         """Return the handle of a known value that the content holds in any spelling; empty if there is none."""
         search = self._search
         if not search.known or (
-            b"\\u00" not in content and not any(anchor in content for anchor in search.byte_anchors)
+            not _may_be_escaped(content) and not any(anchor in content for anchor in search.byte_anchors)
         ):
             return ""
         text = content.decode(errors="surrogateescape")
@@ -129,7 +131,7 @@ class _Search:
 _PLAIN = frozenset(ascii_letters + digits + "_-.")
 """Characters that no encoding escapes."""
 _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f", "\v": "v", "\a": "a"}
-_NEEDLESS = re.compile(r"\\{1,16}+u00([2-7][0-9a-fA-F])")
+_NEEDLESS = re.compile(r"(?:\\{1,16}+u00|%(?:25){0,8}+)([2-7][0-9a-fA-F])")
 _URL_SAFE = str.maketrans("+/", "-_")
 
 # Quantifiers are bounded, so that text with long runs of escapes cannot cause catastrophic backtracking. In JSON that
@@ -155,8 +157,12 @@ def pattern_of(spelling: str) -> str:
 
 
 def without_needless_escapes(text: str) -> str:
-    """Return the text with escapes of plain characters, such as `\\u0061`, decoded."""
+    """Return the text with escapes of plain characters, such as `\\u0061` and `%61`, decoded."""
     return _NEEDLESS.sub(lambda match: char if (char := chr(int(match[1], 16))) in _PLAIN else match[0], text)
+
+
+def _may_be_escaped(content: bytes) -> bool:
+    return b"\\u00" in content or b"%" in content
 
 
 def anchor_of(spelling: str) -> str:

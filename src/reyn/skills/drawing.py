@@ -5,6 +5,7 @@ The program `dot` of Graphviz lays out SVG. The other formats need nothing but t
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from typing import TYPE_CHECKING
@@ -124,6 +125,10 @@ def to_dot(skill: Skill) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
+_DOT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "FONTCONFIG_FILE", "FONTCONFIG_PATH")
+"""The environment of `dot`, which needs no credentials."""
+
+
 def to_svg(skill: Skill) -> str:
     """Return the graph as SVG.
 
@@ -135,7 +140,12 @@ def to_svg(skill: Skill) -> str:
         raise GraphvizUnavailable("SVG needs Graphviz: there is no program `dot`")
     try:
         done = subprocess.run(  # noqa: S603 - fixed arguments
-            [program, "-Tsvg"], input=to_dot(skill).encode(), capture_output=True, check=True, timeout=_TIMEOUT
+            [program, "-Tsvg"],
+            input=to_dot(skill).encode(),
+            capture_output=True,
+            check=True,
+            timeout=_TIMEOUT,
+            env={name: os.environ[name] for name in _DOT_VARIABLES if name in os.environ},
         )
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or b""

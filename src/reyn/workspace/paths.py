@@ -11,9 +11,12 @@ import stat
 import unicodedata
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 WORKSPACE = "workspace:"
 _FULL_CONTENT_FOLDER = ".full"
@@ -25,6 +28,8 @@ _MAX_NAME_BYTES = 255
 MAX_DEPTH = 100
 """The number of names in a path. Every op opens and checks each of them."""
 _MAX_LOCATED = 1_000
+_MAX_LINKS = 40
+"""The symlinks in a path that the kernel follows."""
 _MAX_SHORT = 100
 """A path of so many ASCII characters is within every limit."""
 
@@ -66,7 +71,7 @@ class Roots(msgspec.Struct, frozen=True, dict=True):
         return tuple(os.fspath(path) for path in (self.state, *self.hidden))
 
     @cached_property
-    def located(self) -> dict[tuple[str, str], Location]:
+    def located(self) -> dict[tuple[str, str, Parts], Location]:
         """Recent locations, by the path and where its symlinks led: an op finds its file more than once."""
         return {}
 
@@ -93,11 +98,14 @@ class Location(msgspec.Struct, frozen=True):
         parts: The components below the zone's root folder; from `/` in the zone `outside`.
         display_path: The path to show and record. It resolves to this location again. In the zones `state` and
             `outside` it is the original string, so that it does not reveal where symlinks lead.
+        written: If there are symlinks in it, the absolute path before each of them was followed. A rule that restricts
+            one of these paths restricts the location.
     """
 
     zone: Zone
     parts: Parts
     display_path: str
+    written: Parts = ()
 
     @classmethod
     def at(cls, zone: Literal["project", "workspace", "full_content"], parts: Parts) -> Location:
@@ -109,7 +117,10 @@ class Location(msgspec.Struct, frozen=True):
 
     def below(self, *names: str) -> Location:
         """Return the location of a path below this one."""
-        return self._with_parts(self.parts + names)
+        below = self._with_parts(self.parts + names)
+        if not self.written:
+            return below
+        return msgspec.structs.replace(below, written=tuple("/".join((path, *names)) for path in self.written))
 
     def above(self) -> Location:
         """Return the parent folder."""
@@ -145,18 +156,20 @@ def locate(text: str, roots: Roots) -> Location:
     is_own = text.startswith(WORKSPACE)
     if is_own:
         inside = text.removeprefix(WORKSPACE).lstrip("/")
-        target = _real(bases.workspace, inside)
+        target, written = _real(bases.workspace, inside)
     else:
-        target = _real(bases.project, text)
+        target, written = _real(bases.project, text)
     known = roots.located
-    location = known.get((text, target))
+    location = known.get((text, target, written))
     if location is None:
         location = (_in_workspace if is_own else _in_project)(target, bases, text)
         if len(location.parts) > MAX_DEPTH:
             raise PathInvalid(f"the path leads more than {MAX_DEPTH} folders deep")
+        if written:
+            location = msgspec.structs.replace(location, written=written)
         if len(known) >= _MAX_LOCATED:
             known.clear()
-        known[text, target] = location
+        known[text, target, written] = location
     return location
 
 
@@ -200,8 +213,8 @@ def _in_project(target: str, bases: _Bases, text: str) -> Location:
     return Location("outside", _parts(target), text) if inside is None else Location.at("project", inside)
 
 
-def _real(base: str, text: str) -> str:
-    """Resolve a path relative to a folder, following all symlinks.
+def _real(base: str, text: str) -> tuple[str, Parts]:
+    """Resolve a path relative to a folder, following all symlinks. Return it and the paths that were written.
 
     `realpath` calls `lstat` for every component from `/`, which dominates the cost of an op. Use it only for paths with
     symlinks or special components.
@@ -217,16 +230,37 @@ def _real(base: str, text: str) -> str:
                 return _resolve_links(os.path.join(base, text))  # noqa: PTH118 - as above
         except OSError:
             break
-    return f"{base.rstrip('/')}/{text}"
+    return f"{base.rstrip('/')}/{text}", ()
 
 
-def _resolve_links(path: str) -> str:
+def _resolve_links(path: str) -> tuple[str, Parts]:
     real = os.path.realpath(path)
     try:
         real.encode()
     except UnicodeEncodeError:
         raise PathInvalid("the path leads to a name that is not UTF-8") from None
-    return real
+    return real, () if real == os.path.normpath(path) else tuple(_written(path))
+
+
+def _written(path: str) -> Iterator[str]:
+    """Yield an absolute path before each symlink in it is followed, without `..`."""
+    done, rest, left = "", path.split("/")[::-1], _MAX_LINKS
+    while rest and left:
+        name = rest.pop()
+        if name == "..":
+            done = done.rpartition("/")[0]
+        if name in _SPECIAL_NAMES:
+            continue
+        here = f"{done}/{name}"
+        try:
+            target = os.readlink(here)  # noqa: PTH115 - text in, text out
+        except OSError:
+            done = here
+            continue
+        yield os.path.normpath("/".join((here, *reversed(rest))))
+        left -= 1
+        done = "" if target.startswith("/") else done
+        rest += target.split("/")[::-1]
 
 
 def _relative(target: str, base: str) -> Parts | None:
