@@ -6,6 +6,7 @@ sockets, another process of the same user whose limits and priority are read aft
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import socket
@@ -185,6 +186,26 @@ def test_the_network_comes_with_certificates_but_no_private_keys(backend: Backen
     assert (b"certificates" in outcome.stdout) == any(
         Path(path).exists() for path in ("/etc/ssl/certs", "/etc/pki/tls/certs")
     )
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_a_program_that_root_starts_has_no_group_of_root_and_no_files_of_the_kernel(backend: Backend):
+    code = (
+        "import json, os\nread = []\ntry: names = os.listdir('/proc')\nexcept OSError: names = []\n"
+        "for name in names:\n"
+        "  if name.isdigit() or not os.path.isfile('/proc/' + name): continue\n"
+        "  try:\n"
+        "    file = os.open('/proc/' + name, os.O_RDONLY | os.O_NONBLOCK)\n"
+        "    if os.read(file, 1): read.append(name)\n"
+        "  except OSError: pass\n"
+        "print(json.dumps([os.getgid(), os.getgroups(), read]))"
+    )
+    outcome = run_program(usable(backend), (python_program(), "-S", "-c", code), Access(), FAST)
+    group, groups, read = json.loads(outcome.stdout)
+    assert group != 0
+    assert 0 not in groups
+    private = [name for name in read if not Path(f"/proc/{name}").stat().st_mode & 0o004]
+    assert private == []
 
 
 GRANTS = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,8 +94,8 @@ def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
         yield from _bind_system(name, access, covers)
     # Files of /proc/sys belong to root by number: a sandbox that root starts could write them, also `core_pattern`.
     yield from ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
-    for name in ("/proc/keys", "/proc/key-users"):  # those of the user who runs Reyn
-        yield from ("--ro-bind", "/dev/null", name) if Path(name).exists() else ()
+    for name in _private_kernel_files():
+        yield from ("--ro-bind", "/dev/null", name)
     yield from ("--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev")  # noqa: S108
     yield from ("--size", str(limits.file_bytes), "--tmpfs", _TEMPORARY)
     for name in access.read:
@@ -114,6 +114,16 @@ def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
     for name in covers:
         yield from ("--remount-ro", name)
     yield from ("--remount-ro", "/", "--chdir", access.cwd)
+
+
+@cache
+def _private_kernel_files() -> tuple[str, ...]:
+    """Return the files of `/proc` about the user who runs Reyn, and those that only root reads, as a program could."""
+    with os.scandir("/proc") as entries:
+        files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
+    names = ("keys", "key-users")
+    is_root = os.geteuid() == 0
+    return tuple(one.path for one in files if one.name in names or (is_root and not one.stat().st_mode & stat.S_IROTH))
 
 
 def _bind_system(folder: str, access: Access, covers: list[str]) -> Iterator[str]:

@@ -67,6 +67,7 @@ def drop_privileges(user: int) -> None:
     if user:
         os.setgroups([])
         check("capabilities", libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0))
+        os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     bits = sum(1 << number for number in kept)
     header = (ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0)

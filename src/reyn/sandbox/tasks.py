@@ -22,14 +22,16 @@ def unused_user() -> int:
         return 0
     unique = os.getpid() * 1_000 + next(_numbers) % 1_000
     # In a container, the numbers may end earlier.
-    end = max(int(first) + int(size) for first, _, size in _user_ranges())
+    end = min(_end_of(name) for name in ("uid_map", "gid_map"))
     if end > _UNUSED_USERS + _UNUSED_COUNT:
         return _UNUSED_USERS + unique % _UNUSED_COUNT
     return end - 3 - unique % max(1, end // 4)
 
 
-def _user_ranges() -> list[list[str]]:
-    return [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+def _end_of(name: str) -> int:
+    """Return the end of the numbers of users or groups that this process can use."""
+    ranges = [line.split() for line in Path(f"/proc/self/{name}").read_text().splitlines()]
+    return max(int(first) + int(size) for first, _, size in ranges)
 
 
 def counts_namespaces() -> bool:
