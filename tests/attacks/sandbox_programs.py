@@ -111,6 +111,34 @@ PROGRAMS = (
         "    f.write(b'x' * 100_000_000)\nprint('ESCAPED')",
         ProgramLimits(seconds=60, file_bytes=20_000_000),
     ),
+    Attack(
+        "300 MB in the buffers of sockets",
+        "import socket\nheld, pairs = 0, []\n"
+        "while held < 300_000_000 and len(pairs) < 120:\n"
+        "  pairs.append(socket.socketpair())\n"
+        "  for one in pairs[-1]:\n"
+        "    for option in (7, 8, 32, 33):\n"
+        "      try: one.setsockopt(1, option, 1 << 24)\n"
+        "      except OSError: pass\n"
+        "    one.setblocking(False)\n"
+        "    try:\n"
+        "      while held < 300_000_000: held += one.send(b'x' * 32_768)\n"
+        "    except BlockingIOError: pass\n"
+        "if held > 128_000_000: print('ESCAPED')",
+    ),
+    Attack(
+        "attributes of files, which are memory",
+        "import os\npath = os.environ['TMPDIR'] + '/f'\nopen(path, 'w').close()\n"
+        "for target in (path, os.open(path, os.O_RDWR)):\n"
+        "  try: os.setxattr(target, 'user.a', b'x' * 1_000); print('ESCAPED')\n"
+        "  except OSError: pass\n"
+        "try: os.setxattr(path, 'user.a', b'x', follow_symlinks=False); print('ESCAPED')\nexcept OSError: pass",
+    ),
+    Attack(
+        "files in memory",
+        "import os\nfor n in range(4): os.write(os.memfd_create('x'), b'x' * 1_000)\nprint('ESCAPED')",
+        access=Access(groups=("memory",)),
+    ),
     Attack("endless loop", "while True: pass", ENDLESS, is_endless=True),
     Attack("endless output", "while True: print('x' * 1000)", ENDLESS, is_endless=True),
     Attack(

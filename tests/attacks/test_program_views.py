@@ -9,6 +9,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +26,7 @@ from reyn.ops.budget import OpFailed
 from reyn.ops.program_view import MAX_ENTRIES, program_view
 from reyn.permissions import Allowed, Gate
 from reyn.permissions.rules import Policy, parse_requests, parse_rules
-from reyn.sandbox import Access, ProgramLimits, run_program
+from reyn.sandbox import Access, ProgramLimits, PythonFailed, PythonStep, process, run_program, run_safe
 from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.process import Backend, python_program
 from reyn.workspace import Location, Roots, locate
@@ -74,6 +79,9 @@ class Tree:
 
     def paths(self, top: Path) -> list[str]:
         return [str(path) for path in (top, *sorted(top.rglob("*"))) if not path.is_symlink()]
+
+    def workspace(self) -> Location:
+        return locate("workspace:", self.roots)
 
     def may_read(self, path: str, top: Path) -> bool:
         """Whether the gate allows a path and every folder from the granted one on."""
@@ -140,6 +148,112 @@ def test_what_is_no_plain_file_is_not_shown(backend: Backend, tmp_path: Path):
     paths = [str(project / name) for name in names]
     contents, _ = tree.seen(backend, locate(".", tree.roots), paths)
     assert [name for name, path in zip(names, paths, strict=True) if contents[path]] == ["a.txt"]
+
+
+@pytest.mark.parametrize("kind", ["state", "configuration", "pipe", "socket", "device"])
+@pytest.mark.parametrize("is_written", [False, True], ids=["read", "written"])
+def test_a_path_itself_is_checked_like_those_below_it(tmp_path: Path, kind: str, is_written: bool):
+    tree = Tree(tmp_path, [], ["./"])
+    folder = tree.roots.workspace if is_written else tree.roots.project
+    path = folder / "given"
+    match kind:
+        case "state":
+            os.link(tree.roots.state / "key", path)
+        case "configuration":
+            os.link(tmp_path / "config/key", path)
+        case "pipe":
+            os.mkfifo(path)
+        case "socket":
+            os.mknod(path, stat.S_IFSOCK | 0o600)
+        case _ if os.geteuid() == 0:
+            try:
+                os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+            except OSError as error:
+                pytest.skip(f"no device can be made: {error.strerror}")
+        case _:
+            pytest.skip("only root makes devices")
+    location = locate("workspace:given" if is_written else "given", tree.roots)
+    with pytest.raises(OpFailed, match="cannot be shown to a program"):
+        program_view(*([], [location]) if is_written else ([location], []), tree.env, "")
+
+
+class TestSystemFolders:
+    """The project, its state, the user's files and what rules restrict are below a folder that every program sees."""
+
+    @pytest.fixture
+    def system(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+        # Not in the temporary folder, which every sandbox replaces.
+        with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="reyn-test-") as name:
+            folder = Path(name).resolve()
+            folder.chmod(0o755)
+            monkeypatch.setattr(process, "_LOADER", (*process._LOADER, str(folder)))
+            monkeypatch.setenv("HOME", str(folder / "home"))
+            for path in ("lib/a.txt", "lib/deep/b.txt", "home/c.txt", "denied/d.txt", "lib/deep/e.key", "asked.txt"):
+                (folder / path).parent.mkdir(parents=True, exist_ok=True)
+                (folder / path).write_text("x")
+            yield folder
+
+    def seen(self, backend: Backend, system: Path, access: Access) -> list[str]:
+        argv = (python_program(), "-S", "-c", READ_ALL)
+        paths = json.dumps([str(path) for path in system.rglob("*")]).encode()
+        outcome = run_program(backend, argv, access, LIMITS, paths)
+        assert outcome.returncode == 0, outcome.stderr
+        contents, _ = json.loads(outcome.stdout)
+        return sorted(path.removeprefix(f"{system}/") for path, content in contents.items() if content is not None)
+
+    def tree(self, system: Path) -> Tree:
+        rules = [{"deny": [f"{system}/DENIED/", f"{system}/**/*.key"]}, {"ask": f"{system}/asked.txt"}]
+        tree = Tree(system / "src", rules, ["./"])
+        (tree.roots.project / "own.txt").write_text("own")
+        return tree
+
+    def test_they_are_not_shown(self, backend: Backend, system: Path):
+        tree = self.tree(system)
+        assert self.seen(backend, system, Access(private=tree.gate.private)) == ["lib/a.txt", "lib/deep/b.txt"]
+
+    def test_what_was_granted_is_shown(self, backend: Backend, system: Path):
+        tree = self.tree(system)
+        view = program_view([locate(".", tree.roots)], [tree.workspace()], tree.env, "")
+        access = Access(**view._asdict(), private=tree.gate.private, cwd=str(tree.roots.project))
+        expected = ["lib/a.txt", "lib/deep/b.txt", "src/outside/project/own.txt"]
+        assert self.seen(backend, system, access) == expected
+
+    def test_an_environment_in_the_folder_of_the_project_shows_only_itself(
+        self, backend: Backend, system: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        tree = self.tree(system)
+        project = tree.roots.project
+        library = f"lib/python{sys.version_info.major}.{sys.version_info.minor}"
+        tree.fill(project, ["bin/tool", f"{library}/m.py", "pyvenv.cfg", "lib/own.txt", ".env"])
+        monkeypatch.setattr(sys, "prefix", str(project))
+        process._prefixes.cache_clear()
+        try:
+            seen = self.seen(backend, system, Access(private=tree.gate.private))
+        finally:
+            process._prefixes.cache_clear()
+        inside = [path.partition("project/")[2] for path in seen if "project/" in path]
+        assert inside == sorted(["bin/tool", f"{library}/m.py", "pyvenv.cfg"])
+
+    def test_programs_and_steps_of_a_run_do_not_see_the_project(self, backend: Backend, system: Path):
+        root = system / "app"
+        root.mkdir()
+        project = make(root)
+        (root / "reyn.yaml").write_text(f"sandbox: {{backend: {backend.name}}}\n")
+        result = one(project, call("cat", str(root / "notes.txt"), str(root / "reyn.yaml"), str(root / ".env")))
+        assert (result["stdout"], result["backend"]) == ("", backend.name)
+
+    def test_a_safe_step_does_not_see_the_project(self, backend: Backend, system: Path):
+        tree = self.tree(system)
+        path = str(tree.roots.project / "own.txt")
+        code = f"def f(artifact):\n    return open({path!r}).read()"
+        call_ = partial(run_safe, PythonStep({"./m.py": code}, "./m.py", "f", {}, 0), LIMITS, backend.name)
+        with pytest.raises(PythonFailed, match=r"own\.txt"):
+            call_(sandbox="process", private=tree.gate.private)
+        assert call_(sandbox="process").value == "own"  # without the private paths
+
+
+def test_an_ordinary_project_has_no_private_places(tmp_path: Path):
+    assert Tree(tmp_path, [{"deny": ["*.key", "/", "~/x/"]}], ["./"]).gate.private == ()
 
 
 def test_a_new_file_in_a_folder_that_is_seen_in_part_is_not_shown(backend: Backend, tmp_path: Path):

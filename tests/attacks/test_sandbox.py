@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from reyn.sandbox import Access, Outcome, PythonFailed, run_program, run_unconfined
+from reyn.sandbox import Access, Outcome, ProgramLimits, PythonFailed, run_program, run_unconfined
 from reyn.sandbox.backends import BACKENDS
 from reyn.sandbox.monty import run_monty
 from reyn.sandbox.process import Backend, python_program
@@ -148,6 +148,45 @@ def test_the_attacks_work_without_a_sandbox(name: str, outside: Outside, tmp_pat
     assert b"ESCAPED" in outcome.stdout, outcome.stderr
 
 
+WITHOUT_FIRST_THREAD = """
+import ctypes, os, threading
+def hold():
+    kept = bytearray(80_000_000)
+    for at in range(0, len(kept), 4096): kept[at] = 1
+    threading.Event().wait()
+for _ in range(4):
+    if os.fork() == 0:
+        threading.Thread(target=hold).start()
+        ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_the_memory_of_a_process_whose_first_thread_has_ended_counts(backend: Backend):
+    limits = ProgramLimits(seconds=30, memory_bytes=250_000_000, processes=16)
+    argv = (python_program(), "-S", "-c", WITHOUT_FIRST_THREAD)
+    outcome = run_program(usable(backend), argv, Access(subprocesses=True), limits)
+    assert (outcome.status, outcome.reason) == ("killed", "its processes used more than 250000000 bytes")
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
+def test_the_network_comes_with_certificates_but_no_private_keys(backend: Backend):
+    code = (
+        "import os\nfor path in ('/etc/ssl/private', '/etc/pki/tls/private', '/etc/ssl'):\n"
+        "  try: print(path, os.listdir(path))\n  except OSError: pass\n"
+        "for path in ('/etc/ssl/certs', '/etc/pki/tls/certs'):\n"
+        "  if os.path.exists(path): os.listdir(path); print('certificates')"
+    )
+    outcome = run_program(usable(backend), (python_program(), "-S", "-c", code), Access(network=True), FAST)
+    seen = [line for line in outcome.stdout.decode().splitlines() if line != "certificates"]
+    assert outcome.returncode == 0, outcome.stderr
+    assert [line for line in seen if "private" in line] == []
+    assert (b"certificates" in outcome.stdout) == any(
+        Path(path).exists() for path in ("/etc/ssl/certs", "/etc/pki/tls/certs")
+    )
+
+
 GRANTS = {
     "alone": (system_calls.ALONE, Access()),
     "network": (system_calls.NETWORK, Access(network=True)),
@@ -180,7 +219,8 @@ def test_a_program_gets_the_system_calls_that_it_names_and_was_granted():
     code = (
         "import os, socket\ns = socket.create_server(('127.0.0.1', 0))\n"
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "os.memfd_create('x')\ntry: os.sched_setaffinity(1, {0})\nexcept PermissionError: print('ok')"
+        "import ctypes\nassert ctypes.CDLL(None).munlockall() == 0\n"
+        "try: os.sched_setaffinity(1, {0})\nexcept PermissionError: print('ok')"
     )
     argv = (python_program(), "-S", "-c", code)
     for backend in BACKENDS:

@@ -85,11 +85,16 @@ def test_a_run_reports_a_request_in_vain_before_it_does_anything(tickets: Path, 
     assert terminal.end().code == 0
 
 
+def open_question(reyn, run: str) -> str:
+    """The id of the question that a run waits for; an approval is answered by it."""
+    return reyn("answer", run, "--show", "--json").json["question"]["id"]
+
+
 def test_standing_approvals_are_listed_and_revoked(tickets: Path, reyn):
     (tickets / "reyn.yaml").write_text(f"{CONFIG}permissions: {{file.write: [{{ask: tickets/}}]}}\n")
     assert reyn("permissions", "list").out == "no standing approvals\n"
     reyn("run", "tickets", IN, "--run-id", "r")
-    assert reyn("answer", "r", '{"decision": "approve", "always": true}').code == 0
+    assert reyn("answer", "r", open_question(reyn, "r"), '{"decision": "approve", "always": true}').code == 0
     [approval] = reyn("permissions", "list", "--json").json
     assert (approval["skill"], approval["op"], approval["by"]) == ("tickets", "file write", people.user_name())
     header, row = reyn("permissions", "list").out.splitlines()
@@ -100,6 +105,6 @@ def test_standing_approvals_are_listed_and_revoked(tickets: Path, reyn):
     assert reyn("permissions", "revoke", str(approval["id"])).out == f"revoked {approval['id']}\n"
     (tickets / "tickets" / "1.md").unlink()
     assert reyn("run", "tickets", IN, "--run-id", "asked").code == 4
-    reyn("answer", "asked", '{"decision": "approve", "always": true}')
+    reyn("answer", "asked", open_question(reyn, "asked"), '{"decision": "approve", "always": true}')
     assert reyn("permissions", "revoke", "--all", "--json").json["revoked"] == [approval["id"] + 1]
     assert reyn("permissions", "revoke", "--all").out == "no standing approvals\n"

@@ -146,6 +146,8 @@ def test_a_lint_rule(copy: Copy):
 
 
 STEP = """class Count(Step, frozen=True, tag="count"):
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="over")
+
     over: str
 
 

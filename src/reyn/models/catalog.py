@@ -48,14 +48,14 @@ def needs_trust(model: str, root: Path, *, has_url: bool = False) -> str:
     adapter, _, rest = model.partition(":")
     match adapter:
         case "scripted":
-            return "" if _is_below(root, rest) else f"read {rest}"
+            return "" if not rest or _is_below(root, rest) else f"read {rest}"
         case "local":
             from reyn.models.weights import KNOWN_WEIGHTS
 
             return "" if not rest or rest in KNOWN_WEIGHTS else f"load the model file {rest}"
         case "litellm":
             return "" if has_url else f"use credentials of the environment for {model}"
-        case _ if adapter in BUILT_IN_ADAPTERS:
+        case built_in if built_in in BUILT_IN_ADAPTERS:
             return ""
         case _ if is_installed(model):
             return f"use the adapter of {model}"

@@ -7,6 +7,7 @@ Landlock rules. Files that appear in a wholly shown folder after the program has
 from __future__ import annotations
 
 import os
+import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.ops.budget import OpFailed
@@ -39,11 +40,13 @@ def program_view(read: list[Location], write: list[Location], env: Env, approved
     """Return what a program sees of the paths that the gate has allowed.
 
     Raises:
-        OpFailed: There are too many files below the paths.
+        OpFailed: There are too many files below the paths, or a path is out of reach.
     """
     walk = _Walk(env, approved)
     whole: list[str] = []
     folders: dict[str, PartialFolder] = {}
+    for location in (*read, *write):
+        walk.check_root(location)
     for location in read:
         found = walk.visible(location)
         whole += () if found else (env.roots.path_of(location),)
@@ -72,6 +75,14 @@ class _Walk:
         self._approved = approved
         self._guard = Guard(env.roots)
         self._left = MAX_ENTRIES
+
+    def check_root(self, root: Location) -> None:
+        """Refuse a path itself if it is no folder or plain file, or another name of a file that is out of reach."""
+        try:
+            self._check(root, os.lstat(self._env.roots.path_of(root)))
+        except (OSError, FileError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise OpFailed(f"`{root.display_path}` cannot be shown to a program: {reason}") from error
 
     def visible(self, root: Location) -> list[PartialFolder]:
         """Return the folders that are seen in part, upper ones first; none if the root is seen whole."""
@@ -151,14 +162,17 @@ class _Walk:
         if entry.is_symlink():
             return not self._env.gate.is_evaded_by(self._env.roots.path_of(location))
         try:
-            if not entry.is_dir(follow_symlinks=False):
-                self._guard.check_file(entry.stat(follow_symlinks=False), location)  # also denies pipes and sockets
-                return True
-            handle = os.open(self._env.roots.path_of(location), _FOLDER)
-            try:
-                self._guard.check_folder(handle)
-            finally:
-                os.close(handle)
+            self._check(location, entry.stat(follow_symlinks=False))
         except (OSError, FileError):
             return False
         return True
+
+    def _check(self, location: Location, status: os.stat_result) -> None:
+        if not stat.S_ISDIR(status.st_mode):
+            self._guard.check_file(status, location)  # also denies pipes and sockets
+            return
+        handle = os.open(self._env.roots.path_of(location), _FOLDER)
+        try:
+            self._guard.check_folder(handle)
+        finally:
+            os.close(handle)

@@ -204,6 +204,7 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
     return Access(
         **program_view(read, write, env, approved)._asdict(),
+        private=env.gate.private,
         network=bool(args.get("network")),
         subprocesses=bool(args.get("allow_subprocess")) and env.sandbox.processes > 1,
         groups=tuple(args.get("system_calls", ())),

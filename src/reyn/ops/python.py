@@ -102,7 +102,7 @@ def _execute(call: Call, env: Env, stop: StopSignal) -> PythonResult:
     step = PythonStep(dict(env.modules), args["module"], args["function"], args["artifact"], args["clock"])
     limits = limits_of(env, args.get("seconds", env.python.seconds))
     if call.op == "safe":
-        return run_safe(step, limits, env.sandbox.backend, stop, sandbox=env.python.sandbox)
+        return run_safe(step, limits, env.sandbox.backend, stop, sandbox=env.python.sandbox, private=env.gate.private)
     credentials = {name: env.credential(name) for name in args.get("credentials", ())}
     return run_unsafe(step, env.roots.project_text, credentials, limits, stop)
 

@@ -6,6 +6,7 @@ no request is necessary. The state directory is out of reach for every skill.
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +134,17 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def _restrictions(self) -> Restrictions:
         return Restrictions(self.roots)
+
+    @cached_property
+    def private(self) -> tuple[str, ...]:
+        """What no sandbox shows among the files of the system: Reyn's and the user's, and what a rule restricts."""
+        from reyn.sandbox.process import private_places
+
+        bases, skills = self.roots.bases, (self.skill, *self.above)
+        places = (bases.project, *map(os.path.realpath, (*self.roots.hidden_texts, os.path.expanduser("~"))))  # noqa: PTH111
+        rules = [rule for rule in self.policy.rules if rule.effect != "allow" and rule.concerns("file.read", skills)]
+        patterns = [self._restrictions.path(pattern) for rule in rules for pattern in rule.patterns]
+        return private_places(places, lambda folder: (path for one in patterns for path in one.inside(folder)))
 
     def rule(self, key: str, target: Target) -> Rule | None:
         """Return the rule that decides about a target, or `None` if no rule matches."""

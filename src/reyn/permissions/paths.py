@@ -151,6 +151,7 @@ class RestrictedPath:
         wild = next((at for at, one in enumerate(pattern.segments) if not _is_literal(one)), len(pattern.segments))
         self._top = os.path.realpath(os.path.join(base, *pattern.segments[:wild]))  # noqa: PTH118 - text in, text out
         self._folder = names_of(self._top)
+        self._is_outside = pattern.zone == "outside"
         self._segments = tuple(map(folded, pattern.segments[wild:]))
 
     def covers(self, names: tuple[str, ...]) -> bool:
@@ -192,6 +193,28 @@ class RestrictedPath:
                 positions.add(after)
         return positions
 
+    def inside(self, folder: str) -> Iterator[str]:
+        """Yield the uppermost paths below a folder of the system that it covers; none if it covers the folder itself.
+
+        Patterns of the project with wildcards are not about the installation of Python in it.
+        """
+        if self.covers(names_of(folder)) or (self._segments and not self._is_outside):
+            return
+        waiting = [folder] if self._may_cover_below(names_of(folder)) else []
+        while waiting:
+            for path, is_folder in _listed(waiting.pop()):
+                names = names_of(path)
+                if self.covers(names):
+                    yield path
+                elif is_folder and self._may_cover_below(names):
+                    waiting.append(path)
+
+    def _may_cover_below(self, names: tuple[str, ...]) -> bool:
+        depth = len(self._folder)
+        if names[:depth] != self._folder[: len(names)]:
+            return False
+        return len(names) < depth + len(self._segments) or "**" in self._segments
+
     @cached_property
     def identities(self) -> frozenset[Identity]:
         """Device and inode of the files that it covers and that have several names."""
@@ -208,6 +231,19 @@ class RestrictedPath:
                 identity = linked_identity(path)
                 if identity is not None and self.covers(names_of(path)):
                     yield identity
+
+
+def _listed(folder: str) -> list[tuple[str, bool]]:
+    """Return the paths in a folder and whether they are folders, without links; none if it cannot be listed."""
+    try:
+        with os.scandir(folder) as entries:
+            return [
+                (f"{folder.rstrip('/')}/{entry.name}", entry.is_dir(follow_symlinks=False))
+                for entry in entries
+                if not entry.is_symlink()
+            ]
+    except OSError:
+        return []
 
 
 def linked_identity(path: str) -> Identity | None:

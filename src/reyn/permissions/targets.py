@@ -134,16 +134,17 @@ class Restrictions:
 
     def is_evaded_by(self, pattern: str, link: str) -> bool:
         """Return whether a pattern covers a path through a symlink, and not where it leads."""
-        return self._restricted(pattern).is_evaded_by(link)
+        return self.path(pattern).is_evaded_by(link)
 
-    def _restricted(self, pattern: str) -> RestrictedPath:
+    def path(self, pattern: str) -> RestrictedPath:
+        """Return the files that a pattern stands for."""
         restricted = self._paths.get(pattern)
         if restricted is None:
             restricted = self._paths[pattern] = RestrictedPath(_parsed(pattern), self._roots)
         return restricted
 
     def _covers_file(self, pattern: str, location: Location) -> bool:
-        restricted = self._restricted(pattern)
+        restricted = self.path(pattern)
         last = self._last
         if last is None or last[0] is not location:  # the rules are tried one after another
             path = self._roots.path_of(location)

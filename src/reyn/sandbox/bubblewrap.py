@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reyn.sandbox.process import FOLDERS, Backend, launched, readable, readable_descriptor
+from reyn.sandbox.process import FOLDERS, Backend, launched, private_below, readable, readable_descriptor
 from reyn.sandbox.supervision import Access, PartialFolder, ProgramLimits, Running, memory_overuse, start_piped
 from reyn.sandbox.tasks import count_tasks, counts_namespaces, unused_user
 
@@ -44,7 +44,7 @@ class Bubblewrap(Backend):
         return f"`{self.program}` is not installed" if self._path is None else ""
 
     def refusal(self, access: Access) -> str:
-        if sum(_mount_count(folder) for folder in access.folders) + len(access.hidden) > _MAX_MOUNTS:
+        if sum(_mount_count(folder) for folder in access.folders) + len(access.hidden + access.private) > _MAX_MOUNTS:
             return f"more than {_MAX_MOUNTS} files must be hidden or shown one by one; name smaller folders"
         return ""
 
@@ -83,14 +83,15 @@ def _namespaces(access: Access, *, has_user: bool) -> Iterator[str]:
 
 
 def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
+    covers: list[str] = []
     for folder in FOLDERS:
         path = Path(folder)
         if path.is_symlink():
             yield from ("--symlink", str(path.readlink()), folder)
         elif path.is_dir():
-            yield from ("--ro-bind", folder, folder)
+            yield from _bind_system(folder, access, covers)
     for name in readable(access):
-        yield from ("--ro-bind", name, name)
+        yield from _bind_system(name, access, covers)
     # Files of /proc/sys belong to root by number: a sandbox that root starts could write them, also `core_pattern`.
     yield from ("--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev")
     for name in ("/proc/keys", "/proc/key-users"):  # those of the user who runs Reyn
@@ -110,7 +111,20 @@ def _mounts(access: Access, limits: ProgramLimits) -> Iterator[str]:
     yield from ("--dir", access.cwd) if access.cwd != "/" else ()
     for partial in access.folders:
         yield from ("--remount-ro", partial.path) if _is_rebuilt(partial) else ()
+    for name in covers:
+        yield from ("--remount-ro", name)
     yield from ("--remount-ro", "/", "--chdir", access.cwd)
+
+
+def _bind_system(folder: str, access: Access, covers: list[str]) -> Iterator[str]:
+    """Mount a folder of the system without what is private; add the covers, which become read-only at the end."""
+    yield from ("--ro-bind", folder, folder)
+    for name in private_below(folder, access.private):
+        options = tuple(_cover(name))
+        if "--tmpfs" in options:  # what the program may see of the place is mounted in it later
+            covers.append(name)
+            options = ("--tmpfs", name)
+        yield from options
 
 
 def _is_rebuilt(folder: PartialFolder) -> bool:

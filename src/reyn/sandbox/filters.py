@@ -61,7 +61,7 @@ _UNIX, _IPV4, _IPV6 = 1, 2, 10
 _STREAM, _DATAGRAM, _TYPE = 1, 2, 0xF
 _SOCKET_OPTIONS = ((
     (ArgumentCheck(1, (0,)), ArgumentCheck(2, (1, 2, 10, 11))),  # IP: service, lifetime, path MTU, errors
-    (ArgumentCheck(1, (1,)), ArgumentCheck(2, (2, 3, 4, 6, 7, 8, 9, 10, 13, 15, 20, 21, 66, 67))),  # sizes, timeouts
+    (ArgumentCheck(1, (1,)), ArgumentCheck(2, (2, 3, 4, 6, 9, 10, 13, 15, 20, 21, 66, 67))),  # no buffer sizes
     (ArgumentCheck(1, (6,)), ArgumentCheck(2, (*range(1, 13), 18, 25))),  # TCP, without Fast Open
     (ArgumentCheck(1, (41,)), ArgumentCheck(2, (16, 25, 26, 67))),  # IPv6
 ))  # fmt: skip
@@ -89,6 +89,8 @@ _CHECKED: dict[str, CallRule] = {
     ),
     "sendmsg": CallRule(((ArgumentCheck(2, (0,), _NO_FAST_OPEN),),)),
     "sendmmsg": CallRule(((ArgumentCheck(3, (0,), _NO_FAST_OPEN),),)),
+    # Attributes of files in memory are memory that no limit counts.
+    **dict.fromkeys(("setxattr", "lsetxattr", "fsetxattr"), CallRule((), error=errno.ENOTSUP)),
 }
 _THREADS = {"clone": CallRule(((ArgumentCheck(0, (_CLONE_THREAD,), _NEW_NAMESPACES | _CLONE_THREAD),),))}
 _PROCESSES = {"clone": CallRule(((ArgumentCheck(0, (0,), _NEW_NAMESPACES),),)), "fork": _PLAIN, "vfork": _PLAIN}

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from reyn.errors import SandboxStartFailed
 from reyn.folders import remove_temporary
-from reyn.sandbox.process import FOLDERS, Backend, existing, launched, readable
+from reyn.sandbox.process import FOLDERS, Backend, existing, launched, private_below, readable
 from reyn.sandbox.reaping import Reaped
 from reyn.sandbox.supervision import memory_overuse
 from reyn.sandbox.tasks import count_tasks, unused_user
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from reyn.sandbox.supervision import Access, ProgramLimits, Running
 
 _VERSION = 6
@@ -76,12 +78,25 @@ def _handled(access: Access) -> tuple[int, int, int]:
 
 def _rules(access: Access) -> list[tuple[str, int]]:
     """Return paths without links, and the rights below them."""
-    system = {os.path.realpath(name) for name in (*existing(*FOLDERS, *_DEVICES), *readable(access))}
+    names = (*existing(*FOLDERS, *_DEVICES), *readable(access))
+    system = {path for name in names for path in _without(os.path.realpath(name), access.private)}
     shown = [f"{folder.path}/{name}" for folder in access.folders for name in folder.shown]
     rules = dict.fromkeys(sorted(system), _READ)
     rules |= dict.fromkeys((name for name in (*access.read, *shown) if not os.path.islink(name)), _READ)  # noqa: PTH114
     rules |= {"/dev/null": _WRITE} | dict.fromkeys(access.write, _WRITE)
     return list(rules.items())
+
+
+def _without(folder: str, private: tuple[str, ...]) -> Iterator[str]:
+    """Yield a folder of the system, or what is in it besides the private paths."""
+    inner = private_below(folder, private)
+    if not inner:
+        yield folder
+        return
+    for name in sorted(os.listdir(folder)):  # noqa: PTH208 - names alone
+        path = f"{folder}/{name}"
+        if path not in inner and not os.path.islink(path):  # noqa: PTH114 - text in
+            yield from _without(path, private)
 
 
 class _Confined(Reaped):

@@ -21,7 +21,7 @@ from reyn.sandbox.filters import FilterRules, compile_filter, is_supported
 from reyn.sandbox.supervision import Access, ProgramLimits, Running, supervise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 _PROBE_SECONDS = 20.0
 
@@ -97,8 +97,14 @@ class Backend:
 
 FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _LOADER = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/alternatives", "/etc/localtime")
-_NETWORK = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates")
+_NETWORK = (
+    *("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl/certs", "/etc/ssl/cert.pem"),
+    *("/etc/ssl/openssl.cnf", "/etc/ca-certificates", "/etc/pki/tls/certs", "/etc/pki/tls/cert.pem"),
+    *("/etc/pki/tls/openssl.cnf", "/etc/pki/ca-trust/extracted"),
+)
+"""Names and certificates; never `/etc/ssl/private`."""
 _LAUNCHER = Path(__file__).with_name("launcher.py")
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 _OPEN_FILES = 256
 _THREADS = 64
 """Threads of a program that may start no processes."""
@@ -166,7 +172,7 @@ def readable_descriptor(content: bytes) -> Iterator[int]:
 
 def readable(access: Access) -> list[str]:
     """Return existing files and folders of the system that a program may read."""
-    return existing(*_LOADER, *(_NETWORK if access.network else ()), *python_folders())
+    return existing(*_LOADER, *(_NETWORK if access.network else ()), *python_folders(access.private))
 
 
 def existing(*names: str) -> list[str]:
@@ -175,11 +181,56 @@ def existing(*names: str) -> list[str]:
 
 
 @cache
-def python_folders() -> tuple[str, ...]:
-    """Return the folders of this Python outside of the system's: the installation, and the environment."""
-    prefixes = {os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)}
-    is_system = ("/usr/", "/lib/", "/bin/")
-    return tuple(sorted(folder for folder in prefixes if not f"{folder}/".startswith(is_system) and folder != "/"))
+def _prefixes() -> tuple[str, ...]:
+    """Return the folders of this Python: the installation, and the environment."""
+    return tuple(sorted({os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix)} - {"/"}))
+
+
+def python_folders(private: tuple[str, ...]) -> list[str]:
+    """Return the folders of this Python that the system's folders do not show."""
+    found: list[str] = []
+    for prefix in _prefixes():
+        if prefix in private:  # an environment in the project's own folder: only what the environment put there
+            library = "lib" if prefix == os.path.realpath(sys.base_prefix) else f"lib/python{_VERSION}"
+            found += existing(*(f"{prefix}/{name}" for name in ("bin", library, "pyvenv.cfg")))
+        elif not f"{prefix}/".startswith(("/usr/", "/lib/", "/bin/")) or any(
+            is_below(prefix, place) for place in private
+        ):
+            found.append(prefix)
+    return found
+
+
+def is_below(path: str, folder: str) -> bool:
+    return path.startswith(f"{folder.rstrip('/')}/")
+
+
+def private_below(folder: str, private: tuple[str, ...]) -> list[str]:
+    """Return the uppermost private paths below a folder of the system, by the folder's name."""
+    real = os.path.realpath(folder)
+    inner = [place for place in private if is_below(place, real)]
+    upper = [place for place in inner if not any(is_below(place, other) for other in inner)]
+    return [folder + place[len(real) :] for place in upper]
+
+
+def private_places(places: Iterable[str], restricted: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
+    """Return what must be private: places and restricted paths that the system's folders would show.
+
+    Args:
+        places: Real paths, for example that of the project.
+        restricted: Returns the paths below a folder that a rule restricts.
+    """
+    names = existing(*FOLDERS, *_LOADER, *_NETWORK)
+    system = {os.path.realpath(name) for name in names}
+    folders = {*system, *_prefixes()}
+    found = [
+        place
+        for place in places
+        if place not in system and (place in folders or any(is_below(place, folder) for folder in folders))
+    ]
+    upper = [folder for folder in folders if not any(is_below(folder, other) for other in folders)]
+    for folder in upper:
+        found += restricted(folder)
+    return tuple(dict.fromkeys(found))
 
 
 @cache

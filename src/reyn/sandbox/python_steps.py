@@ -73,8 +73,11 @@ def run_safe(
     stop: StopSignal | None = None,
     *,
     sandbox: PythonSandbox = "auto",
+    private: tuple[str, ...] = (),
 ) -> PythonResult:
     """Execute a safe step: without files, network and processes, and with a fixed clock and seed.
+
+    `private` are paths that the process sandbox does not show among the files of the system.
 
     A step that fails in Monty is executed again by CPython: it has no effects, and CPython's answer is the right one.
 
@@ -97,7 +100,7 @@ def run_safe(
             note = f"it failed in Monty: {failure.message}"
             first = failure
     try:
-        result = _run_cpython(step, limits, backend, stop, note)
+        result = _run_cpython(step, limits, choose_backend(backend), stop, Access(env=_ENV, private=private), note)
     except SandboxStartFailed:
         raise  # without CPython's answer, neither a result nor a failure is known
     except SandboxUnavailable as error:
@@ -111,11 +114,10 @@ def run_safe(
 
 
 def _run_cpython(
-    step: PythonStep, limits: ProgramLimits, backend: BackendName, stop: StopSignal | None, note: str
+    step: PythonStep, limits: ProgramLimits, chosen: Backend, stop: StopSignal | None, access: Access, note: str
 ) -> PythonResult:
-    chosen = choose_backend(backend)
     argv = (python_program(), *_OPTIONS, "-c", _harness())
-    process = SPARES.start(chosen, argv, Access(env=_ENV), limits)
+    process = SPARES.start(chosen, argv, access, limits)
     outcome = supervise(process, _request(step, step.clock), limits, stop)
     return _result(outcome, chosen.name, limits, note)
 
@@ -183,8 +185,8 @@ def _result(outcome: Outcome, sandbox: str, limits: ProgramLimits, note: str) ->
 # started while the current one runs.
 
 
-_Kind = tuple[str, tuple[str, ...], ProgramLimits]
-"""The settings that a process was started with: its backend, program and limits."""
+_Kind = tuple[str, tuple[str, ...], tuple[str, ...], ProgramLimits]
+"""The settings that a process was started with: its backend, program, private paths and limits."""
 
 
 class Spares:
@@ -200,7 +202,7 @@ class Spares:
     def start(self, backend: Backend, argv: tuple[str, ...], access: Access, limits: ProgramLimits) -> Running:
         """Return a process that waits for its step, and order the next one."""
         # The time limit does not matter before it gets a step.
-        kind = (backend.name, argv, msgspec.structs.replace(limits, seconds=0.0))
+        kind = (backend.name, argv, access.private, msgspec.structs.replace(limits, seconds=0.0))
         process = self._take(kind) or backend.start(argv, access, limits)
         self._orders.put((kind, backend, access, limits))
         return process

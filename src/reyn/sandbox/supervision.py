@@ -72,6 +72,7 @@ class Access(msgspec.Struct, frozen=True):
         write: Files and folders that it can read and write.
         read_only: Files and folders below those that it can only read.
         hidden: Files and folders below those that it cannot see or open.
+        private: Paths among the system's programs and libraries that it cannot see, unless it can read or write them.
         network: Whether it can open sockets.
         subprocesses: Whether it can start other processes.
         groups: Further system calls that it can use, by the names of `filters.GROUPS`.
@@ -84,6 +85,7 @@ class Access(msgspec.Struct, frozen=True):
     write: tuple[str, ...] = ()
     read_only: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
     network: bool = False
     subprocesses: bool = False
     groups: tuple[str, ...] = ()

@@ -66,16 +66,15 @@ STREAMS = _table(
 CHECKED = _table(
     "clone 56 220; clone3 435 435; fork 57 -; vfork 58 -; fcntl 72 25; ioctl 16 29; prctl 157 167; arch_prctl 158 "
     "-; prlimit64 302 261; socket 41 198; socketpair 53 199; connect 42 203; setsockopt 54 208; sendto 44 206; "
-    "sendmsg 46 211; sendmmsg 307 269 "
+    "sendmsg 46 211; sendmmsg 307 269; setxattr 188 5; lsetxattr 189 6; fsetxattr 190 7 "
 )
 """By their arguments, in `filters`."""
 
 METADATA = _table(
     "chmod 90 -; fchmod 91 52; fchmodat 268 53; fchmodat2 452 452; chown 92 -; lchown 94 -; fchown 93 55; "
-    "fchownat 260 54; utime 132 -; utimes 235 -; futimesat 261 -; utimensat 280 88; setxattr 188 5; lsetxattr 189 "
-    "6; fsetxattr 190 7; removexattr 197 14; lremovexattr 198 15; fremovexattr 199 16 "
+    "fchownat 260 54; utime 132 -; utimes 235 -; futimesat 261 -; utimensat 280 88 "
 )
-"""Modes, owners, times and attributes of files."""
+"""Modes, owners and times of files."""
 
 LISTEN = _table("bind 49 200; listen 50 201; accept 43 202; accept4 288 242 ")
 """Sockets that others connect to."""
@@ -87,11 +86,11 @@ SCHEDULING = _table(
 """Priorities and processors."""
 
 MEMORY = _table(
-    "memfd_create 319 279; mlock 149 228; mlock2 325 284; munlock 150 229; mlockall 151 230; munlockall 152 231; "
+    "mlock 149 228; mlock2 325 284; munlock 150 229; mlockall 151 230; munlockall 152 231; "
     "mincore 27 232; membarrier 324 283; pkey_alloc 330 289; pkey_free 331 290; pkey_mprotect 329 288; mbind 237 "
     "235; get_mempolicy 239 236; set_mempolicy 238 237 "
 )
-"""Locked, shared and protected memory."""
+"""Locked and protected memory. A file in memory (`memfd_create`) is not here: no limit counts it."""
 
 WATCH = _table("inotify_init 253 -; inotify_init1 294 26; inotify_add_watch 254 27; inotify_rm_watch 255 28 ")
 """Changes of files."""

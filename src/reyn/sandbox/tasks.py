@@ -57,9 +57,22 @@ def tree_bytes(pid: int) -> int:
         one = waiting.pop()
         with suppress(OSError, ValueError, IndexError):  # it has ended in the meantime
             waiting += _children_of(one)
-            with open(f"/proc/{one}/statm", "rb") as file:  # noqa: PTH123 - a third of the cost
-                pages += int(file.read().split()[1])
+            pages += _pages(str(one)) or _pages_of_threads(one)
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _pages(task: str) -> int:
+    with open(f"/proc/{task}/statm", "rb") as file:  # noqa: PTH123 - a third of the cost
+        return int(file.read().split()[1])
+
+
+def _pages_of_threads(pid: int) -> int:
+    """Return the pages of a process whose first thread has ended: its other threads share them."""
+    for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names alone
+        with suppress(OSError):  # it has ended in the meantime
+            if pages := _pages(f"{pid}/task/{thread}"):
+                return pages
+    return 0
 
 
 def _children_of(pid: int) -> list[int]:
