@@ -106,6 +106,35 @@ def test_honest_pages_share_a_worker_and_cost_milliseconds(workers: None):
     assert children() == before
 
 
+HIDDEN = [
+    *(f'<p style="{css}">X</p>' for css in (
+        "display:none", "d\\69splay:none", "&#100;isplay:none", "display:/**/none", "DISPLAY : NONE !important",
+        "visibility:collapse", "color:red; visibility:hidden", "opacity:0", "opacity: 0.0", "opacity:.0", "opacity:0%",
+        "font-size:0px", "content-visibility:hidden", "dis\\000070 lay:none",
+    )),
+    *("<p hidden>X</p>", "<p aria-hidden=true>X</p>", "<p ARIA-HIDDEN='true'>X</p>"),
+    "<p aria-hidden='&#116;rue'>X</p>",
+    *("<dialog>X</dialog>", "<div popover>X</div>", "<div popover='auto'>X</div>", "<noframes>X</noframes>"),
+    *("<datalist><option>X</option></datalist>", "<svg><desc>X</desc></svg>", "<svg><title>X</title></svg>"),
+    *("<table><tr style='opacity:0'><td>X</td></tr><tr><td>y</td></tr></table>", "<noembed>X</noembed>"),
+]  # fmt: skip
+SHOWN = [
+    "<p style='opacity:0.5'>X</p>",
+    "<p style='font-size:small;opacity:inherit'>X</p>",
+    "<p aria-hidden=false>X</p>",
+    "<dialog open>X</dialog>",
+    "<p title='popover'>X</p>",
+]
+
+
+@pytest.mark.parametrize("element", [*HIDDEN, *SHOWN])
+def test_an_element_that_its_own_tag_hides_is_dropped(workers: None, element: str):
+    page = f"<html><head><title>t</title></head><body><p>before</p>{element.replace('X', 'planted')}<p>after</p></body>"
+    found = convert(page)
+    assert ("planted" in found.text) == (element in SHOWN)
+    assert ("before" in found.text, "after" in found.text, found.title) == (True, True, "t")
+
+
 def test_a_page_after_a_hostile_one_is_converted(workers: None):
     expected = convert(HONEST)
     with pytest.raises(ContentFailed):

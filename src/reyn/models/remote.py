@@ -174,12 +174,14 @@ class RemoteModel(ABC):
             kind: The content type of the response.
 
         Raises:
-            ResponseIncomplete: If the stream ended before the answer did.
+            ResponseIncomplete: If the stream ended before the answer did, or calls tools that were not offered.
         """
         is_endless = reply.length > MAX_ANSWER_LENGTH
         if not reply.stop and not is_endless:
             what = "an incomplete answer" if reply.length else f"no answer (content type: {kind})"
             raise ResponseIncomplete(f"model `{self.name}` sent {what}")
+        if reply.has_unasked_calls:
+            raise ResponseIncomplete(f"model `{self.name}` sent tool calls, but the request offers no tools")
         return reply.answer(request_format.mode, is_truncated=is_endless or reply.stop in self._truncated)
 
     def _load_sdk(self) -> Any:

@@ -63,6 +63,11 @@ class StreamedReply:
         self._request = request
         self._texts: list[str] = []
 
+    @property
+    def has_unasked_calls(self) -> bool:
+        """Whether it calls tools although the request offers none."""
+        return bool(self.calls) and self._request.answer_form != "tools"
+
     def add_text(self, text: str) -> None:
         """Add a piece of the text, and pass it on."""
         if text:
