@@ -85,12 +85,10 @@ ARGUMENTS: dict[str, tuple[str | tuple[str, str], ...]] = {
     "test": ("", "s"),
     "import-skill": (
         "agentskill",
-        "linked-skill",
         "hugeskill",
-        "links/home --dry-run",
         ".agents/skills/agentskill --name link-new",
     ),
-    "export-skill": ("s --to exported", "part-artifacts --to output/made"),
+    "export-skill": ("s --to exports", "part-artifacts --to output/made"),
     "graph": ("s", "part-phases-a-md --format mermaid"),
     "frame": ("s IN", "k 3", "own 3", "s IN --model n --tokens", "asking --model scripted:stolen.jsonl"),
     "context": ("k", "own"),

@@ -11,7 +11,9 @@ import re
 import select
 import socket
 import stat
+import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -146,7 +148,17 @@ def test_no_command_reaches_outside_of_a_hostile_clone(variant: str, tmp_path: P
     assert len(world.traps) > 200
     for line in lines() if ALL and variant in FULL else first_lines():
         watch.run(world, line.words, line.text)
-    assert watch.close() == []
+    assert "\n".join(watch.close()) == ""
+
+
+def test_the_program_loads_no_module_of_the_folder_that_it_starts_in(tmp_path: Path):
+    """Commands above start in a process that has loaded Reyn; here it starts from nothing, as a user starts it."""
+    world = build(tmp_path / "world", 9, MAIN)
+    before = world.snapshot()
+    program = [Path(sysconfig.get_path("scripts")) / "reyn", "run", "quiet", IN, "--model", "scripted:quiet.jsonl"]
+    subprocess.run(program, cwd=world.clone, env=world.environ, stdin=subprocess.DEVNULL, capture_output=True)
+    assert (world.clone / ".reyn/journal.db").exists()
+    assert world.snapshot() == before
 
 
 # -- the oracle -----------------------------------------------------------------------------------------------

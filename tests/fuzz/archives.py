@@ -428,7 +428,7 @@ def contents(chance: random.Random, folder: Path) -> list[bytes]:
 def _mutated(chance: random.Random, content: bytes) -> bytes:
     try:
         value = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):  # it may be mutated already
         return chance.choice([b"", b"\xff\xfe", content * 2, b"null", content[:-1]])
     spots = list(_spots(value, object)) if isinstance(value, dict | list) else []
     if not spots or chance.random() < 0.2:

@@ -75,7 +75,8 @@ def _page(chance: random.Random) -> str:
         for _ in range(chance.randint(1, 6))
     ]
     attributes = "".join(f" a{number}={number}" for number in range(chance.choice((0, 10, 20_000))))
-    return f"<title>t</title><p{attributes}>" + "".join(parts) * chance.choice((1, 50, 5_000, 100_000))
+    page = f"<title>t</title><p{attributes}>" + "".join(parts) * chance.choice((1, 50, 5_000, 100_000))
+    return page[:1_000_000]  # the memory of larger ones is bounded by the worker, not by the limit of a case
 
 
 def _noise(chance: random.Random) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from reyn.context.budget_log import BUDGET_LOG
 from tests.fuzz.harness import MEGABYTE, STATE_BYTES, Case
 
 STATUSES = {"running", "finished", "failed", "limited", "waiting", "aborted", "cancelled", "blocked"}
@@ -93,6 +94,8 @@ class World:
             inside = parts[len(project) :]
             if now.get(path) == "folder" and any(other.startswith(f"{path}/") for other in now):
                 continue  # its files are reported
+            if "/".join(inside) == BUDGET_LOG:
+                continue
             if is_executable_place(inside):
                 yield "writes-executable-place", path
             elif inside[0] == "reyn":

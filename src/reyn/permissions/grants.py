@@ -7,6 +7,8 @@ needs trust: what they request is granted by rules of the operator, and their co
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any, Literal, get_origin
 
 import msgspec
@@ -159,7 +161,7 @@ class _ConfiguredGrants:
             case "model":
                 return self._model(path)
             case "code":
-                return (self._grant("code", path, f"load {one}", at) for at, one in enumerate(_listed(value)))
+                return (self._grant("code", path, f"load {shown(one)}", at) for at, one in enumerate(_listed(value)))
             case "right":
                 return [self._grant("right", path, str(value))] if value != field.default else ()
             case "limit":
@@ -168,7 +170,7 @@ class _ConfiguredGrants:
             case "zone":
                 access: Any = path[-1]
                 zones = (one for one in enumerate(value) if _widens(one[1], access))
-                return (self._grant("zone", path, text, index) for index, text in zones)
+                return (self._grant("zone", path, shown(text), index) for index, text in zones)
             case "rules":
                 return self._rules(path)
             case _:
@@ -204,10 +206,10 @@ class _ConfiguredGrants:
             for key, kind in classes_of(ModelSettings).items()
             if kind == "model" and self._is_project(*path, key)
             for name in _listed(entry.get(key, ()))
-            if (text := self._need(name, has_url=key == "model" and bool(entry.get("base_url"))))
+            if (text := self._entry_need(key, name, entry))
         ]
         if texts:
-            yield self._grant("code", path, "; ".join(texts))
+            yield self._grant("code", path, texts[0] if len(texts) == 1 else "; ".join(map(shown, texts)))
         yield from self._endpoint(path, entry)
 
     def _endpoint(self, path: Keys, entry: dict[str, Any]) -> Iterator[AccessGrant]:
@@ -229,9 +231,15 @@ class _ConfiguredGrants:
         if isinstance(name, str) and (text := self._need(name)):
             yield self._grant("code", path, text)
 
-    def _need(self, name: str, *, has_url: bool = False) -> str:
-        """Return why a model needs trust; the entry of a name from `models` has its own grant."""
-        return "" if name in self.models else needs_trust(name, self._root, has_url=has_url)
+    def _entry_need(self, key: str, name: str, entry: dict[str, Any]) -> str:
+        """Return why a model in an entry of `models` needs trust. `model` is opened as it is, not as another name."""
+        if key == "model":
+            return needs_trust(name, self._root, has_url=bool(entry.get("base_url")))
+        return self._need(name)
+
+    def _need(self, name: str) -> str:
+        """Return why a name of a model needs trust. The entry of a name from `models` has its own grant."""
+        return "" if self.models.get(name) is not None else needs_trust(name, self._root)
 
     def _rules(self, path: Keys) -> Iterator[AccessGrant]:
         for document in self._sources.documents:
@@ -243,12 +251,22 @@ class _ConfiguredGrants:
                         yield AccessGrant("permission", f"permissions.{key}", _rule_text(key, rule), place)
 
 
+def shown(value: Any) -> str:
+    """Return a value so that no other value, and no two, look the same: the user's decision is bound to the text."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+_PLAIN = re.compile(r"[\w./*:@+=~%&?\[\]{}$-]+")
+
+
 def _server_text(settings: dict[str, Any]) -> str:
     """Describe the program or the URL of an MCP server, with all settings that matter for trust."""
     command = settings.get("command")
-    what = f"start {' '.join(map(str, command))}" if command else f"connect to {settings.get('url')}"
+    words = " ".join(map(shown, command)) if isinstance(command, list) else shown(command)
+    what = f"start {words}" if command else f"connect to {shown(settings.get('url'))}"
     values = {**settings.get("env", {}), **settings.get("headers", {})}
-    named = f" with {', '.join(f'{name}={value}' for name, value in values.items())}" if values else ""
+    named = f" with {', '.join(shown(f'{name}={value}') for name, value in values.items())}" if values else ""
     return f"{what}{named}{' (trusted)' if settings.get('trusted') else ''}"
 
 
@@ -309,7 +327,7 @@ def _allows(rule: Any) -> bool:
 def _rule_text(key: str, rule: Any) -> str:
     if not isinstance(rule, dict):
         return f"permissions.{key}: allow"
-    targets, skills = (", ".join(map(str, _listed(rule.get(part, [])))) for part in ("allow", "skill"))
+    targets, skills = (", ".join(map(shown, _listed(rule.get(part, [])))) for part in ("allow", "skill"))
     return f"permissions.{key}: allow {targets}{f' (skill {skills})' if skills else ''}"
 
 
@@ -346,7 +364,7 @@ def _agent_grants(root: Path, models: Mapping[str, Any]) -> Iterator[AccessGrant
             agent, document = agents.read(name)
         except ReynError:
             continue
-        if agent.model is None or document is None or agent.model.name in models:
+        if agent.model is None or document is None or models.get(agent.model.name) is not None:
             continue
         if text := needs_trust(agent.model.name, root):
             place = f"{document.file}:{document.at('model').line}"
