@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime
+from reyn.errors import ChatStopped
+from reyn.journal.kinds import Usage
 from reyn.models import ModelAnswer, ModelRequest
 from tests.chat.support import reply
-from tests.support import act, finish, write_skill
+from tests.support import act, finish, go, write_skill
 
 
 class Greedy:
@@ -151,3 +153,111 @@ def test_the_question_is_still_open_in_the_next_process(tmp_path: Path):
 
     asyncio.run(conversation())
     assert model.calls == before
+
+
+class Counting:
+    """Starts one skill, or reads one file again and again. Each of its answers uses 1,000 tokens."""
+
+    name = "counting"
+
+    def __init__(self, op: dict[str, Any], ops: int = 1) -> None:
+        self.calls = 0
+        self._op, self._ops = op, ops
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.calls += 1
+        await asyncio.sleep(0)
+        if request.phase == "converse":
+            answer = act(self._op) if self.calls <= self._ops else reply("done")
+        elif request.phase in "ab" and self.calls < 60:
+            answer = go("b" if request.phase == "a" else "a", f"{self.calls}", "user_message")
+        else:
+            answer = finish("done")
+        return ModelAnswer(json.dumps(answer), usage=Usage(800, 200))
+
+
+def write_skills(root: Path) -> None:
+    """Write skills whose steps start runs, and one that goes in circles."""
+    (root / "a.txt").write_text("x")
+    bag = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "string"}}}}
+    described = "description: Work\n"
+    write_skill(root, "leaf", {"work": ["end"]}, skill_keys=described)
+    one = "run_skill: {skill: leaf, input: {text: _iter.item}}"
+    for name, keys in (("fan", ""), ("wide_fan", "concurrency: 4, ")):
+        step = f"preprocessor:\n  - iterate: {{over: data.items, {keys}into: data.all, apply: {{{one}}}}}\n"
+        write_skill(
+            root, name, {"work": ["end"]}, inputs={"work": "bag"}, artifacts={"bag": bag},
+            phase_keys={"work": step}, skill_keys=described,
+        )  # fmt: skip
+    alone = "".join(f"  - run_skill: {{skill: leaf, input: {{text: data.text}}, into: data.r{n}}}\n" for n in range(30))
+    write_skill(root, "row", {"work": ["end"]}, phase_keys={"work": f"preprocessor:\n{alone}"}, skill_keys=described)
+    circle: dict[str, list[str]] = {"a": ["b"], "b": ["a", "end"]}
+    inputs = dict.fromkeys(circle, "user_message")
+    write_skill(root, "circle", circle, inputs=inputs, skill_keys=described, final_output="user_message")
+
+
+def limited(root: Path, model: Counting, *more: str, **limits: Any) -> tuple[list[int], int]:
+    """Send messages, each after the conversation has stopped with a limit.
+
+    Returns:
+        The calls of the model after each message, and the number of runs.
+    """
+    write_skills(root)
+
+    async def conversation() -> tuple[list[int], int]:
+        calls = []
+        async with OSRuntime.open(root, model=model, limits=limits) as rt:
+            async with rt.chat() as chat:
+                for text in ("begin", *more):
+                    with pytest.raises(ChatStopped, match="since the last message or reply of a person"):
+                        await chat.say(text)
+                    calls.append(model.calls)
+            rows = rt.runs.all()
+            for row in rows:
+                rt.runs.verify(row.run_id)
+                await rt.runs.replay(row.run_id)
+            return calls, len(rows)
+
+    return asyncio.run(conversation())
+
+
+@pytest.mark.parametrize("skill", ["fan", "wide_fan", "row"])
+def test_steps_start_a_bounded_number_of_runs_and_then_stop(tmp_path: Path, skill: str):
+    value = {"text": "x"} if skill == "row" else {"items": [f"{n}" for n in range(30)]}
+    model = Counting({"kind": "run_skill", "skill": skill, "input": value})
+    calls, runs = limited(tmp_path, model, "go on", message_runs=8)
+    assert calls[0] <= 1 + 8
+    assert calls[1] <= calls[0] + 9  # a new message begins a new count
+    assert runs <= 1 + 8 + 8
+
+
+def test_levels_of_sub_runs_share_one_count(tmp_path: Path):
+    model = Greedy(*[started("run_skill")] * 5, below=(started("run_skill"),) * 5)
+    talk(tmp_path, model, message_runs=8)
+    assert model.calls <= 1 + 8 + 8  # a run makes a call before it starts others
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Counting(started("run_skill", "circle")), Counting({"kind": "file", "op": "read", "path": "a.txt"}, 60)],
+    ids=["a skill in circles", "ops that only read"],
+)
+def test_one_message_uses_a_bounded_number_of_tokens_and_then_stops(tmp_path: Path, model: Counting):
+    [calls], _ = limited(tmp_path, model, message_tokens=3_000)
+    assert calls == 3
+
+
+def test_a_person_raises_the_bound_and_the_run_goes_on(tmp_path: Path):
+    write_skills(tmp_path)
+    model = Counting(started("run_skill", "circle"))
+
+    async def conversation() -> int:
+        async with OSRuntime.open(tmp_path, model=model, limits={"message_tokens": 3_000}) as rt:
+            async with rt.chat() as chat:
+                with pytest.raises(ChatStopped):
+                    await chat.say("begin")
+            await rt.resume(chat.run_id, raise_limits={"message_tokens": 6_000})
+            await rt.runs.replay(chat.run_id)
+        return model.calls
+
+    assert asyncio.run(conversation()) == 6

@@ -287,6 +287,10 @@ def _refuse_call(summary: S, body: kinds.BudgetRefused) -> S:
     return replace(summary, stop=replace(summary.stop, sufficient=body.used + body.reserved + body.needed))
 
 
+def _reach_allowance(summary: S, body: kinds.AllowanceReached) -> S:
+    return replace(summary, stop=replace(summary.stop, sufficient=body.count))
+
+
 def _switch_model(summary: S, body: kinds.ModelSwitched) -> S:
     return replace(summary, switched={**summary.switched, body.model: body.to})
 
@@ -364,6 +368,7 @@ _RULES: dict[type[Body], Callable[[Any, Any], Any]] = {
     kinds.PostprocessorStarted: _start_postprocessor,
     kinds.LlmResponded: _add_usage,
     kinds.BudgetRefused: _refuse_call,
+    kinds.AllowanceReached: _reach_allowance,
     kinds.ModelSwitched: _switch_model,
     kinds.MessageQueued: _queue_message,
     kinds.MessageTaken: _take_message,

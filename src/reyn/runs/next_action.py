@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import RunSettings
-from reyn.config.budgets import BUDGET_LIMITS
+from reyn.config.budgets import BUDGET_LIMITS, MESSAGE_LIMITS
 from reyn.errors import ApprovalUnnamed, BlobMissing, JournalError, NextAction, QuestionUnknown
 from reyn.journal import ENDED
 from reyn.journal.family import descendants, root_run
@@ -113,7 +113,7 @@ def _usage(name: str, runs: Sequence[RunSummary]) -> int:
             return max(run.active // SECOND for run in runs)
         case "overrun":
             return max(run.over[1] if run.over else 0 for run in runs)
-        case name if name in BUDGET_LIMITS:
+        case name if name in (*BUDGET_LIMITS, *MESSAGE_LIMITS):
             return max(run.stop.sufficient for run in runs)
         case "phase_seconds":
             return max((run.active - run.visit_start) // SECOND for run in runs)

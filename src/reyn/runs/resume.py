@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.config import Limits
-from reyn.config.budgets import DAY_LIMITS
+from reyn.config.budgets import DAY_LIMITS, MESSAGE_LIMITS
 from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
-from reyn.journal import ENDED, Cancel, decode, kinds
+from reyn.journal import ENDED, Cancel, Say, decode, kinds
 from reyn.journal.summary import limit_of
 from reyn.runs.questions import answer_action
 
@@ -107,9 +107,16 @@ def _is_answered(journal: Journal, state: RunState) -> bool:
 
 
 def _continues_without_raise(journal: Journal, state: RunState) -> bool:
-    """Whether a run stopped at the limit of a sub-run that is not limited any more, or at the budget of a day."""
-    if state.stop.limit is not None and state.stop.limit[0] in DAY_LIMITS:
+    """Whether a run stopped at the limit of a sub-run that is not limited any more, or at the budget of a day.
+
+    One that stopped at a limit on what one message may lead to continues with the next message.
+    """
+    name = state.stop.limit[0] if state.stop.limit is not None else ""
+    if name in DAY_LIMITS:
         return True
+    if name in MESSAGE_LIMITS:
+        waiting = (one.payload for one in journal.drain(state.run_id, state.messages_taken))
+        return any(isinstance(one, Say) and one.ask is None for one in waiting)
     if state.stop.sub_run is None:
         return False
     sub_run = journal.find(state.stop.sub_run)

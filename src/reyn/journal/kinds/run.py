@@ -147,6 +147,20 @@ class LimitReached(Body, frozen=True):
     reason: DerivedText
 
 
+@event("allowance_reached", v=1, origin="outcome")
+class AllowanceReached(Body, frozen=True):
+    """A run below a conversation made no model call, or started no sub-run: one message may not lead to more.
+
+    `limit` is the limit to raise and `cap` its value; `count` is what was counted since a person's last message or
+    reply.
+    """
+
+    call: str
+    limit: str
+    cap: Count
+    count: Count
+
+
 @event("limit_raised", v=1, origin="outside")
 class LimitRaised(Body, frozen=True):
     """A limit was raised to `value`; null removes it. `message` is the id of the request in the inbox."""

@@ -123,7 +123,7 @@ class CallModel(Effect[ModelReply]):
     """Returns the turn of a conversation, in the short form."""
 
     outcomes = (kinds.LlmResponded,)
-    failures = (kinds.LlmFailed, kinds.BudgetRefused)
+    failures = (kinds.LlmFailed, kinds.BudgetRefused, kinds.AllowanceReached)
 
     def result(self, outcome: Body, content: ReadBlob) -> ModelReply:
         assert isinstance(outcome, kinds.LlmResponded)
@@ -314,6 +314,7 @@ class PlanChild(Effect[kinds.ChildStarted]):
     shares_workspace: bool = False
 
     outcomes = (kinds.ChildStarted,)
+    failures = (kinds.AllowanceReached,)
     needs_intent = False
 
 

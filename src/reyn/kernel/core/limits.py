@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from reyn.config import Limits
-from reyn.config.budgets import BUDGET_LIMITS, money_text
+from reyn.config.budgets import BUDGET_LIMITS, MESSAGE_LIMITS, money_text
 from reyn.journal import kinds
 from reyn.journal.summary import SECOND, limit_of
 from reyn.kernel.core.effects import Pause
@@ -98,6 +98,13 @@ def refusal_reason(refused: kinds.BudgetRefused, phase: str) -> str:
     )
 
 
+def allowance_reason(reached: kinds.AllowanceReached, phase: str) -> str:
+    """Return why a run below a conversation stopped."""
+    what = "tokens were used" if reached.limit == "message_tokens" else "runs were started"
+    since = f"{reached.count:,} {what} since the last message or reply of a person"
+    return f"phase `{phase}`: {since}; `{reached.limit}` is {reached.cap:,}"
+
+
 async def within_allowance(tape: Tape) -> None:
     """Stop the run if the last model call used more than its budget allowed; return once that is accepted."""
     while tape.state.over is not None:
@@ -149,7 +156,7 @@ def limits_to_raise(
     parent.
     """
     found: dict[str, int | None] = {}
-    for name in ("max_act_turns", "max_prompt_tokens", "overrun", *BUDGET_LIMITS):
+    for name in ("max_act_turns", "max_prompt_tokens", "overrun", *MESSAGE_LIMITS, *BUDGET_LIMITS):
         if name in parent.raised and child.raised.get(name, 0) != parent.raised[name]:
             found[name] = parent.raised[name]
     for name in ("max_phase_visits", "phase_seconds", "run_seconds", "tokens", "no_progress"):

@@ -29,7 +29,8 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
             state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
         ),
         conversations=seed_of(body),
-        person=PersonInput(state.last_input),
+        # The start of a sub-run is no input of a person: what one message leads to is counted over all runs below.
+        person=PersonInput(state.last_input) if body.parent is None else PersonInput(),
         received=ReceivedMessage(body.ask, "working", body.ask.answered) if body.ask is not None else None,
     )
 
@@ -304,7 +305,11 @@ def on_message_queued(state: RunState, body: kinds.MessageQueued) -> RunState:
     if body.ask is not None:
         received = ReceivedMessage(body.ask, "submitted", body.ask.answered - models.answers)
     is_of_person = not body.run and body.ask is None
-    person = PersonInput(state.last_input, state.usage) if is_of_person else state.person
+    person = state.person
+    if is_of_person:
+        person = PersonInput(state.last_input, state.usage)
+    elif body.ask is not None:  # the run that asks counts what was used before
+        person = PersonInput(person.at, state.usage)
     return replace(state, models=models, received=received, person=person)
 
 

@@ -10,7 +10,7 @@ from reyn.context.frame import Repetition
 from reyn.errors import InternalError
 from reyn.journal import kinds
 from reyn.journal.summary import PATH_LENGTH, limit_of
-from reyn.kernel.core.limits import refusal_reason, visits_left
+from reyn.kernel.core.limits import allowance_reason, refusal_reason, visits_left
 from reyn.skills import may_finish
 from reyn.skills.values import is_skill_node
 
@@ -129,6 +129,8 @@ def stop_for(outcome: Body, state: RunState) -> Body:
             return kinds.RunFailed(code, message, hint)
         case kinds.BudgetRefused():
             return kinds.LimitReached(outcome.limit, outcome.cap, state.phase, refusal_reason(outcome, state.phase))
+        case kinds.AllowanceReached(limit=limit, cap=cap):
+            return kinds.LimitReached(limit, cap, state.phase, allowance_reason(outcome, state.phase))
         case kinds.ChildStopped(status="waiting", wait=wait) if wait is not None:
             return kinds.WaitOpened(msgspec.structs.replace(wait, run=wait.run or outcome.run))
         case kinds.ChildStopped(status="limited"):

@@ -83,6 +83,7 @@ _RULES: dict[type[Body], Callable[[RunState, Any], RunState]] = {
     kinds.LlmResponded: rules.on_llm_responded,
     kinds.LlmFailed: rules.on_outcome,
     kinds.BudgetRefused: rules.on_outcome,
+    kinds.AllowanceReached: rules.on_outcome,
     kinds.ArtifactStored: rules.on_artifact_stored,
     kinds.ControlDecided: rules.on_control_decided,
     kinds.HandoffRecorded: rules.on_handoff_recorded,

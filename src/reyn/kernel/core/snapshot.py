@@ -259,7 +259,10 @@ class Recovery(msgspec.Struct, frozen=True, gc=False):
 
 
 class PersonInput(msgspec.Struct, frozen=True, gc=False):
-    """The last message or reply of a person: its time, and the tokens that the run had used by then."""
+    """The last message or reply of a person: its time, and the tokens that the run had used by then.
+
+    For a message of another agent, only the tokens are those at its arrival.
+    """
 
     at: int = 0
     usage: kinds.Usage = kinds.Usage()
@@ -310,6 +313,11 @@ class RunState(RunSummary, frozen=True, kw_only=True):
         """Return the memory of a conversation."""
         selfref = self.transcript(phase).selfref
         return selfref.marker if selfref is not None else Memory()
+
+    @property
+    def is_conversation(self) -> bool:
+        """Whether a phase of the run is a conversation."""
+        return bool(self.conversations) and any(one.visit == 0 for one in self.conversations.values())
 
     @property
     def is_turn_open(self) -> bool:

@@ -1,8 +1,9 @@
 """The bound on what one message of a person may start: runs, reports that lead to further runs, and tokens.
 
-An op that starts a run beyond the bound needs an approval, like any op for which a rule says `ask`. Everything that it
-counts is recorded: runs in the list of runs, tokens and reports in the state of the conversation. The reply of a person
-begins a new count.
+An op that starts a run beyond the bound needs an approval, like any op for which a rule says `ask`. A step that starts
+one, and a model call beyond the bound on tokens, stop the run with a limit. Everything that is counted is recorded:
+runs in the list of runs, tokens and reports in the states of the conversation and the runs below it. The reply of a
+person begins a new count; the start of a sub-run does not.
 """
 
 from __future__ import annotations
@@ -11,12 +12,16 @@ from typing import TYPE_CHECKING
 
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.journal.summary import limit_of
+from reyn.kernel.core.effects import PlanChild
 from reyn.kernel.visit.waits import printable
+from reyn.kernel.world.budgets import budgeted_run
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from reyn.config import RunSettings
     from reyn.journal import Journal
-    from reyn.kernel.core.effects import EventWithBlobs, PlanOp
+    from reyn.kernel.core.effects import CallModel, EventWithBlobs, PlanOp
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import BudgetedRun
@@ -49,26 +54,83 @@ def within_bound(
     return required, (args, preview)
 
 
+def allowance_reached(
+    effect: CallModel | PlanChild,
+    tape: Tape,
+    settings: RunSettings,
+    above: tuple[BudgetedRun, ...],
+    journal: Journal,
+    planned: set[str],
+) -> kinds.AllowanceReached | None:
+    """Return the limit with which a run stops before a model call or a sub-run of a step; `None` if none is reached.
+
+    `planned` are sub-runs that the run has planned in this process.
+    """
+    path = _path(tape.state, settings, above)
+    if path is None:
+        return None
+    if isinstance(effect, PlanChild):
+        found = _runs_reached(tape.state, settings, path, journal, planned)
+    else:
+        found = _tokens_reached(tape.state, settings, path)
+    return None if found is None else kinds.AllowanceReached(effect.key, *found)
+
+
 def _reached(
     state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...], journal: Journal
 ) -> tuple[str, int, str] | None:
     """Return the bound that is reached: its name, its value and what was counted; `None` if there is none."""
-    root = above[-1].run_id if above else state.run_id
-    if not (above[-1].is_conversation if above else state.conversations):
+    path = _path(state, settings, above)
+    if path is None:
         return None
-    since = max([state.person.at, *(run.person.at for run in above)])
-    runs = limit_of(state, settings, "message_runs")
-    if runs is not None:
-        begun = {row.run_id for row in journal.runs(f"{root}.") if row.started >= since}
-        waiting = sum(report is None and run not in begun for run, report in state.inbox.background.items())
-        if (count := len(begun) + waiting) >= runs:
-            return "message_runs", runs, f"{count:,} runs were started"
+    if (runs := _runs_reached(state, settings, path, journal)) is not None:
+        return *runs[:2], f"{runs[2]:,} runs were started"
     depth = limit_of(state, settings, "message_depth")
     if depth is not None and state.turn_depth >= depth:
         return "message_depth", depth, f"{state.turn_depth:,} reports of runs led to one another"
-    tokens = limit_of(state, settings, "message_tokens")
-    totals = [(state.usage, state.person), *((run.usage, run.person) for run in above)]
-    used = max((usage - person.usage).total for usage, person in totals)
-    if tokens is not None and used >= tokens:
-        return "message_tokens", tokens, f"{used:,} tokens were used"
+    if (tokens := _tokens_reached(state, settings, path)) is not None:
+        return *tokens[:2], f"{tokens[2]:,} tokens were used"
     return None
+
+
+def _path(state: RunState, settings: RunSettings, above: tuple[BudgetedRun, ...]) -> tuple[BudgetedRun, ...] | None:
+    """Return the run and those above it; `None` if the root is no conversation."""
+    path = (budgeted_run(state, settings), *above)
+    return path if path[-1].is_conversation else None
+
+
+def _runs_reached(
+    state: RunState,
+    settings: RunSettings,
+    path: tuple[BudgetedRun, ...],
+    journal: Journal,
+    planned: Iterable[str] = (),
+) -> tuple[str, int, int] | None:
+    """Return the bound on runs, if it is reached: its name, its value and the runs below the root since then."""
+    bound = limit_of(state, settings, "message_runs")
+    if bound is None:
+        return None
+    since = max(run.person.at for run in path)
+    begun = {row.run_id: row.started for row in journal.runs(f"{path[-1].run_id}.")}
+    waiting = {*planned, *(run for run, report in state.inbox.background.items() if report is None)}
+    count = sum(started >= since for started in begun.values()) + len(waiting - begun.keys())
+    return ("message_runs", bound, count) if count >= bound else None
+
+
+def _tokens_reached(
+    state: RunState, settings: RunSettings, path: tuple[BudgetedRun, ...]
+) -> tuple[str, int, int] | None:
+    """Return the bound on tokens, if it is reached: its name, its value and the tokens that were used.
+
+    A run counts the tokens of a sub-run when that ends, so those of the runs on the path add up. The runs above the one
+    in which a person spoke last have used nothing since.
+    """
+    bound = limit_of(state, settings, "message_tokens")
+    if bound is None:
+        return None
+    since, used = max(run.person.at for run in path), 0
+    for run in path:
+        used += (run.usage - run.person.usage).total
+        if run.person.at == since:
+            break
+    return ("message_tokens", bound, used) if used >= bound else None

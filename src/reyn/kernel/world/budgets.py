@@ -87,7 +87,7 @@ def budgeted_run(state: RunState, settings: RunSettings) -> BudgetedRun:
         state.started.parent is None,
         settings,
         state.raised,
-        bool(state.conversations),
+        state.is_conversation,
         state.person,
         state.usage,
     )

@@ -32,7 +32,7 @@ from reyn.kernel.core.effects import (
     StartChildren,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople
-from reyn.kernel.world.allowance import STARTING, within_bound
+from reyn.kernel.world.allowance import STARTING, allowance_reached, within_bound
 from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import ChildTasks
 from reyn.kernel.world.children import Children
@@ -109,6 +109,8 @@ class LiveWorld:
         self._invalid_answers = 0
         self._reads: int | None = None
         """The ops since the last commit, if that came before an op that only reads, and all of them only read."""
+        self._planned: set[str] = set()
+        """Children that were planned in this process."""
         self._call: tuple[ModelRequest, CallBudget] | None = None
         """The model call whose intent is durable."""
 
@@ -174,7 +176,12 @@ class LiveWorld:
             case ReadOverviews():
                 return self._ops.read_overviews(effect, tape)
             case PlanChild():
-                return self.children.plan(effect, tape)
+                if (beyond := self._beyond_bound(effect, tape)) is not None:
+                    return beyond
+                planned = self.children.plan(effect, tape)
+                if isinstance(planned[0], kinds.ChildStarted) and not planned[0].problem:
+                    self._planned.add(planned[0].run)
+                return planned
             case ExecuteChild() if effect.needs_intent:
                 return await self.children.execute(effect, tape)
             case ExecuteChild() if self._may_overlap(tape):
@@ -183,6 +190,14 @@ class LiveWorld:
                 await self.flush(tape)
                 return await self.children.execute(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
+
+    def _beyond_bound(self, effect: CallModel | PlanChild, tape: Tape) -> EventWithBlobs | None:
+        """Return the limit on what one message may lead to, if a run below a conversation has reached it."""
+        if not tape.state.conversations and tape.started.parent is None:
+            return None
+        settings = self._services.settings_of(tape.started, tape.content)
+        reached = allowance_reached(effect, tape, settings, self._above(), self._journal, self._planned)
+        return None if reached is None else (reached, ())
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
         if self._observers.check is None:
@@ -240,6 +255,9 @@ class LiveWorld:
             # The listener, which was told of the intent, may have asked for the abort.
             budget.release()
             return None
+        if (beyond := self._beyond_bound(effect, tape)) is not None:
+            budget.release()
+            return beyond
 
         async def record(body: Body) -> None:
             tape.record(body, self.now())
