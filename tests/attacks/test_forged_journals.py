@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reyn import SyncRuntime
-from reyn.errors import ReynError
+from reyn.errors import HistoryInvalid, ReynError
 from reyn.journal import MemoryJournal
 from tests.fuzz.archives import Archive
 from tests.goldens.__main__ import FOLDER
@@ -40,8 +40,6 @@ FREE = {
     ("wait_answered", "by"): "a name is what the machine said",
     ("wait_answered", "message"): "the number of a message in an inbox",
     ("approval_required", "op"): "only a label of the question",
-    ("approval_required", "rule"): "the rules of the project are not part of a run",
-    ("approval_required", "digest"): "covers files of the project, which are not part of a run",
     ("file_started", "rule"): "the rules of the project are not part of a run",
     ("file_started", "is_untracked"): "a note for `undo`",
     ("file_started", "result"): "the effect of an op is outside of the run",
@@ -168,3 +166,85 @@ def test_a_standing_approval_that_no_run_gave_is_reported(tmp_path: Path):
     for seq, event in enumerate(archive.events, start=1):
         event["seq"] = seq
     assert is_reported(archive, tmp_path)
+
+
+def swap_content(archive: Archive) -> None:
+    """The op writes something else than the preview showed; digest, question and reply stay."""
+    new, old = archive.add_blob(b"evil"), b"x"
+    for event in archive.events:
+        data = event["data"]
+        for key in ("text", "args"):
+            blob = archive.blobs.get(data.get(key), b"")
+            if b'"content":"x"' in blob.replace(b" ", b""):
+                data[key] = archive.add_blob(blob.replace(b'"x"', b'"evil"'))
+        for change in (*data.get("changes", ()), *([data["change"]] if "change" in data else [])):
+            assert archive.blobs[change["after"]] == old
+            change["after"] = new
+
+
+def swap_preview(archive: Archive) -> None:
+    """The person saw a harmless text."""
+    for event in archive.events:
+        data = event["data"]
+        if event["kind"] == "approval_required":
+            data["preview"] = archive.add_blob(archive.blobs[data["preview"]].replace(b"+x", b"+y"))
+        if event["kind"] == "wait_opened":
+            data["wait"]["message"] = data["wait"]["message"].replace("+x", "+y")
+
+
+def swap_rule(archive: Archive) -> None:
+    """The person was asked for another rule."""
+    for event in archive.events:
+        if event["kind"] in ("approval_required", "approval_decided"):
+            event["data"]["rule"] = event["data"]["rule"].replace("output/", "other/")
+        if event["kind"] == "wait_opened":
+            event["data"]["wait"]["message"] = event["data"]["wait"]["message"].replace("ask output/", "ask other/")
+
+
+@pytest.mark.parametrize("forge", [swap_content, swap_preview, swap_rule])
+def test_an_approval_of_another_action_is_reported_by_verify(tmp_path: Path, forge: Callable[[Archive], None]):
+    archive = Archive(recorded(tmp_path)["yes"])
+    forge(archive)
+    with pytest.raises(HistoryInvalid):
+        verified(archive, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("file_started", "approval", None),
+        ("approval_decided", "always", True),
+        ("approval_decided", "by", "boss"),
+        ("approval_required", "args", b"{}"),
+    ],
+)
+def test_verify_alone_reports_an_approval_that_its_reply_did_not_give(
+    tmp_path: Path, kind: str, field: str, value: Any
+):
+    archive = Archive(recorded(tmp_path)["yes"])
+    for event in archive.events:
+        if event["kind"] == kind and value is None:
+            del event["data"][field]
+        elif event["kind"] == kind:
+            event["data"][field] = archive.add_blob(value) if isinstance(value, bytes) else value
+    with pytest.raises(HistoryInvalid):
+        verified(archive, tmp_path)
+
+
+def test_a_standing_approval_of_a_run_that_is_missing_is_named(tmp_path: Path):
+    archive = Archive(recorded(tmp_path)["yes"])
+    started = next(event for event in archive.events if event["kind"] == "file_started")
+    started["data"]["approval"]["standing"] = "ghost"
+    people = {"approval_required", "wait_opened", "wait_answered", "approval_decided", "run_resumed"}
+    archive.events = [event for event in archive.events if event["kind"] not in people]
+    for seq, event in enumerate(archive.events, start=1):
+        event["seq"] = seq
+    [finding] = verified(archive, tmp_path)
+    assert "its run `ghost` is not here" in finding
+
+
+def verified(archive: Archive, root: Path) -> tuple[str, ...]:
+    """Import a run, and return what `verify` cannot check."""
+    with SyncRuntime.open(root, journal=MemoryJournal()) as rt:
+        [run] = rt.runs.import_(archive.lines()).imported
+        return rt.runs.verify(run).unchecked

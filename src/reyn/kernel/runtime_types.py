@@ -157,3 +157,5 @@ class VerifyReport(msgspec.Struct, frozen=True):
     """Number of verified sub-runs: those whose results the run used. Each still has the events that it had then."""
     noted_at: int | None = None
     """The event with the hash to compare with; the events after it were appended since."""
+    unchecked: tuple[str, ...] = ()
+    """What cannot be checked, because a run that it refers to is not in the journal."""

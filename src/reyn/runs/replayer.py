@@ -230,7 +230,7 @@ def verify(journal: Journal, run_id: str, noted: str | None = None) -> VerifyRep
         _verify_child(journal, run_id, child, taken)
     if noted is not None and noted_at is None:
         raise HeadMismatch(f"no event of run `{run_id}` has the hash `{noted}`; its head is `{head}`")
-    return VerifyReport(run_id, count, len(seen), head, len(children), noted_at)
+    return VerifyReport(run_id, count, len(seen), head, len(children), noted_at, tuple(answers.unchecked))
 
 
 def _verify_child(journal: Journal, parent: str, child: str, taken: str) -> None:

@@ -180,6 +180,7 @@ def _verify_lines(report: VerifyReport) -> Iterator[str]:
     sub_runs = f", {report.sub_runs} sub-run{'s' * (report.sub_runs != 1)}" if report.sub_runs else ""
     yield f"{report.run_id}: OK ({report.events} events, {report.blobs} blobs{sub_runs})"
     yield f"head {report.head}"
+    yield from (f"cannot be checked: {text}" for text in report.unchecked)
     if report.noted_at is not None:
         since = report.events - report.noted_at
         yield f"matches the noted hash at event {report.noted_at}" + (f", {since} more since" if since else "")

@@ -322,11 +322,12 @@ class Approved(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """Why an op may be performed although a rule says `ask`: a person approved the action with this `digest`.
 
     `standing` is the run in which a person approved the op and the rule for good; empty if the action itself was
-    approved in this run.
+    approved in this run. `reads` is the digest of the content that the op reads, which is part of the action.
     """
 
     digest: Hash
     standing: str = ""
+    reads: str = ""
 
 
 class AskRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -145,14 +145,14 @@ class OpPerformer:
             plan = _within_budget(plan, call, env)
         approval: kinds.Approved | None = None
         if plan.approval is not None:
-            action = _digest(call, plan)
+            action = action_digest(call, plan)
             rule = self._standing_rule(call, plan.approval, args)
             standing = None if effect.approved else self._standing(call, rule, tape)
             if standing is None and effect.approved != action:
                 text = Blob.of(preview(call, plan, tape.content).encode())
                 required = kinds.ApprovalRequired(effect.key, kind, form, args.hash, rule, action, text.hash)
                 return required, (args, text, *plan.blobs)
-            approval = kinds.Approved(action, standing.run_id if standing is not None else "")
+            approval = kinds.Approved(action, standing.run_id if standing is not None else "", plan.reads)
             if effect.always:
                 self._keep_standing(call, rule, tape)
         known = None if plan.result is None else Blob.of(canonical(plan.result))
@@ -176,7 +176,7 @@ class OpPerformer:
         op = self._ops.get(call.kind)
         if op is None or BOUND_TO_ARGUMENTS.isdisjoint((op.spec.permission, *op.spec.optional_permissions)):
             return rule
-        return f"{rule}, arguments {args.hash[:_ARGUMENTS_DIGITS]}"
+        return bound_rule(rule, args.hash)
 
     def _standing(self, call: Call, rule: str, tape: Tape) -> Approval | None:
         """Return the standing approval that covers an action."""
@@ -357,11 +357,16 @@ def _rejected_now(spec: OpSpec, call: Call) -> str:
     return f"the op `{call.kind}` has changed since the run started and does not accept this call{why}"
 
 
-def _digest(call: Call, plan: Plan) -> str:
+def action_digest(call: Call, plan: Plan) -> str:
     """Identify an action: the run and call, the arguments, the contents, the files as they are, and the rule."""
     changes = [(change.path, change.before, change.after) for change in plan.changes]
     request = msgspec.to_builtins(plan.request)
     return digest(canonical([call.key, call.args, changes, request, plan.reads, plan.approval]))
+
+
+def bound_rule(rule: str, args: str) -> str:
+    """Return a rule as a person is asked about it where an approval covers only the arguments with a hash."""
+    return f"{rule}, arguments {args[:_ARGUMENTS_DIGITS]}"
 
 
 def _op_name(call: Call) -> str:
