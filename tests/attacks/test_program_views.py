@@ -234,7 +234,7 @@ class TestSystemFolders:
         inside = [path.partition("project/")[2] for path in seen if "project/" in path]
         assert inside == sorted(["bin/tool", f"{library}/m.py", "pyvenv.cfg"])
 
-    def test_programs_and_steps_of_a_run_do_not_see_the_project(self, backend: Backend, system: Path):
+    def test_programs_of_a_run_do_not_see_the_project(self, backend: Backend, system: Path):
         root = system / "app"
         root.mkdir()
         project = make(root)
