@@ -222,7 +222,7 @@ class McpServer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         server="url",
         plain="timeout",
         right="trusted",
-        secret="env headers",  # noqa: S106 - a class
+        secret="env headers",  # noqa: S106
     )
 
     command: tuple[str, ...] = ()
@@ -283,9 +283,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             stops; `null` means no limit. `on_limit` applies when a visit has used its act turns: `decide` stops
             offering ops, `stop` stops the run. `approval_seconds` is how long an approval stays open. In a
             conversation, one message or reply of a person may start `message_runs` runs, at any depth, have
-            `message_depth` reports of background runs lead to one another, and use `message_tokens` tokens; an op that
-            starts a run beyond that asks, a step that does and a model call beyond the tokens stop the run. `null`
-            means no limit.
+            `message_depth` reports of background runs lead to one another, and use `message_tokens` tokens. Beyond
+            that, an op that starts a run asks; a step and a model call stop the run. `null` means no limit.
         agents: Messages between agents: `max_depth` is how many agents may ask one another in a chain, `reply_seconds`
             is how long an agent may take to reply before the agent that asks continues without it.
         budgets: What model calls may use, in `tokens` and `cost`: of a `run` with its sub-runs, and of a `day` in all
