@@ -148,9 +148,9 @@ class AnswersCheck:
             body = decode(event)
             if isinstance(body, kinds.RunStarted | kinds.RunForked | kinds.RunResumed):
                 skill = body.skill_hash or skill
-            is_given = isinstance(body, kinds.ApprovalDecided) and body.always and body.op == op
-            if is_given and body.rule in _asked_rules(started) and skill == self._skill:
-                return ""
+            elif isinstance(body, kinds.ApprovalDecided) and body.always and body.op == op:
+                if body.rule in _asked_rules(started) and skill == self._skill:
+                    return ""
         return f"run `{run}` gave no standing approval of `{op}` for this rule and this version of the skill"
 
 
