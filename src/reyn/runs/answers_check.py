@@ -141,17 +141,17 @@ class AnswersCheck:
         if self._journal.find(run) is None:
             self.unchecked.append(f"the standing approval of op `{started.call}`: its run `{run}` is not here")
             return ""
-        skill = ""
+        skill, given = "", set[tuple[str, str]]()
         for event in self._journal.read(run):
             if event.kind not in KINDS:
                 continue
             body = decode(event)
             if isinstance(body, kinds.RunStarted | kinds.RunForked | kinds.RunResumed):
                 skill = body.skill_hash or skill
-            if not isinstance(body, kinds.ApprovalDecided) or not body.always or body.op != op:
-                continue
-            if body.rule in _asked_rules(started) and skill == self._skill:
-                return ""
+            elif isinstance(body, kinds.ApprovalDecided) and body.always and skill == self._skill:
+                given.add((body.op, body.rule))
+        if any((op, rule) in given for rule in _asked_rules(started)):
+            return ""
         return f"run `{run}` gave no standing approval of `{op}` for this rule and this version of the skill"
 
 
