@@ -22,6 +22,7 @@ from reyn.errors import (
 )
 from reyn.journal import Approval, Event, MemoryJournal, kinds
 from reyn.journal.lifecycle import rebuild
+from reyn.journal.state_folder import project_identity
 from reyn.kernel.core.run_state import EMPTY, apply, fold
 from reyn.runs.archive import ImportLimits, read_archive
 from tests.fuzz.archives import Archive
@@ -280,7 +281,8 @@ def test_no_standing_approval_applies_to_the_skill_of_an_imported_run(here: Proj
     import_(there, export(here))
     started = next(iter(there.events("run_started")))
     rule = "permissions.file.write: ask output/"
-    there.journal.approve(Approval("s", started["skill_hash"], "file write", rule, "ada", 1, "k"))
+    project = project_identity(there.root)
+    there.journal.approve(Approval("s", started["skill_hash"], "file write", rule, "ada", 1, "k", project))
     with there.open([act(WRITE), go("b"), finish()], **ask) as rt:
         assert rt.run("s", IN, run_id="own").ok
     (there.root / "output" / "a.md").unlink()
