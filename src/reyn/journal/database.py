@@ -321,7 +321,7 @@ class Transaction:
     """The transactions of a connection, one at a time: committed at the end, rolled back after an error.
 
     After a failure, `on_failure` is called before another transaction can begin. Nothing is committed to a file that
-    is no longer at the path, where nobody would find it.
+    is no longer at the path, where no reader would find it.
     """
 
     def __init__(self, connection: sqlite3.Connection, errors: TranslatedErrors, path: Path) -> None:

@@ -198,7 +198,7 @@ class RunExecutor:
     async def _attach(
         self, run_id: str, attempt: Callable[[], Awaitable[RunResult]], observers: Observers, *, wait: bool
     ) -> RunResult:
-        """Execute a run as soon as nobody else does; without `wait`, return the state of one that is executed.
+        """Execute a run once no other caller does; without `wait`, return the state of one that is executed.
 
         Raises:
             RunBusy: The run itself, or a run that it started, calls this.

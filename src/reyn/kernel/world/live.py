@@ -192,9 +192,7 @@ class LiveWorld:
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
 
     def _beyond_bound(self, effect: CallModel | PlanChild, tape: Tape) -> EventWithBlobs | None:
-        """Return the limit on what one message may lead to, if a run below a conversation has reached it."""
-        if not tape.state.conversations and tape.started.parent is None:
-            return None
+        """Return the limit on what one message may lead to, if a conversation or a run below one has reached it."""
         settings = self._services.settings_of(tape.started, tape.content)
         reached = allowance_reached(effect, tape, settings, self._above(), self._journal, self._planned)
         return None if reached is None else (reached, ())
@@ -255,9 +253,12 @@ class LiveWorld:
             # The listener, which was told of the intent, may have asked for the abort.
             budget.release()
             return None
-        if (beyond := self._beyond_bound(effect, tape)) is not None:
-            budget.release()
-            return beyond
+        state = tape.state
+        if state.conversations or state.started.parent is not None:  # every model call comes here
+            beyond = self._beyond_bound(effect, tape)
+            if beyond is not None:
+                budget.release()
+                return beyond
 
         async def record(body: Body) -> None:
             tape.record(body, self.now())
