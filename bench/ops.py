@@ -146,7 +146,7 @@ class NoOp:
 async def measure_gate(root: Path, count: int) -> float:
     """Return the CPU of the gate and the dispatch of one op: what it costs before and after the op's own work."""
     roots = Roots(root, root / ".reyn", root / ".reyn" / "workspace" / "r")
-    policy = Policy(parse_rules({"web": "allow"}, ("web",)))
+    policy = Policy(parse_rules({"web": [{"allow": "nothing"}]}, ("web",)))
     gate = Gate(roots, policy, (parse_requests({"web": True}),), "act")
     env = Env(roots, gate, lambda name: b"", {}, 1_000_000)
     op, spent = NoOp(), []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.journal import digest
+from reyn.journal import canonical, digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def preview(call: Call, plan: Plan, content: Callable[[str], bytes]) -> str:
         return None if name is None else blobs[name] if name in blobs else content(name)
 
     if not plan.changes:
-        return msgspec.json.format(msgspec.json.encode(call.args), indent=2).decode()
+        return msgspec.json.format(canonical(call.args), indent=2).decode()
     images = [(change, read(change.before), read(change.after)) for change in plan.changes]
     summaries = [_summary(change, before, after) for change, before, after in images]
     return "".join([plan.about, *summaries, *(_diff(change, before, after) for change, before, after in images)])

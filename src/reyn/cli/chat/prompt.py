@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import contextmanager
+from contextvars import copy_context
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.application import create_app_session
@@ -37,10 +39,19 @@ class PromptOutput(Vt100_Output):
         super().write(escape(data) if data.strip("\r\n") else data)
 
 
+class _AbovePrompt(StdoutProxy):
+    """Prints above the prompt. A thread has no context of its own accord, and without it, the prompt is not found."""
+
+    def _start_write_thread(self) -> threading.Thread:
+        thread = threading.Thread(target=copy_context().run, args=(self._write_thread,), daemon=True)
+        thread.start()
+        return thread
+
+
 @contextmanager
 def prompt_at_terminal() -> Iterator[None]:
     """Draw prompts on the terminal, and print above them."""
     Char.display_mappings = _Displayed(Char.display_mappings)
     output = PromptOutput.from_pty(out.terminal, term=os.environ.get("TERM"))
-    with create_app_session(output=output), StdoutProxy(raw=True) as above, out.above(above):
+    with create_app_session(output=output), _AbovePrompt(raw=True) as above, out.above(above):
         yield

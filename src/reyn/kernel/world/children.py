@@ -84,9 +84,7 @@ class Children:
         state, vocabulary = tape.state, self.services.ops.vocabulary
         depth_below(tape.started)
         if effect.type == "background" and not isinstance(self.services.people, BackgroundPeople):
-            raise SubRunFailed(
-                "only `reyn chat` and `rt.chat` execute skills in the background; run the skill with `run_skill`"
-            )
+            raise SubRunFailed("only a chat executes skills in the background; run the skill with `run_skill`")
         skill = effect.pinned or self.services.load(effect.skill)
         self._check_permitted(skill.name, tape)
         if skill.opens_conversation and state.phase in state.conversations:
