@@ -262,7 +262,7 @@ PLANTED = (
     "CREATE INDEX planted ON {table} (1)",
     "CREATE VIEW planted AS SELECT * FROM {table}",
     "ALTER TABLE {table} ADD COLUMN planted AS (abs(1)) VIRTUAL",
-    "DROP TABLE {table}; CREATE VIEW {table} AS WITH RECURSIVE c(x) AS (SELECT 1 UNION SELECT x + 1 FROM c) SELECT x FROM c",
+    "DROP TABLE {table}; CREATE VIEW {table} AS WITH c AS (SELECT 1 UNION SELECT * FROM c) SELECT * FROM c",
 )
 
 
