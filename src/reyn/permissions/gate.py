@@ -180,13 +180,14 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def read(self, location: Location) -> Verdict:
-        if location.zone == "full_content":
+        if location.zone == "recorded":
             return _RECORDED
         return self._remembered("file.read", location, Gate._file)
 
     def write(self, location: Location) -> Verdict:
-        if location.zone == "full_content":
-            return Denied("default: recorded content is read-only", f"`{location.display_path}` is recorded content")
+        if location.zone == "recorded":
+            reason = f"`{location.display_path}` is what the run has recorded; write to another path in `workspace:`"
+            return Denied("default: recorded content is read-only", reason)
         return self._remembered("file.write", location, Gate._file)
 
     def capability(self, key: str, target: str | AnyTarget = "") -> Verdict:
