@@ -192,13 +192,14 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     def show(self, location: Location) -> Verdict:
         """Decide whether a program may see a file."""
-        if location.zone == "full_content":
+        if location.zone == "recorded":
             return _RECORDED
         return self._remembered("file.read", location, Gate._file)
 
     def write(self, location: Location) -> Verdict:
-        if location.zone == "full_content":
-            return Denied("default: recorded content is read-only", f"`{location.display_path}` is recorded content")
+        if location.zone == "recorded":
+            reason = f"`{location.display_path}` is what the run has recorded; write to another path in `workspace:`"
+            return Denied("default: recorded content is read-only", reason)
         if location.zone == "outside":
             return Denied(OUTSIDE, f"`{location.display_path}` is outside of the project and cannot be written")
         return self._remembered("file.write", location, Gate._file)

@@ -20,6 +20,7 @@ from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, call_id, 
 from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
 from reyn.skills.agents import PREFIX
+from reyn.workspace.recorded import artifact_name
 
 if TYPE_CHECKING:
     from reyn.contract import Rejected
@@ -310,5 +311,8 @@ async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    phases = tuple((phase.phase, msgspec.json.decode(tape.content(phase.artifact.hash))) for phase in sub_run.phases)
-    return RunOutcome(sub_run.run, artifact, sub_run.error, phases)
+    phases = tuple(
+        (one.phase, msgspec.json.decode(tape.content(one.artifact.hash)), artifact_name(one.step))
+        for one in sub_run.phases
+    )
+    return RunOutcome(sub_run.run, artifact, sub_run.error, phases, is_recorded=sub_run.seq > 0)

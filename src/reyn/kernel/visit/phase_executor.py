@@ -288,7 +288,8 @@ async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepte
         return True
     if context.overviews is not None and _may_change(phase, verdict.ops):
         context.overviews = await read_overviews(phase, progress.entry, context.prepared, tape, progress.call)
-    if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
+    is_free = isinstance(verdict, Acting) and progress.reads < MAX_TRUNCATED_READS
+    if is_free and spec.contract.ops.only_reads_truncated(verdict.ops):
         progress.reads += 1
     elif progress.left > 0:
         progress.turns += 1
