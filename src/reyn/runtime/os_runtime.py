@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.inbox import PostedReply
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta, OutputCheck
-    from reyn.models import Message, Model
+    from reyn.models import Image, Message, Model
     from reyn.ops import Op
     from reyn.permissions.trust import LoadedProject
     from reyn.runtime.trials import Trials
@@ -199,6 +199,7 @@ class OSRuntime:
         check: OutputCheck | None = None,
         within: RunScope | None = None,
         history: Iterable[Message | dict[str, Any]] = (),
+        images: Sequence[Image] = (),
         wait: bool = True,
     ) -> RunResult:
         """Start a run and execute it until it ends or stops.
@@ -215,21 +216,20 @@ class OSRuntime:
             listener: A callback that receives every event after it is durable.
             on_delta: A callback that receives the pieces of a model's answer as they arrive.
             check: Validates the final output in addition to its schema, for skills with `checks_output`. It returns
-                the JSON path and the message of an error, or two empty strings. After an error, Reyn calls the model
-                again.
+                path and message of an error, with which Reyn calls the model again, or two empty strings.
             within: Pass `current_scope()` inside an op to start a sub-run of the op's run. If Reyn repeats the op
                 after a crash, the same call continues the same sub-run.
             history: Earlier messages, if the entry phase is a conversation: `Message` objects, or dicts in the format
                 of chat completion APIs. Messages from `rt.runs.transcript()` are already stored; Reyn references them.
                 System messages are ignored, because the phase has its own system prompt.
+            images: Images of the input, for the entry phase. A model that reads no images fails (`RYN534`).
             wait: Whether to wait for a run that is being executed; if not, its current state is returned.
 
         Raises:
             SkillNotFound: There is no skill with this name or path.
             SkillInvalid: The skill has errors.
             SkillUnsupported: The skill uses a feature that this version cannot execute.
-            InputInvalid: The entry phase does not accept the input, or `history` is passed to a phase that is not a
-                conversation.
+            InputInvalid: The entry phase does not accept the input, or is no conversation and has a `history`.
             RunIdInvalid: `run_id` is not a valid id.
             RunIdTaken: A run with this id exists for a different skill or input.
             RunBusy: The run calls this itself, so that it would wait for itself.
@@ -240,7 +240,7 @@ class OSRuntime:
             TranscriptInvalid: A tool call in `history` does not have exactly one result.
         """
         value, observers = self.services.scrubber.scrub_value(input), Observers(listener, on_delta, check)
-        return await self._executor.run(skill, value, run_id, within, normalize(history), observers, wait=wait)
+        return await self._executor.run(skill, value, run_id, within, normalize(history), observers, images, wait=wait)
 
     async def resume(
         self,

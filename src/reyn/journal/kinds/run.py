@@ -13,6 +13,7 @@ from reyn.journal.kinds.shapes import (
     DerivedText,
     ForkPoint,
     HistoryPart,
+    ImageRef,
     ParentRef,
     Question,
     RestoreVerdict,
@@ -34,7 +35,8 @@ class RunStarted(Body, frozen=True):
     any. `prompt_limit` is how many tokens a prompt for `model` may have, and how they are counted. `credentials` names
     the secrets that the run above may use, which bound those of a sub-run; `*` is any. `history` has the messages that
     came before in a conversation. `hooks` names the functions of the program that are called before each model call.
-    `ask` is set in a conversation that another agent opened: its first message is the run's input.
+    `ask` is set in a conversation that another agent opened: its first message is the run's input. `images` come with
+    the input; a model that reads no images cannot answer.
     """
 
     run_id: str
@@ -59,6 +61,7 @@ class RunStarted(Body, frozen=True):
     history: tuple[HistoryPart, ...] = ()
     hooks: tuple[str, ...] = ()
     ask: AskRef | None = None
+    images: tuple[ImageRef, ...] = ()
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
