@@ -17,6 +17,7 @@ from reyn.journal.kinds.shapes import (
     ParentRef,
     Question,
     RestoreVerdict,
+    RollbackRef,
 )
 from reyn.journal.registry import Body, event
 
@@ -35,8 +36,9 @@ class RunStarted(Body, frozen=True):
     any. `prompt_limit` is how many tokens a prompt for `model` may have, and how they are counted. `credentials` names
     the secrets that the run above may use, which bound those of a sub-run; `*` is any. `history` has the messages that
     came before in a conversation. `hooks` names the functions of the program that are called before each model call.
-    `ask` is set in a conversation that another agent opened: its first message is the run's input. `images` come with
-    the input; a model that reads no images cannot answer.
+    `ask` is set in a conversation that another agent opened: its first message is the run's input. `rollback` is set if
+    the result of an earlier sub-run of the same node was rejected: the entry is visited as after a rollback. `images`
+    come with the input; a model that reads no images cannot answer.
     """
 
     run_id: str
@@ -62,6 +64,7 @@ class RunStarted(Body, frozen=True):
     hooks: tuple[str, ...] = ()
     ask: AskRef | None = None
     images: tuple[ImageRef, ...] = ()
+    rollback: RollbackRef | None = None
 
 
 @event("run_forked", v=1, origin="outside", enters="running")

@@ -309,7 +309,7 @@ class PlanChild(Effect[kinds.ChildStarted]):
     """Find what a child runs, and validate its input.
 
     `skill` is the skill, `agent:NAME` for an agent. `input` is the input of the skill, or the hash of the message.
-    `pinned` is the run's own copy of the skill, if any.
+    `pinned` is the run's own copy of the skill, if any. `rollback` is why a node is visited again.
     """
 
     key: str
@@ -318,6 +318,7 @@ class PlanChild(Effect[kinds.ChildStarted]):
     input: Any
     pinned: Skill | None = field(default=None, compare=False)
     shares_workspace: bool = False
+    rollback: kinds.RollbackRef | None = None
 
     outcomes = (kinds.ChildStarted,)
     failures = (kinds.AllowanceReached,)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
 from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
+from reyn.journal import kinds
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of
 from reyn.kernel.core.snapshot import CompletedVisit, Ending, PersonInput, Recovery, RunState
-
-if TYPE_CHECKING:
-    from reyn.journal import kinds
 
 _SETTLED = Recovery()
 
@@ -23,7 +21,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         state,
         started=body,
         wording=body.wording,
-        visit=replace(state.visit, input=body.input),
+        visit=replace(state.visit, input=body.input, rollback=body.rollback),
         history=state.history.with_artifact(body.input),
         models=replace(
             state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
@@ -202,6 +200,8 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     artifact, rollback = state.output.artifact, state.visit.rollback
     if artifact is None:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
+    if rollback is state.started.rollback:  # the parent compares the result of the whole sub-run
+        rollback = None
     if rollback is not None and artifact.hash == rollback.rejected.hash:
         reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
         return replace(state, visit=replace(state.visit, is_open=False), ending=Ending("no_progress", reason))
@@ -253,7 +253,7 @@ def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunSta
     trail = state.history.trail
     return replace(
         state,
-        visit=replace(state.visit, input=body.input, rollback=body),
+        visit=replace(state.visit, input=body.input, rollback=kinds.RollbackRef(body.rejected, body.reason)),
         history=state.history.rolled_back(),
         ending=None,
         conversations=trail[-1].conversations if trail else state.conversations,

@@ -65,7 +65,7 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
 
     is_open: bool = False
     input: kinds.ArtifactRef | None = None
-    rollback: kinds.PhaseRolledBack | None = None
+    rollback: kinds.RollbackRef | None = None
     """Why the phase is entered again."""
     latest: dict[str, str] = {}
     """The latest artifacts when the visit started."""

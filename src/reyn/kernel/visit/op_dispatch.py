@@ -252,7 +252,7 @@ async def _fulfil(
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
                 return RunOutcome(begun.run, None, begun.problem), ()
-            sub_run = await run_sub_skill(request.skill, value, call, pinned, tape)
+            sub_run = await run_sub_skill(request.skill, value, call, pinned)
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
             return await _send_message(request, call, tape), ()
@@ -303,11 +303,9 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
     return resolution
 
 
-async def run_sub_skill(
-    name: str, value: Any, call: str, pinned: Skill | None, tape: Tape, *, shares_workspace: bool = False
-) -> kinds.ChildEnded:
+async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) -> kinds.ChildEnded:
     """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    return await ExecuteChild(call, await PlanChild(call, "skill", name, value, pinned, shares_workspace))
+    return await ExecuteChild(call, await PlanChild(call, "skill", name, value, pinned))
 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:

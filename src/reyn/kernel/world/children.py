@@ -106,6 +106,7 @@ class Children:
             copies.input,
             copies.ops or tape.started.ops,
             effect.shares_workspace,
+            rollback=effect.rollback,
         ), copies.blobs
 
     def _check_permitted(self, skill: str, tape: Tape) -> None:
@@ -273,6 +274,7 @@ class Children:
             history=spec.history,
             ask=spec.ask,
             images=spec.images,
+            rollback=intent.rollback,
         )
         return new_tape(parent.content, started, now=self.services.clock.now())
 
@@ -290,7 +292,8 @@ class Children:
                 return
             workspace = parent.state.workspace if intent.shares_workspace else None
             if (found.parent.call, found.ask) == (intent.call, spec.ask):
-                if (found.skill_hash, found.input, found.workspace) == (intent.skill_hash, intent.input, workspace):
+                recorded = (found.skill_hash, found.input, found.workspace, found.rollback)
+                if recorded == (intent.skill_hash, intent.input, workspace, intent.rollback):
                     return
                 raise RunIdTaken(
                     f"run `{intent.run}` exists with another skill, input or workspace than this call started"

@@ -108,6 +108,7 @@ class RunSpec(NamedTuple):
     history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ())
     ask: kinds.AskRef | None = None
     images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]] = ((), ())
+    rollback: kinds.RollbackRef | None = None
 
     def event(self) -> kinds.RunStarted:
         """Return the first event of the run."""
@@ -136,6 +137,7 @@ class RunSpec(NamedTuple):
             hooks=self.hooks,
             ask=self.ask,
             images=self.images[0],
+            rollback=self.rollback,
         )
 
     def blobs(self) -> tuple[Blob, ...]:
