@@ -290,16 +290,15 @@ def rendered_message(
 def result_images(
     message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
 ) -> tuple[Image, ...]:
-    """Return the images of a message: its own, or those that op results in it name by hash.
+    """Return the images of a message: its own, and those that op results in it name by hash.
 
     Only messages of tools and the results of a turn are looked at: an input cannot name content of the journal.
     """
-    if own := [part.image for part in message.parts if part.image is not None]:
-        return tuple(_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own)
+    own = [part.image for part in message.parts if part.image is not None]
+    images = [_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own]
     names = [name for part in message.parts if part.results for name in results[: part.results]]
-    if message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),):
+    if not own and (message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),)):
         names += [part.blob for part in message.parts if part.blob]
-    images: list[Image] = []
     for raw in map(content, names):
         if b'"images":[{' in raw:
             with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key

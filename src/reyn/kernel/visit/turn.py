@@ -73,9 +73,11 @@ class PreparedInput(NamedTuple):
     rollback: Rollback | None = None
     reads: tuple[tuple[str, str], ...] = ()
     images: tuple[kinds.Part, ...] = ()
-    """The images of what a user says."""
+    """The images of the input, or of what a user says."""
     orders: dict[str, str] | None = None
     """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
+    needs_images: bool = False
+    """Whether only a model that reads images can answer; others get the description of what a user says."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -176,6 +178,8 @@ class TurnContext:
         """Return the messages of the next turn. A fresh frame that nothing patches is sent as it is."""
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
+            if self.prepared.images:
+                message = replace(message, parts=(*message.parts, *self.prepared.images))
             if not self._hooked and not self.pending:
                 return TurnDraft(spec, (spec.system, message))
             base = _NO_MESSAGES.append(normalized(message))
@@ -374,7 +378,8 @@ async def execute_single_llm_phase(
     transcript = context.messages if frame.transcript is not None else None
     is_chat = spec.stays_open and spec.form == "short"
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
-    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn)
+    needs = prepared.needs_images
+    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
