@@ -173,6 +173,19 @@ def test_a_manifest_is_the_first_override_then_the_default_then_permissive():
     assert resolve_manifest("build") == PhaseManifest()
 
 
+@pytest.mark.parametrize(("ordinal", "name"), [(1, "discovery"), (2, "implementation"), (3, "validation")])
+def test_a_default_manifest_has_an_ordinal_and_a_name(ordinal: int, name: str):
+    own = PhaseManifest(ordinal, ("goal",))
+    assert resolve_manifest(name) is resolve_manifest(ordinal) is default_manifests[ordinal]
+    assert resolve_manifest(name, {ordinal: own}) is resolve_manifest(ordinal, {name: own}) is own
+
+
+def test_a_manifest_whose_fields_are_null_selects_all():
+    manifest = msgspec.json.decode('{"phase": 1, "handoff_fields": null, "narrative_cap": 0}', type=PhaseManifest)
+    assert manifest == PhaseManifest(1, None) == default_manifests[1]
+    assert all(manifest.selects(field) for field in HANDOFF_FIELDS)
+
+
 def test_a_mapping_may_name_a_manifest_and_change_it():
     limited = HandoffSettings(manifest="default", max_prompt_tokens=100)
     assert choose_context(2, limited) == choose_context(2, "default")
