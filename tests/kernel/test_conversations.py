@@ -27,7 +27,7 @@ from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, P
 from reyn.kernel.core.run_state import apply, fold
 from reyn.runs.frames import RecordedPrompt
 from tests.kernel.support import Project
-from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
+from tests.support import VOCABULARY, act, file, finish, go, load_skill, read_skill, write_skill
 
 REMEMBER = {"kind": "remember", "text": "The user is called Ada."}
 
@@ -280,6 +280,14 @@ def test_ops_of_conversations_are_errors_elsewhere(tmp_path: Path):
     write_talk(tmp_path, keys="")
     findings = read_skill(tmp_path / "reyn/project/talk").findings
     assert [finding.code for finding in findings if finding.severity == "error"] == ["RYN224"] * 3
+
+
+@pytest.mark.parametrize("kind", sorted(op.kind for op in VOCABULARY.ops if op.is_for_conversations))
+def test_the_error_about_an_op_of_conversations_holds_for_each_of_them(tmp_path: Path, kind: str):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": kind})
+    [finding] = [one for one in read_skill(folder).findings if one.code == "RYN224"]
+    assert finding.message == f"op `{kind}` is for conversations, but the phase is not one"
+    assert "memory" not in f"{finding.message} {finding.fix}"
 
 
 @pytest.mark.parametrize("value", ["maybe", "{max_tokens: 3}", "{size: 3}", "[]"])

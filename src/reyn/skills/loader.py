@@ -322,7 +322,7 @@ class _Loader:
             message = f"op `{kind}` is reserved for a later version; Reyn does not offer it to the model"
             self.folder.report(document, codes.UNSUPPORTED, message, *path, severity="warning")
         elif spec.is_for_conversations and not is_conversation:
-            message = f"op `{kind}` changes the memory of a conversation, but the phase is not one"
+            message = f"op `{kind}` is for conversations, but the phase is not one"
             self.folder.report(
                 document, codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it"
             )
