@@ -35,11 +35,12 @@ from reyn.context.render import (
     normalized,
     results_message,
     sent_text,
+    turns_left_note,
 )
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
-from reyn.kernel.visit.answer_messages import aborted_batch, answer_message
+from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
@@ -56,9 +57,10 @@ if TYPE_CHECKING:
     from reyn.kernel.core.effects import ModelReply
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
+    from reyn.kernel.visit.turn_spec import TurnSpec
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -76,6 +78,8 @@ class PreparedInput(NamedTuple):
     """The images of what a user says."""
     orders: dict[str, str] | None = None
     """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
+    type: str | None = None
+    """The type of the input, if the phase accepts several."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -241,21 +245,25 @@ class TurnContext:
         message = answer_message(spec, answer.reply)
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
+            # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
+            notes = "" if self.is_conversation else turns_left_note(turns_left)
+            last = len(results) - 1
             more = tuple(
-                self._tool_result(call.id, name) for call, name in zip(message.tool_calls, results, strict=True)
+                self._tool_result(call.id, name, notes if number == last else "")
+                for number, (call, name) in enumerate(zip(message.tool_calls, results, strict=True))
             )
         elif results:
-            notes = "" if is_final else f"Turns with ops left: {turns_left}."
+            notes = "" if is_final else turns_left_note(turns_left)
             more = (UserMessage(results_message(results, notes)),)
         else:
             more = ()
         self._extend((message, *more))
 
-    def _tool_result(self, call: str, result: str) -> ContextMutation:
-        """Return the mutation for the result of a call: its content, and the images that it names."""
-        content = kinds.Part(blob=result)
+    def _tool_result(self, call: str, result: str, notes: str = "") -> ContextMutation:
+        """Return the mutation for the result of a call: its content, the images that it names, and notes."""
         images = image_parts(self._tape.content(result))
-        return MultimodalToolResult(call, (content, *images), ()) if images else ToolResult(call, (content,))
+        content = (kinds.Part(blob=result), *images, *([kinds.Part(text=f"\n{notes}")] if notes else []))
+        return MultimodalToolResult(call, content, ()) if images else ToolResult(call, content)
 
     def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult, call: str) -> None:
         """Remember which answer's ops are executed next, in case the turn is aborted."""
@@ -295,7 +303,8 @@ class TurnContext:
             path: Where the error is.
             error: What is wrong.
         """
-        rejected, feedback = correction(answer_hash, path, error)
+        again = next_answer(spec, answer.reply)
+        rejected, feedback = correction(answer_hash, path, error, *([again] if again else []))
         if spec.form == "tools":
             rejected = answer_message(spec, answer.reply)
             if rejected.tool_calls:
@@ -334,6 +343,7 @@ class TurnContext:
             tuple([one for one in (entry.repeated, failure) if one is not None]),
             self._handoff,
             prepared.orders or {},
+            prepared.type,
         )
 
 

@@ -43,9 +43,10 @@ def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInpu
     if len(tape.content(name)) > phase.settings.sizes.input_bytes:
         return None
     order = phase.field_order(entry.input.type)
+    named = _named_type(phase, entry) if phase.accepts_several else None
     if order is None:
-        return PreparedInput(name, name)
-    return PreparedInput(name, name, (order,), orders={name: order.hash})
+        return PreparedInput(name, name, type=named)
+    return PreparedInput(name, name, (order,), orders={name: order.hash}, type=named)
 
 
 async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -81,7 +82,14 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     found = {one: order for one, name in types.items() if (order := phase.field_order(name)) is not None}
     blobs = (*blobs, *dict.fromkeys(found.values()))
     orders = {one: order.hash for one, order in found.items()}
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders)
+    named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named)
+
+
+def _named_type(phase: CompiledPhase, entry: Visit) -> str | None:
+    """Return the type of an input that may have several; what a user says in a conversation has no heading."""
+    is_said = phase.conversation is not None and entry.input.type == USER_MESSAGE.name
+    return None if is_said else entry.input.type
 
 
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
