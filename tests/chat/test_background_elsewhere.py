@@ -24,6 +24,6 @@ def test_a_conversation_without_a_chat_cannot_start_a_skill_in_the_background(tm
     assert result.status == "finished"
     [completed] = project.events("start_skill_completed")
     assert completed["status"] == "error"
-    assert "reyn chat" in project.journal.blob(completed["result"]).decode()
+    assert "only a chat" in project.journal.blob(completed["result"]).decode()
     assert [row.run_id for row in project.journal.runs("")] == ["k"]
     assert project.is_sound()

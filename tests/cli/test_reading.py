@@ -102,6 +102,18 @@ def test_the_frame_of_a_run_as_json_is_the_frame_of_its_skill(here: Path, reyn):
     assert reyn("frame", "r", "--json").json["execution"]["path"] == ["first", "second"]
 
 
+def test_the_language_and_the_limit_of_visits_come_from_the_file_or_the_command_line(here: Path, reyn):
+    def frame(run: str, *options: str) -> tuple[object, object]:
+        assert reyn("run", "pair", IN, "--run-id", run, *options).code == 0
+        value = reyn("frame", run, "--json").json
+        return value["output_language"], value["constraints"]["max_phase_visits"]
+
+    assert frame("default") == (None, 25)
+    (here / "reyn.yaml").write_text("model: scripted:answers.jsonl\noutput_language: fr\nmax_phase_visits: null\n")
+    assert frame("file") == ("fr", None)
+    assert frame("option", "--output-language", "de", "--max-phase-visits", "7") == ("de", 7)
+
+
 def test_frame_rejects_an_event_beyond_the_end(here: Path, reyn):
     reyn("run", "pair", IN, "--run-id", "r")
     output = reyn("frame", "r", "17")

@@ -1,10 +1,13 @@
-"""The table of packages is the list of layers that import-linter enforces."""
+"""The pages name the layers that import-linter enforces, and modules that exist."""
 
 from __future__ import annotations
 
+import importlib
 import re
 import tomllib
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,3 +25,39 @@ def test_the_linter_knows_no_exceptions():
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     assert not any("ignore_imports" in contract for contract in contracts)
     assert {contract["type"] for contract in contracts} == {"layers", "acyclic_siblings"}
+
+
+@pytest.mark.parametrize(
+    ("module", "owned"),
+    [
+        ("run_orchestrator", "next_move"),
+        ("phase_executor", "visit"),
+        ("llm_call_recorder", "LlmCallRecorder"),
+        ("run_state", "apply"),
+        ("runtime_types", "RunNotFound"),
+        ("turn", "execute_single_llm_phase"),
+        ("turn", "schedule_tool_batch"),
+    ],
+)
+def test_the_layers_of_the_kernel_have_their_names(module: str, owned: str):
+    assert hasattr(importlib.import_module(f"reyn.kernel.{module}"), owned)
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    [layers] = [contract["layers"] for contract in contracts if contract.get("containers") == ["reyn.kernel"]]
+    assert layers[-2:] == ["runtime_types", "versions"]  # the errors of callers depend on no other part
+
+
+def test_the_services_of_conversations_have_their_names():
+    folder = ROOT / "src" / "reyn" / "chat" / "services"
+    assert {path.stem for path in folder.glob("*.py")} - {"__init__"} == {
+        "a2a_handler",
+        "auto_resume_handler",
+        "budget_gateway",
+        "chain_manager",
+        "compaction_controller",
+        "intervention_handler",
+        "intervention_registry",
+        "memory_service",
+        "router_host_adapter",
+        "skill_runner",
+        "snapshot_journal",
+    }

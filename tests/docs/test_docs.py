@@ -192,7 +192,7 @@ def test_every_test_that_a_page_names_exists():
     }
     assert len({name for page, _, name in named if page == "security.md"}) > 50
     for page, path, name in sorted(named):
-        assert re.search(rf"^(?:async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), (
+        assert re.search(rf"^ *(?:async )?def {name}\(", (ROOT / path).read_text(encoding="utf-8"), re.M), (
             page,
             path,
             name,

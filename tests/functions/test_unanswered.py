@@ -106,6 +106,26 @@ def test_a_retry_of_a_run_continues_the_turn_instead_of_repeating_it(tmp_path: P
     asyncio.run(scenario())
 
 
+def test_the_end_of_a_turn_is_returned_again(tmp_path: Path):
+    async def scenario() -> None:
+        bank = Bank(tmp_path, "Hello.", PAY, "", "", "")
+        async with bank.runtime:
+            chat = bank.chat.options(key="ada")
+            first = await chat("hi")
+            again = await chat.resume()
+            assert (again.text, again.history) == (first.text, first.history)
+            with pytest.raises(ChatStopped) as stopped:
+                await chat("pay 5")
+            with pytest.raises(ChatStopped) as repeated:
+                await chat.resume()
+            assert (str(repeated.value), repeated.value.history) == (str(stopped.value), stopped.value.history)
+            assert (len(bank.model.requests), bank.paid) == (5, [5])
+            bank.answer("It is paid.")
+            assert (await chat("done?")).text == (await chat.resume()).text == "It is paid."
+
+    asyncio.run(scenario())
+
+
 def test_a_failed_compaction_leaves_older_turns_out_and_goes_on(tmp_path: Path):
     async def scenario() -> None:
         model = Chatty("x" * 3_000, "y" * 3_000, "no", "I would rather not.", "", "Fine.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from tests.fuzz import answers, archives, content, faults, imports, rules, servers, skills
+from tests.fuzz import answers, archives, content, faults, imports, mcp, rules, servers, skills, weights
 from tests.fuzz.harness import Target
 
 TARGETS: dict[str, Target] = {
@@ -16,9 +16,11 @@ TARGETS: dict[str, Target] = {
     "content": content.target,
     "rules": rules.target,
     "imports": imports.target,
+    "weights": weights.target,
+    "mcp": mcp.target,
 }
 _COMMANDS = ("authoring", "checking", "recorded", "status")
-_LAZY = ("anyio._backends._asyncio", "httpcore", "httpx", "openai", "regex", "sqlite3")
+_LAZY = ("anyio._backends._asyncio", "httpcore", "httpx", "mcp", "openai", "regex", "sqlite3")
 
 
 def preload() -> None:

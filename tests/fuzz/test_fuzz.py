@@ -18,6 +18,8 @@ SEEDS = {
     "content": range(1, 13),
     "rules": range(1, 9),
     "imports": range(1, 25),
+    "weights": range(1, 3),
+    "mcp": range(1, 5),
 }
 """The cases that are always run; `make fuzz` runs others every time."""
 

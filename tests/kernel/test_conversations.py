@@ -89,7 +89,7 @@ def test_every_turn_shows_the_whole_conversation_after_a_stable_prefix(project: 
     answers = [go("chat", "one"), act(file("glob", "*.none")), go("chat", "two"), finish("three")]
     converse(project, answers, "first", "second", "third")
     assert texts(project, 0) == ["first"]
-    assert texts(project, 1) == ["first", json.dumps(answers[0], separators=(",", ":")), "second"] or True
+    assert texts(project, 1) == ["first", json.dumps(answers[0], separators=(",", ":")), "second"]
     last, earlier = sent(project, 3), sent(project, 2)
     assert [role for role, _ in last] == [
         "system",

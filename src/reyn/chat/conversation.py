@@ -368,6 +368,11 @@ class Conversation:
             self._replies.fail(None)
             raise
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
+            if isinstance(error, RunNotResumable):
+                result = self._runtime.runs.result(self.run_id)
+                if result.question is not None and result.question.is_message:
+                    self._stop(result)  # there is nothing to continue
+                    return
             is_stored = self._is_recorded and self._posted > 0
             self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=is_stored))
         else:

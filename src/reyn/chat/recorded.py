@@ -62,14 +62,13 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
 
 
 def last_reply(runs: Runs, run_id: str) -> Reply:
-    """Return the last reply of a conversation that has nothing more to do. Without any, its turns were aborted."""
+    """Return how the last turn of a conversation ended that has nothing more to do."""
     state = runs.state(run_id)
-    artifact, usage = state.output.artifact, state.usage
-    return (
-        Reply("", "aborted", usage)
-        if artifact is None
-        else Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
-    )
+    artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
+    if ended is not None:
+        return Reply("", "unanswered" if ended.code else "aborted", usage, reason=ended.reason)
+    assert artifact is not None  # a turn that was not aborted ended with a reply
+    return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
 
 def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) -> ChatStopped:

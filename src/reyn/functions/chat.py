@@ -56,8 +56,11 @@ class LLMChat(Decorated, Generic[P]):
     def resume(self) -> ChatStream:
         """Continue a turn that was interrupted, for instance by the end of the process, and stream its reply.
 
+        If the turn has ended, its reply is returned again.
+
         Raises:
             CallImpossible: The options name neither a key nor a run.
+            ChatStopped: The turn ended without a usable answer, or stopped again.
         """
         return ChatStream(self._definition, self._options, None, NormalizedMessageList())
 
@@ -114,13 +117,6 @@ class LLMChat(Decorated, Generic[P]):
             )
         runtime = definition.view(await definition.async_runtime(current_scope()))
         runtime.conversations.copy(run, run_id=new)
-        # A copy begins after the last reply; what the program changed in the memory since then comes after it.
-        now, then = ({one.text: one.id for one in runtime.runs.memory(name)} for name in (run, new))
-        for text in then.keys() - now.keys():
-            runtime.conversations.forget(new, then[text])
-        for text in now:
-            if text not in then:
-                runtime.conversations.remember(new, text)
         return copy
 
     @property

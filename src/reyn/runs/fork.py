@@ -18,9 +18,10 @@ from reyn.skills import pin
 from reyn.skills.inputs import to_artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from reyn.journal import Journal
+    from reyn.journal.registry import Body
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.visit.compiled_skill import CompiledSkill
     from reyn.skills import Skill
@@ -136,9 +137,15 @@ def fork_event(
 
 
 def append_fork_event(
-    journal: Journal, run_id: str, after: Event, forked: kinds.RunForked, blobs: tuple[Blob, ...], now: int
+    journal: Journal,
+    run_id: str,
+    after: Event,
+    forked: kinds.RunForked,
+    blobs: tuple[Blob, ...],
+    now: int,
+    more: Sequence[Body] = (),
 ) -> Event:
-    """Store the first event of a fork, chained to the event that it continues from."""
-    [event] = chain_events(run_id, [forked], after.seq, after.hash, max(now, after.ts))
-    journal.append(run_id, after.seq, [event], blobs)
-    return event
+    """Store the first events of a fork, chained to the event that it continues from; return the first one."""
+    events = chain_events(run_id, [forked, *more], after.seq, after.hash, max(now, after.ts))
+    journal.append(run_id, after.seq, events, blobs)
+    return events[0]

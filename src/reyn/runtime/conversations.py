@@ -93,7 +93,8 @@ class Conversations:
     def copy(self, run: str, *, run_id: str | None = None) -> str:
         """Copy a conversation up to the end of its last turn; return the run of the copy. Nothing is executed.
 
-        Both go on independently. What a turn in progress has done so far is not part of the copy.
+        Both go on independently. The copy has the memory so far; otherwise, what a turn in progress has done is not
+        part of it.
 
         Args:
             run: The conversation.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import ForkImpossible
-from reyn.journal import Blob, canonical
+from reyn.journal import Blob, canonical, kinds
 from reyn.kernel.versions import SUPPORTED_RULES
 from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.loading import check_ops, load_run, pin_ops, pin_settings
@@ -20,8 +20,9 @@ from reyn.skills import check_pinned
 from reyn.skills.inputs import check_supported, to_artifact
 
 if TYPE_CHECKING:
-    from reyn.journal import Journal, RunRow, kinds
+    from reyn.journal import Journal, RunRow
     from reyn.journal.results import RunResult
+    from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.world.services import Observers, Services
     from reyn.runs.fork import ForkState
     from reyn.runtime.executor import RunExecutor
@@ -83,8 +84,19 @@ def copy_conversation(executor: RunExecutor, row: RunRow, run_id: str | None) ->
         raise ForkImpossible(f"conversation `{row.run_id}` has no turn that ended", hint="Wait for its first reply.")
     forked, blobs = _forked(services, name, row.run_id, point, None, None, None)
     executor.runs.files.recreate_workspace(name, row.run_id, point.event.seq, point.event.ts)
-    append_fork_event(journal, name, point.event, forked, blobs, services.clock.now())
+    changes = _memory_changes(point.state, executor.runs.state(row.run_id))
+    append_fork_event(journal, name, point.event, forked, blobs, services.clock.now(), changes)
     return name
+
+
+def _memory_changes(then: RunState, now: RunState) -> list[kinds.MemoryChanged]:
+    """Return how the memory of a conversation has changed since the end of a turn."""
+    phase, taken = then.phase, then.messages_taken
+    before, after = ({one.text: one.id for one in state.memory(phase).entries} for state in (then, now))
+    return [
+        *(kinds.MemoryChanged(phase, "forget", before[text], taken) for text in before if text not in after),
+        *(kinds.MemoryChanged(phase, "remember", text, taken) for text in after if text not in before),
+    ]
 
 
 def _forked(

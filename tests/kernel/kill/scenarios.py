@@ -280,6 +280,16 @@ def conversing(folder: Path) -> Scenario:
     return scenario.executes("talk", answers)
 
 
+def refused_background_skill(folder: Path) -> Scenario:
+    """A conversation that no chat executes: it cannot start a skill in the background, and goes on."""
+    scenario = _with_files(folder)
+    talk = {"inputs": {"chat": "user_message"}, "phase_keys": {"chat": "conversation: true\n"}}
+    write_skill(scenario.seed, "talk", {"chat": ["chat", "end"]}, ops={"chat": "file, start_skill"}, **talk)
+    write_skill(scenario.seed, "report", {"a": ["end"]})
+    start = {"kind": "start_skill", "skill": "report", "input": {"text": "x"}}
+    return scenario.executes("talk", [act(TWICE, start), go("chat", "It cannot be started."), finish()])
+
+
 def unsafe(folder: Path) -> Scenario:
     """An unsafe op between two edits."""
     scenario = _with_files(folder)
@@ -416,5 +426,6 @@ ACTING = (
     stopping_sub_runs,
     steps_and_limits,
     conversing,
+    refused_background_skill,
     iterating_together,
 )

@@ -205,6 +205,8 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
         return replace(state, visit=replace(state.visit, is_open=False), ending=Ending("no_progress", reason))
     if state.received is not None:
         state = replace(state, received=state.received.completed(artifact))
+    if state.turn_end is not None:
+        state = replace(state, turn_end=None)
     if body.type == "finish":
         return replace(state, visit=replace(state.visit, is_open=False, rollback=None), ending=Ending("finish"))
     assert state.visit.input is not None  # since `run_started`
@@ -232,7 +234,7 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     ending = Ending("unanswered" if body.code else "abort", body.reason, body.code) if body.ends else None
     visit = replace(state.visit, is_open=False, is_continued=False)
     received = state.received.aborted(body.reason) if state.received is not None else None
-    return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received)
+    return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received, turn_end=body)
 
 
 def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:

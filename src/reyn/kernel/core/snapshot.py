@@ -301,6 +301,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     """The depth of the turn that started each background run."""
     aborted: kinds.TurnAborted | None = None
     """The request to abort the turn in progress, until its visit has ended."""
+    turn_end: kinds.PhaseAborted | None = None
+    """The end of the last turn of a conversation that has ended, if it was aborted or unanswered."""
 
     def visits_of(self, phase: str) -> int:
         return self.history.visits.get(phase, 0)

@@ -96,12 +96,15 @@ class _Wrapped:
         self._points.reach(f"{label} released")
 
 
-def in_child(work: Callable[[], object], *, kill_after: float | None = None) -> int:
+def in_child(
+    work: Callable[[], object], *, kill_after: float | None = None, meanwhile: Callable[[], object] | None = None
+) -> int:
     """Do the work in a forked process; return its exit status, negative for a signal.
 
     Args:
         work: The work.
         kill_after: Seconds after which the process is killed.
+        meanwhile: What this process does at the same time.
     """
     gc.freeze()  # otherwise a collection in the child copies every shared page
     with warnings.catch_warnings():
@@ -120,4 +123,9 @@ def in_child(work: Callable[[], object], *, kill_after: float | None = None) -> 
     if kill_after is not None:
         time.sleep(kill_after)
         os.kill(child, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        if meanwhile is not None:
+            meanwhile()
+    finally:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return status
