@@ -100,13 +100,14 @@ class Answer(InboxRequest, frozen=True):
 class Say(InboxRequest, frozen=True):
     """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy.
 
-    `ask` is set if another agent says it.
+    `ask` is set if another agent says it. `instructions` are those that the model has from this message on.
     """
 
     text: str
     by: str = ""
     ask: kinds.AskRef | None = None
     images: tuple[AttachedImage, ...] = ()
+    instructions: str | None = None
 
 
 class Rename(InboxRequest, frozen=True):

@@ -249,18 +249,22 @@ class RecordedPrompt:
         """Return the phase and the turn whose static text was recorded.
 
         A limit that was raised during the visit changes the phase. If no turn has the recorded text, another version of
-        Reyn phrased it.
+        Reyn phrased it, or a hook.
         """
         turn, form = self._turn, self._turn.frame.form
+        conversation = turn.state.conversations.get(turn.state.phase)
+        system = conversation.messages.system if conversation is not None else None
+        told = message_text(system, self._content) if system is not None and system.content else ""
         phases = [skill.phase(turn.state.phase, state) for state in (turn.start, turn.state)]
         for phase in phases:
             for is_truncated in (False, True):
                 for acting in (True, False):
                     spec = phase.turn_spec(form, acting=acting, is_truncated=is_truncated)
+                    spec = spec.instructed(told) if told.strip() else spec
                     if spec.system == self._frame[0]:
                         return phase, spec, ()
         phase = phases[0]
-        warning = "another version of Reyn phrased this prompt; its exact text is in the messages"
+        warning = "another version of Reyn, or a hook, phrased this prompt; its exact text is in the messages"
         return phase, phase.turn_spec(form, acting=bool(phase.ops), is_truncated=False), (warning,)
 
 

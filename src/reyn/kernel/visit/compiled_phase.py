@@ -221,6 +221,11 @@ class CompiledPhase(RunContext):
         return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
 
     @cached_property
+    def instructions_hash(self) -> str:
+        """The hash of the instructions."""
+        return Blob.of(self.definition.instructions.encode()).hash
+
+    @cached_property
     def accepts_several(self) -> bool:
         """Whether the input of the phase is a union of types."""
         return len(self.definition.inputs) > 1

@@ -11,8 +11,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec.structs import replace
-
 from reyn.context import (
     AssistantTruncated,
     MultimodalToolResult,
@@ -49,7 +47,7 @@ from reyn.models import ChatTurn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.context import ContextMutation, InvocationSpec
+    from reyn.context import ContextMutation
     from reyn.context.frame import Rollback
     from reyn.context.transcript import NormalizedMessage
     from reyn.contract import Acting
@@ -80,6 +78,8 @@ class PreparedInput(NamedTuple):
     """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
     type: str | None = None
     """The type of the input, if the phase accepts several."""
+    instructions: str | None = None
+    """The hash of the instructions that the message of a conversation came with."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -183,13 +183,25 @@ class TurnContext:
             if not self._hooked and not self.pending:
                 return TurnDraft(spec, (spec.system, message))
             base = _NO_MESSAGES.append(normalized(message))
+            spec = self._instructed(spec, apply_mutations(base, self._hooked).system)
             compiled = compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
             return TurnDraft(spec, tuple(map(frame_message, compiled.llm_messages)))
         if self._first_results is None:
             self._begin(spec, turns_left)
-        invocation = with_overviews(spec.invocation, self.overviews.text if self.overviews is not None else None)
-        compiled = compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
+        messages = self.messages
+        spec = self._instructed(spec, messages.system)
+        invocation = spec.invocation
+        if self.overviews is not None and self.overviews.text is not None:
+            invocation = spec.invocation_with(self.overviews.text)
+        compiled = compile_invocation_turn(invocation, messages, self.pending, self.transcript.selfref)
         return TurnDraft(spec, sent=compiled.llm_messages)
+
+    def _instructed(self, spec: TurnSpec, system: NormalizedMessage | None) -> TurnSpec:
+        """Return the turn with the latest system message of the transcript in place of the phase's instructions."""
+        if system is None or not system.content:
+            return spec
+        text = message_text(system, self._tape.content)
+        return spec.instructed(text) if text.strip() else spec
 
     def chat_turn(self, spec: TurnSpec, system: kinds.FrameMessage) -> ChatTurn:
         """Return the turn of a conversation with this system message.
@@ -232,7 +244,11 @@ class TurnContext:
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         has_choices = not self.is_conversation and len(spec.candidates) > 1
         message = turn_message(frame, spec.closing, has_choices=has_choices)
-        self._extend((UserMessage((*message.parts, *self.prepared.images)),), *self.prepared.blobs)
+        said = UserMessage((*message.parts, *self.prepared.images))
+        told = self.prepared.instructions
+        if told is not None and told == (self.transcript.instructions or self._phase.instructions_hash):
+            told = None
+        self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
         """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
@@ -313,7 +329,7 @@ class TurnContext:
                 return
         self.pending = (rejected, feedback)
 
-    def _extend(self, mutations: tuple[ContextMutation, ...], *blobs: Blob) -> None:
+    def _extend(self, mutations: tuple[ContextMutation, ...], *blobs: Blob, instructions: str | None = None) -> None:
         """Record messages by reference. The pipeline validates them before they are recorded."""
         new = {blob.hash: blob.content for blob in blobs}
         messages = apply_mutations(_NO_MESSAGES, mutations)
@@ -324,7 +340,8 @@ class TurnContext:
         texts = [sent_text(message, content, self.results) for message in messages]
         tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
         recorded = tuple(frame_message(message) for message in messages)
-        self._tape.emit(kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit, size), *blobs)
+        body = kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit, size, instructions)
+        self._tape.emit(body, *blobs)
 
     def _turn_frame(self, turns_left: int | None) -> TurnFrame:
         entry, prepared, log = self._entry, self.prepared, self._log
@@ -389,16 +406,6 @@ async def execute_single_llm_phase(
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
-
-
-def with_overviews(invocation: InvocationSpec, overviews: str | None) -> InvocationSpec:
-    """Return an invocation whose system prompt ends with the list of what ops can act on."""
-    if overviews is None:
-        return invocation
-    contract = invocation.prompt_contract
-    prompt = contract.system_prompt or ()
-    parts = (kinds.Part(text=prompt),) if isinstance(prompt, str) else prompt
-    return replace(invocation, prompt_contract=replace(contract, system_prompt=(*parts, kinds.Part(blob=overviews))))
 
 
 def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:

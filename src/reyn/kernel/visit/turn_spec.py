@@ -73,6 +73,11 @@ class TurnSpec:
             )
         return self._instructed
 
+    def invocation_with(self, overviews: str) -> InvocationSpec:
+        """Return the invocation whose system prompt ends with the list of what ops can act on, by its hash."""
+        prompt = (*self.system.parts, kinds.Part(blob=overviews))
+        return InvocationSpec(self.phase, "phase", PromptContract(system_prompt=prompt))
+
     @cached_property
     def reply_text(self) -> str:
         """The static text of a reply in a conversation, without the ops on offer."""

@@ -57,9 +57,9 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
     images: tuple[kinds.Part, ...] = ()
-    is_reply = _continues(phase, entry)
+    is_reply, instructions = _continues(phase, entry), None
     if is_reply:
-        content, images = await _next_message(content.content, entry, tape)
+        content, images, instructions = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
         enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
@@ -83,7 +83,7 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     blobs = (*blobs, *dict.fromkeys(found.values()))
     orders = {one: order.hash for one, order in found.items()}
     named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named)
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions)
 
 
 def _named_type(phase: CompiledPhase, entry: Visit) -> str | None:
@@ -92,15 +92,16 @@ def _named_type(phase: CompiledPhase, entry: Visit) -> str | None:
     return None if is_said else entry.input.type
 
 
-async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
-    """Take the oldest message in the queue; return it as a `user_message`, and its images."""
+async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...], str | None]:
+    """Take the oldest message in the queue; return it as a `user_message`, with its images and instructions."""
     if not tape.state.inbox.queued:
         excerpt = beginning(plain_text(reply))
         await ask_person(call_id(f"{entry.step}.{kinds.MESSAGE}", tape), excerpt, _MESSAGE, tape, reason=kinds.MESSAGE)
     queued = tape.state.inbox.queued[0]
     tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text, queued.message, queued.by, queued.run))
     message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(queued.text).decode()}}
-    return Blob.of(canonical(message)), tuple(kinds.Part(image=image) for image in queued.images)
+    images = tuple(kinds.Part(image=image) for image in queued.images)
+    return Blob.of(canonical(message)), images, queued.instructions
 
 
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:

@@ -27,7 +27,7 @@ def call_name(skill_hash: str, input_hash: str, history: Iterable[HistoryPart] =
     It derives from what is called, not from the order of calls: when the op is performed again after a crash, each call
     finds the sub-run that it started before.
     """
-    earlier = "".join(part.content for part in history)
+    earlier = "".join(f"{part.content}{part.system or ''}" for part in history)
     name = digest(f"{input_hash}{earlier}".encode()) if earlier else input_hash
     return digest(f"{skill_hash}{name}".encode())[:_KEY_LENGTH]
 
