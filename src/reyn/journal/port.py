@@ -45,7 +45,9 @@ class Batch(msgspec.Struct, frozen=True):
     blobs: Sequence[Blob] = ()
 
 
-class InboxRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
+class InboxRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True
+):
     """What another process asks of a run. It is stored with the name of its class."""
 
     @property

@@ -183,23 +183,23 @@ class TurnContext:
             if not self._hooked and not self.pending:
                 return TurnDraft(spec, (spec.system, message))
             base = _NO_MESSAGES.append(normalized(message))
-            spec = self._instructed(spec, apply_mutations(base, self._hooked).system)
+            if self._hooked and (system := apply_mutations(base, self._hooked).system) is not None:
+                spec = self._instructed(spec, system)
             compiled = compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
             return TurnDraft(spec, tuple(map(frame_message, compiled.llm_messages)))
         if self._first_results is None:
             self._begin(spec, turns_left)
         messages = self.messages
-        spec = self._instructed(spec, messages.system)
+        if (system := messages.system) is not None:
+            spec = self._instructed(spec, system)
         invocation = spec.invocation
         if self.overviews is not None and self.overviews.text is not None:
             invocation = spec.invocation_with(self.overviews.text)
         compiled = compile_invocation_turn(invocation, messages, self.pending, self.transcript.selfref)
         return TurnDraft(spec, sent=compiled.llm_messages)
 
-    def _instructed(self, spec: TurnSpec, system: NormalizedMessage | None) -> TurnSpec:
-        """Return the turn with the latest system message of the transcript in place of the phase's instructions."""
-        if system is None or not system.content:
-            return spec
+    def _instructed(self, spec: TurnSpec, system: NormalizedMessage) -> TurnSpec:
+        """Return the turn with the latest system message in place of the phase's instructions, if it has a text."""
         text = message_text(system, self._tape.content)
         return spec.instructed(text) if text.strip() else spec
 
