@@ -25,7 +25,7 @@ def make(root: Path, skill_keys: str = "", reads: dict[str, str] = READS) -> Pro
         root,
         "loop",
         {"write": ["check"], "check": ["write", "end"]},
-        artifacts=dict.fromkeys(("request", "remark", "draft"), NOTE),
+        artifacts={name: NOTE | {"description": f"A {name}."} for name in ("request", "remark", "draft")},
         inputs=INPUTS,
         phase_keys=reads,
         skill_keys=skill_keys,

@@ -295,8 +295,9 @@ class _Checks:
             raise ArchiveInvalid(f"run `{parent.run}` did not start its sub-run `{run}`")
         if intent is not None:
             workspace = self._workspaces[parent.run] if intent.shares_workspace else None
-            recorded = (intent.skill_hash, intent.input, workspace, intent.history)
-            if (opening.skill_hash, opening.input, opening.workspace, opening.history) != recorded:
+            recorded = (intent.skill_hash, intent.input, workspace, intent.history, intent.rollback)
+            own = (opening.skill_hash, opening.input, opening.workspace, opening.history, opening.rollback)
+            if own != recorded:
                 what = f"another skill, input or workspace than run `{parent.run}` started"
                 raise ArchiveInvalid(f"run `{run}` has {what}")
         if self._heads.get(run, set()) - {event.hash for event in self._staged.read(run)}:
@@ -324,7 +325,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.ChildStarted: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
     kinds.LlmResponded: {"text": "text"},
-    kinds.ValidationError: {"text": "text"},
+    kinds.ValidationError: {"text": "text", "result": "a JSON object"},
     kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
     kinds.WaitAnswered: {"value": "JSON"},

@@ -106,6 +106,7 @@ class Children:
             copies.input,
             copies.ops or tape.started.ops,
             effect.shares_workspace,
+            rollback=effect.rollback,
         ), copies.blobs
 
     def _check_permitted(self, skill: str, tape: Tape) -> None:
@@ -272,6 +273,7 @@ class Children:
             credentials=credentials,
             history=spec.history,
             ask=spec.ask,
+            rollback=intent.rollback,
         )
         return new_tape(parent.content, started, now=self.services.clock.now())
 
@@ -289,7 +291,8 @@ class Children:
                 return
             workspace = parent.state.workspace if intent.shares_workspace else None
             if (found.parent.call, found.ask) == (intent.call, spec.ask):
-                if (found.skill_hash, found.input, found.workspace) == (intent.skill_hash, intent.input, workspace):
+                recorded = (found.skill_hash, found.input, found.workspace, found.rollback)
+                if recorded == (intent.skill_hash, intent.input, workspace, intent.rollback):
                     return
                 raise RunIdTaken(
                     f"run `{intent.run}` exists with another skill, input or workspace than this call started"

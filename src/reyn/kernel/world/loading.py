@@ -106,6 +106,7 @@ class RunSpec(NamedTuple):
     summaries: Blob | None = None
     history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ())
     ask: kinds.AskRef | None = None
+    rollback: kinds.RollbackRef | None = None
 
     def event(self) -> kinds.RunStarted:
         """Return the first event of the run."""
@@ -133,6 +134,7 @@ class RunSpec(NamedTuple):
             history=self.history[0],
             hooks=self.hooks,
             ask=self.ask,
+            rollback=self.rollback,
         )
 
     def blobs(self) -> tuple[Blob, ...]:
