@@ -262,12 +262,9 @@ class TurnContext:
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
-            notes = "" if self.is_conversation else turns_left_note(turns_left)
-            last = len(results) - 1
-            more = tuple(
-                self._tool_result(call.id, name, notes if number == last else "")
-                for number, (call, name) in enumerate(zip(message.tool_calls, results, strict=True))
-            )
+            last = "" if self.is_conversation else turns_left_note(turns_left)
+            notes = (*[""] * (len(results) - 1), last)
+            more = tuple(map(self._tool_result, [call.id for call in message.tool_calls], results, notes))
         elif results:
             notes = "" if is_final else turns_left_note(turns_left)
             more = (UserMessage(results_message(results, notes)),)
