@@ -221,6 +221,23 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
 ANSWER_HEADING = "\n\n# Answer\n"
 """Begins the end of the message with the input: what to answer."""
 
+ABORT_NOTE = "If the task is impossible, choose abort, without data.\n"
+"""Follows the fields of the choices in the short form."""
+
+ABORT_INSTEAD = 'If the task is impossible, answer {"reason": ..., "choice": "abort", "confidence": ...} instead.\n'
+"""A paragraph of a prompt that asks for plain text."""
+
+
+def without_abort(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return a prompt that does not say how to abort, for a model that may not."""
+    system = messages[0]
+    for note, rest in ((f"\n\n{ABORT_INSTEAD}", "\n"), (ABORT_NOTE, "")):
+        before, found, after = system.text.rpartition(note)
+        if found:
+            return (msgspec.structs.replace(system, text=before + rest + after), *messages[1:])
+    return messages
+
+
 PLAIN_TEXT: dict[str, Any] = {"type": "string"}
 """The contract of a request whose answer is plain text: constrain nothing."""
 

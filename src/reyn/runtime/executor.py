@@ -178,7 +178,7 @@ class RunExecutor:
         if run_id is not None and self.runs.is_recorded(name):
             return await self._attach(name, again, observers, wait=wait)
         loaded = services.load(skill) if isinstance(skill, str) else self._check_skill(skill)
-        if history.length and not loaded.holds_conversation(loaded.entry):
+        if history and not loaded.holds_conversation(loaded.entry):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
         if within is not None:
             return await self._run_within(within, loaded, value, observers, history, pictures)

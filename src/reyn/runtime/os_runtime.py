@@ -220,7 +220,7 @@ class OSRuntime:
                 after a crash, the same call continues the same sub-run.
             history: Earlier messages, if the entry phase is a conversation: `Message` objects, or dicts in the format
                 of chat completion APIs. Messages from `rt.runs.transcript()` are already stored; Reyn references them.
-                System messages are ignored, because the phase has its own system prompt.
+                A system message takes the place of the phase's instructions.
             images: Images of the input, for the entry phase. A model that reads no images fails (`RYN534`).
             wait: Whether to wait for a run that is being executed; if not, its current state is returned.
 

@@ -289,11 +289,14 @@ def to_event(
             if reason:
                 return kinds.MessageRefused(message, request.name, reason), ()
             return kinds.MemoryChanged(state.phase, action, text, message), ()
-        case Say(text, by, ask, images):
+        case Say(text, by, ask, images, instructions):
             if reason := images_error(images):
                 return kinds.MessageRefused(message, request.name, reason), ()
             content, (refs, pictures) = Blob.of(text.encode()), stored_images(images)
-            return kinds.MessageQueued(content.hash, message, by, ask=ask, images=refs), (content, *pictures)
+            told = Blob.of(instructions.encode()) if instructions is not None else None
+            named = told.hash if told is not None else None
+            queued = kinds.MessageQueued(content.hash, message, by, ask=ask, images=refs, instructions=named)
+            return queued, (content, *pictures, *([told] if told is not None else []))
         case Rename(title, by):
             return kinds.ConversationRenamed(title, message, by), ()
         case ReportRun(run, status, text, usage, answers):

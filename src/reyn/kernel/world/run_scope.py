@@ -29,7 +29,8 @@ def call_name(
     It derives from what is called, not from the order of calls: when the op is performed again after a crash, each call
     finds the sub-run that it started before.
     """
-    more = "".join([*(part.content for part in history), *(image.content or image.url for image in images)])
+    earlier = (f"{part.content}{part.system or ''}" for part in history)
+    more = "".join([*earlier, *(image.content or image.url for image in images)])
     name = digest(f"{input_hash}{more}".encode()) if more else input_hash
     return digest(f"{skill_hash}{name}".encode())[:_KEY_LENGTH]
 

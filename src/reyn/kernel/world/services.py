@@ -355,7 +355,7 @@ class Services:
 
     def store_history(self, history: NormalizedMessageList) -> History:
         """Return the parts of a history, and the content that the journal does not have."""
-        if not history.length:
+        if not history:
             return (), ()
 
         def is_stored(name: str) -> bool:
