@@ -123,7 +123,8 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     )
 
     manifest: ManifestName | None = None
-    handoff_fields: tuple[HandoffField, ...] | None = None
+    handoff_fields: tuple[HandoffField, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    """`null` selects all fields, like an empty list."""
     narrative_cap: NotNegative | None = None
     max_tokens: NotNegative | None = None
     ask_handoff: bool | None = None
@@ -132,8 +133,8 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     @property
     def changes_manifest(self) -> bool:
         """Whether a key about handoffs is set, besides `manifest`; `max_prompt_tokens` alone asks for no handoffs."""
-        keys = (self.handoff_fields, self.narrative_cap, self.max_tokens, self.ask_handoff)
-        return any(key is not None for key in keys)
+        keys = (self.narrative_cap, self.max_tokens, self.ask_handoff)
+        return self.handoff_fields is not msgspec.UNSET or any(key is not None for key in keys)
 
 
 CounterChoice = Literal["auto", "chars", "bytes", "exact"]

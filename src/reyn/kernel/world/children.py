@@ -345,13 +345,16 @@ def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]
     """Return the artifacts of the latest visits, in order."""
     found: deque[kinds.PhaseArtifact] = deque(maxlen=_MAX_PHASES)
     stored: kinds.ArtifactRef | None = None
+    step = 0
     for event in events:
-        if event.kind == kinds.ArtifactStored.kind:
+        if event.kind == kinds.PhaseStarted.kind:
+            step += 1
+        elif event.kind == kinds.ArtifactStored.kind:
             body = decode(event)
             stored = body.artifact if isinstance(body, kinds.ArtifactStored) else None
         elif event.kind == kinds.PhaseCompleted.kind and stored is not None:
             body = decode(event)
             if isinstance(body, kinds.PhaseCompleted):
-                found.append(kinds.PhaseArtifact(body.phase, stored))
+                found.append(kinds.PhaseArtifact(body.phase, stored, step))
             stored = None
     return tuple(found)
