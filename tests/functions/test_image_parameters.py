@@ -19,6 +19,7 @@ from reyn.functions import Image, use_runtime
 from reyn.journal import decode
 from reyn.models import ModelAnswer, ToolCall
 from reyn.testing import MemoryJournal
+from tests.functions.support import reyn
 from tests.support import finish, go, write_skill
 
 FORMS = ("full", "short", "tools")
@@ -243,3 +244,25 @@ def test_a_run_of_a_skill_can_have_images_in_its_entry_phase_only(tmp_path: Path
         assert rt.run("s", {"text": "in"}, run_id="k", images=[RED]).ok
         assert [model.user(number)[1] for number in (0, 1)] == [(RED,), ()]
         assert rt.runs.replay("k").events == rt.runs.verify("k").events
+
+
+MODULE = """
+from reyn import llm_function
+from reyn.functions import Image
+
+@llm_function(llm_interface="scripted:answers.jsonl")
+def describe(photo: Image) -> str:
+    \"\"\"Describe.\"\"\"
+"""
+
+
+def test_a_command_passes_images_of_its_json_to_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("pictures.py").write_text(MODULE)
+    Path("answers.jsonl").write_text(answer("full", "seen") + "\n")
+    photo = {"media_type": RED.media_type, "data": RED.data, "url": ""}
+    ended = reyn("run", "pictures:describe", json.dumps({"photo": photo}), "--run-id", "k")
+    assert "RYN534" in ended.stdout + ended.stderr
+    with SyncRuntime.open(tmp_path) as rt:
+        [image] = rt.runs.state("k").started.images
+        assert rt.runs.content(image.content) == base64.b64decode(RED.data)
