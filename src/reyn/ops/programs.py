@@ -167,7 +167,7 @@ class SandboxedExecOp:
         """Yield the verdicts of the gate on the paths and the network of the program."""
         args = call.args
         for text_ in args.get("read_paths", ()):
-            yield env.gate.read(locate(text_, env.roots))
+            yield env.gate.show(locate(text_, env.roots))
         for text_ in args.get("write_paths", ()):
             yield _write_verdict(locate(text_, env.roots), env)
         if args.get("network"):

@@ -9,6 +9,7 @@ program executes or imports because of where it is. A pattern that grants one mu
 from __future__ import annotations
 
 import os
+import re
 import stat
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -115,6 +116,20 @@ class PathPattern(msgspec.Struct, frozen=True):
         if at == len(parts) or not _matches(wanted, parts[at], at, access):
             return False
         return self._covers(parts, at + 1, segment + 1, access)
+
+
+def exact_pattern(location: Location) -> str:
+    """Return the pattern that grants one location and nothing else."""
+    names = "/".join(_SPECIAL.sub(r"[\g<0>]", name) for name in location.parts)
+    match location.zone:
+        case "workspace":
+            return f"{WORKSPACE}{names}"
+        case "outside":
+            return f"/{names}"
+    return f"./{names}" if not names or names.startswith(("~", WORKSPACE)) else names
+
+
+_SPECIAL = re.compile(r"[*?[]")
 
 
 def _is_literal(segment: str) -> bool:

@@ -325,7 +325,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.ChildStarted: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
     kinds.LlmResponded: {"text": "text"},
-    kinds.ValidationError: {"text": "text"},
+    kinds.ValidationError: {"text": "text", "result": "a JSON object"},
     kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
     kinds.WaitAnswered: {"value": "JSON"},

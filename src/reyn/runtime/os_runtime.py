@@ -128,7 +128,7 @@ class OSRuntime:
             allow_shell: Whether skills that have the permission `shell` may run shell commands.
             allow_unsafe_python: Whether python steps with `mode: unsafe` may run, with all rights of this process.
             hooks: Functions that Reyn calls before each model call; they return mutations of the transcript.
-            **settings: Configuration keys to override, such as `strict=True`; `None` is `null`, which removes a limit.
+            **settings: Configuration keys to override, such as `strict=True`; `None` removes a limit.
 
         Raises:
             ConfigInvalid: The configuration has an unknown key or an invalid value.

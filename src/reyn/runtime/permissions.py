@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from reyn.ops import OpTable
     from reyn.permissions import Policy
     from reyn.skills import Skill
+    from reyn.workspace import Roots
 
 _EFFECTS = ("allow", "partly", "ask", "deny")
 """From the most to the least that a request gets."""
@@ -109,6 +110,10 @@ class Permissions:
     def _places(self) -> RulePlaces:
         return RulePlaces(self._services.root, self._ops.vocabulary.permission_keys)
 
+    @cached_property
+    def _roots(self) -> Roots:
+        return roots_of(self._services.root, self._services.state_folder, _NO_RUN)
+
     def approvals(self) -> list[Approval]:
         """Return the standing approvals in the journal, oldest first. Those of another project have no effect."""
         return self._services.existing_journal.approvals()
@@ -175,7 +180,7 @@ class Permissions:
         return [*reports, *(ZoneReport(access, "workspace:", "default") for access in accesses)]
 
     def _requests(self, skill: Skill, name: str, above: tuple[SkillRequests, ...]) -> list[RequestVerdict]:
-        verdicts = explain_requests(skill.name, skill.permissions, self._policy, above)
+        verdicts = explain_requests(skill.name, skill.permissions, self._policy, above, self._roots)
         return [
             msgspec.structs.replace(
                 verdict,
@@ -226,7 +231,7 @@ class Permissions:
             return OpReport(kind, phases, None, "allow", "default: no permission needed", "", note)
         target, own = kind, list[RequestVerdict]()
         if isinstance(self._ops.get(kind), Targeted):  # the most that any target gets
-            verdicts = explain_requests(skill.name, skill.permissions, self._policy)
+            verdicts = explain_requests(skill.name, skill.permissions, self._policy, roots=self._roots)
             target, own = "", [verdict for verdict in verdicts if verdict.capability == permission]
         if own:
             best = min(own, key=lambda verdict: _EFFECTS.index(verdict.effect))
@@ -244,9 +249,8 @@ class Permissions:
         return any(rule.capability == permission for rule in self._policy.rules)
 
     def _gate(self, skill: Skill) -> Gate:
-        roots = roots_of(self._services.root, self._services.state_folder, _NO_RUN)
         requests = (parse_requests(skill.permissions),)
-        return Gate(roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
+        return Gate(self._roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
 
     def _verdict(self, skill: Skill, args: dict[str, Any]) -> OpReport:
         """Return the verdict on one op: planned with today's files, and not performed."""

@@ -92,12 +92,13 @@ class RunForked(Body, frozen=True):
 class RunResumed(Body, frozen=True):
     """A process took over the run; appends of an earlier process are rejected from here on.
 
-    `driver` identifies the process. `open_intent` is the call that was started but has no recorded outcome. `retry` is
-    true if a failed call is retried. The other fields are set only if they changed. An open question stays open.
+    `driver` identifies the process. `open_intents` are the calls that were started but have no recorded outcome.
+    `retry` is true if a failed call is retried. The other fields are set only if they changed. An open question stays
+    open.
     """
 
     driver: str
-    open_intent: str | None = None
+    open_intents: tuple[str, ...] = ()
     retry: bool = False
     model: str | None = None
     skill: str | None = None

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 R = TypeVar("R")
+MAX_TOGETHER = 20
+"""The number of ops whose intents share a commit: ops that only read, and ops that are performed at the same time."""
 APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 
@@ -251,6 +253,8 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     is_unsafe: bool = False
     resolution: str = ""
     needs_intent: bool = True
+    ahead: tuple[PerformOp, ...] = field(default=(), compare=False)
+    """Ops that the visit will await next. They are performed meanwhile; their outcomes are recorded when awaited."""
 
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
     may_follow_reply = True

@@ -110,7 +110,7 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         ending=ending,
         visit=visit,
         models=models,
-        recovery=replace(state.recovery, unknown_outcome=body.open_intent),
+        recovery=replace(state.recovery, unknown_outcomes=body.open_intents),
     )
 
 
@@ -120,12 +120,13 @@ def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
         visit=replace(state.visit, is_answered=True),
         last_answer=body,
         person=PersonInput(state.last_input, state.usage),
-        recovery=replace(state.recovery, unknown_outcome=None),
+        # The question was about the first unknown outcome, if there is one.
+        recovery=replace(state.recovery, unknown_outcomes=state.recovery.unknown_outcomes[1:]),
     )
 
 
 def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
-    return replace(state, expired=body.wait, recovery=replace(state.recovery, unknown_outcome=None))
+    return replace(state, expired=body.wait)
 
 
 def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
@@ -224,9 +225,9 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
 
 
 def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
-    """Interrupt the visit. An op without an outcome is not resolved: its result says that it may have taken effect."""
-    unknown = state.recovery.open_intent or state.recovery.unknown_outcome
-    return replace(state, aborted=body, recovery=Recovery(unknown_outcome=unknown))
+    """Interrupt the visit. Ops without an outcome are not resolved: their results say what may have taken effect."""
+    unknown = state.recovery.open_intents or state.recovery.unknown_outcomes
+    return replace(state, aborted=body, recovery=Recovery(unknown_outcomes=unknown))
 
 
 def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
@@ -241,7 +242,9 @@ def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
     """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
     visit = replace(state.visit, is_open=False)
-    return replace(state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None)
+    return replace(
+        state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None, recovery=_SETTLED
+    )
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
@@ -332,7 +335,8 @@ def on_child_started(state: RunState, body: kinds.ChildStarted) -> RunState:
 
 
 def on_intent(state: RunState, body: Any) -> RunState:
-    return replace(state, recovery=replace(state.recovery, open_intent=body.call))
+    recovery = state.recovery
+    return replace(state, recovery=Recovery((*recovery.open_intents, body.call), recovery.unknown_outcomes))
 
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
@@ -342,11 +346,13 @@ def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
 
 
 def on_op_completed(state: RunState, body: kinds.OpCompleted) -> RunState:
-    return replace(state, visit=state.visit.with_op(body.result), recovery=_SETTLED)
+    is_last = state.recovery.open_intents in ((), (body.call,))  # nearly always
+    recovery = _SETTLED if is_last else state.recovery.without(body.call)
+    return replace(state, visit=state.visit.with_op(body.result), recovery=recovery)
 
 
-def on_outcome(state: RunState, _: Any) -> RunState:
-    return replace(state, recovery=_SETTLED)
+def on_outcome(state: RunState, body: Any) -> RunState:
+    return replace(state, recovery=state.recovery.without(body.call))
 
 
 def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
@@ -355,8 +361,8 @@ def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
     if body.type == "function":  # the op that called it is still being performed
         return state
     if body.type != "agent":
-        return replace(state, recovery=_SETTLED, visit=state.visit.with_sub_run(body))
+        return replace(state, recovery=state.recovery.without(body.call), visit=state.visit.with_sub_run(body))
     threads = state.threads
     if body.seq:  # the conversation, for the next message
         threads = {**threads, body.skill: threads.get(body.skill, AgentThread(body.run)).after(body)}
-    return replace(state, recovery=_SETTLED, threads=threads)
+    return replace(state, recovery=state.recovery.without(body.call), threads=threads)

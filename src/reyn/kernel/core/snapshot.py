@@ -251,11 +251,18 @@ class Models(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recovery(msgspec.Struct, frozen=True, gc=False):
-    """The intent without an outcome, if there is one."""
+    """The intents without an outcome, in their order. There are several where effects are performed together."""
 
-    open_intent: str | None = None
-    unknown_outcome: str | None = None
-    """An intent that an earlier driver left open: whether it took effect is unknown."""
+    open_intents: tuple[str, ...] = ()
+    unknown_outcomes: tuple[str, ...] = ()
+    """Intents that an earlier driver left open: whether they took effect is unknown."""
+
+    def without(self, call: str) -> Recovery:
+        """Return the other intents, after the outcome of one."""
+        return Recovery(
+            tuple(one for one in self.open_intents if one != call),
+            tuple(one for one in self.unknown_outcomes if one != call),
+        )
 
 
 class PersonInput(msgspec.Struct, frozen=True, gc=False):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
-    from reyn.kernel.visit.turn import LlmPhaseResult
+    from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult
 
 
 MAX_TRUNCATED_READS = 10
@@ -280,7 +280,9 @@ async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepte
     phase, context, log, tape, spec = progress.phase, progress.context, progress.log, progress.tape, progress.spec
     context.pending, progress.rejection = (), None
     context.begin_ops(spec, answer, progress.call)
-    batch = await schedule_tool_batch(verdict, progress.call, phase, log, tape) if verdict.ops else None
+    batch: ToolBatchResult | None = None
+    if verdict.ops:
+        batch = await schedule_tool_batch(verdict, progress.call, answer.reply.hash, phase, log, tape)
     context.add_turn(spec, answer, batch, max(0, progress.left - 1))
     if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):
         return True
