@@ -6,6 +6,7 @@ from the events alone, so that the same history gives the same files.
 
 from __future__ import annotations
 
+import threading
 from collections import ChainMap
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,8 @@ class RecordedFiles:
         self._run_id = run_id
         self._pending = pending
         self.own = _Index()
+        self._lock = threading.Lock()
+        """Searches run in threads, several at the same time."""
         self._ended: dict[tuple[str, int], _Index] = {}
 
     def find(self, path: Parts) -> str | None:
@@ -142,8 +145,8 @@ class RecordedFiles:
             return []
         return sorted(
             [
-                *(FolderEntry(name, is_folder=False) for name in folder.files),
-                *(FolderEntry(name, is_folder=True) for name in folder.runs),
+                *(FolderEntry(name, is_folder=False) for name in list(folder.files)),
+                *(FolderEntry(name, is_folder=True) for name in list(folder.runs)),
             ]
         )
 
@@ -158,9 +161,10 @@ class RecordedFiles:
         """Return the index of the run itself. What was pending before the read is durable now, or pending still."""
         if self._journal is None:
             return self.own
-        pending, own = tuple(self._pending()), self.own
-        own.add(self._journal.read(self._run_id, own.seq))
-        return own.with_pending([event for event in pending if event.seq > own.seq])
+        with self._lock:
+            pending, own = tuple(self._pending()), self.own
+            own.add(self._journal.read(self._run_id, own.seq))
+            return own.with_pending([event for event in pending if event.seq > own.seq])
 
     def _of(self, ended: kinds.ChildEnded) -> _Index | None:
         """Return the index of a sub-run as it was when its parent took its result.
