@@ -251,6 +251,7 @@ class Services:
             self.config.sandbox,
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
+            lambda: self._key_scrubber,
         )
         return OpPerformer(
             self.ops, environments, self.journal, self.identity, self.compile_skill, lambda: self._key_scrubber

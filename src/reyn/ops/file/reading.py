@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.ops.budget import OpFailed
+from reyn.ops.op import HoldsSecret
 from reyn.permissions import Allowed, NeedsApproval
 from reyn.workspace import FileImage, Guard, Location, decode_text, entries_of, locate, look
 
@@ -43,7 +44,7 @@ def text_at(location: Location, env: Env, guard: Guard | None = None) -> str | N
     if location.zone == "full_content":
         env.budget.check_read()
         name = env.full_content.get("/".join(location.parts))
-        return None if name is None else decode_text(env.content(name), location)
+        return None if name is None else decode_text(_without_secret(env.content(name), env), location)
     image, _ = look_at(location, env, guard)
     return None if image is None else decode_text(image.content, location)
 
@@ -53,8 +54,15 @@ def look_at(location: Location, env: Env, guard: Guard | None = None) -> tuple[F
     env.budget.check_read()
     found = look(location, guard or Guard(env.roots), env.file_bytes)
     if found[0] is not None:
-        env.budget.add_read(len(found[0].content))
+        env.budget.add_read(len(_without_secret(found[0].content, env)))
     return found
+
+
+def _without_secret(content: bytes, env: Env) -> bytes:
+    """Return the content. Results alone show no secret that is read in pieces, or found by searching."""
+    if handle := env.secret_in(content):
+        raise HoldsSecret(handle)
+    return content
 
 
 def is_readable_below(folder: Location, env: Env) -> Callable[[Location], bool]:
