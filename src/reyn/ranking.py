@@ -49,6 +49,10 @@ class Ranking(Generic[T]):
         """How many texts have a word, for the words of queries."""
         self._lock = Lock()
 
+    def __del__(self) -> None:
+        if self._database is not None:
+            self._database.close()
+
     def best_matches(
         self, query: str, items: Sequence[T], limit: int, *, only_telling: bool = False
     ) -> list[tuple[int, float]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from reyn.journal.kinds import Usage
 from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.cli.support import IN, write_answers
-from tests.journal.stored import change_event
+from tests.journal.stored import change_event, editing
 from tests.support import abort, act, file, finish, go, question, write_skill
 
 READ = act(file("read", "reyn.yaml"))
@@ -267,7 +266,7 @@ def test_doctor_reports_an_invalid_configuration_and_still_lists_runs(here: Path
 
 def test_doctor_reports_a_broken_journal(here: Path, reyn):
     reyn("run", "pair", IN)
-    with sqlite3.connect(here / ".reyn" / "journal.db") as db:
+    with editing(here / ".reyn" / "journal.db") as db:
         db.execute("PRAGMA user_version = 99")
     output = reyn("doctor")
     assert (output.code, "has format 99" in output.out) == (1, True)

@@ -9,6 +9,7 @@ program executes or imports because of where it is. A pattern that grants one mu
 from __future__ import annotations
 
 import os
+import re
 import stat
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -92,21 +93,19 @@ class PathPattern(msgspec.Struct, frozen=True):
         """Return whether it grants a location: protected names only where the pattern spells them."""
         if location.zone != self.zone:
             return False
-        end = len(self.segments)
-        positions = _with_empty(self.segments, {0})
+        end, positions = len(self.segments), {0}
+        has_any = "**" in self.segments
         for index, name in enumerate(location.parts):
             after = set()
-            for at in positions:
+            for at in _with_empty(self.segments, positions) if has_any else positions:
                 if at == end or self.segments[at] == "**":
                     # The author of an outside pattern has not reviewed names that the pattern does not spell.
                     if (at < end or self.is_recursive) and not must_spell(name, index, access):
                         after.add(at)
                 elif _matches(self.segments[at], name, index, access):
                     after.add(at + 1)
-            if not after:
-                return False
-            positions = _with_empty(self.segments, after)
-        return end in positions
+            positions = after
+        return end in (_with_empty(self.segments, positions) if has_any else positions)
 
 
 def _with_empty(segments: tuple[str, ...], positions: set[int]) -> set[int]:
@@ -116,6 +115,20 @@ def _with_empty(segments: tuple[str, ...], positions: set[int]) -> set[int]:
             after += 1
             positions.add(after)
     return positions
+
+
+def exact_pattern(location: Location) -> str:
+    """Return the pattern that grants one location and nothing else."""
+    names = "/".join(_SPECIAL.sub(r"[\g<0>]", name) for name in location.parts)
+    match location.zone:
+        case "workspace":
+            return f"{WORKSPACE}{names}"
+        case "outside":
+            return f"/{names}"
+    return f"./{names}" if not names or names.startswith(("~", WORKSPACE)) else names
+
+
+_SPECIAL = re.compile(r"[*?[]")
 
 
 def _is_literal(segment: str) -> bool:

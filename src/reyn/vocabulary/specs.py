@@ -116,6 +116,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a phase may allow it, so that the model is offered it. Other kinds belong to a step of that name."""
     takes_time: bool = False
     """Whether it may take long: it is then abandoned when the run is cancelled."""
+    concurrent: bool = False
+    """Whether native tool calls of it may be performed at the same time as others, although it is not `pure`."""
     is_for_conversations: bool = False
     """Whether only phases with `conversation` may use it."""
     has_overview: bool = False
@@ -126,6 +128,11 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The op kind that lists the targets; empty for the op itself."""
     targets: tuple[OpTarget, ...] = ()
     """The targets that calls can name; empty if they are not limited."""
+
+    def may_overlap(self, args: dict[str, Any]) -> bool:
+        """Return whether a native call with these arguments may be performed at the same time as others."""
+        form = self.form(args.get("op")) if self.takes_time else None
+        return self.concurrent or (form is not None and form.effect_of(args) == "pure")
 
     @property
     def is_available(self) -> bool:
