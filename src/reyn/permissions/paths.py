@@ -93,21 +93,19 @@ class PathPattern(msgspec.Struct, frozen=True):
         """Return whether it grants a location: protected names only where the pattern spells them."""
         if location.zone != self.zone:
             return False
-        end = len(self.segments)
-        positions = _with_empty(self.segments, {0})
+        end, positions = len(self.segments), {0}
+        has_any = "**" in self.segments
         for index, name in enumerate(location.parts):
             after = set()
-            for at in positions:
+            for at in _with_empty(self.segments, positions) if has_any else positions:
                 if at == end or self.segments[at] == "**":
                     # The author of an outside pattern has not reviewed names that the pattern does not spell.
                     if (at < end or self.is_recursive) and not must_spell(name, index, access):
                         after.add(at)
                 elif _matches(self.segments[at], name, index, access):
                     after.add(at + 1)
-            if not after:
-                return False
-            positions = _with_empty(self.segments, after)
-        return end in positions
+            positions = after
+        return end in (_with_empty(self.segments, positions) if has_any else positions)
 
 
 def _with_empty(segments: tuple[str, ...], positions: set[int]) -> set[int]:

@@ -249,6 +249,7 @@ class Services:
             self.config.sandbox,
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
+            lambda: self._key_scrubber,
             self.journal,
         )
         return OpPerformer(
