@@ -262,9 +262,8 @@ class TurnContext:
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
-            last = "" if self.is_conversation else turns_left_note(turns_left)
-            notes = (*[""] * (len(results) - 1), last)
-            more = tuple(map(self._tool_result, [call.id for call in message.tool_calls], results, notes))
+            after = (*[""] * (len(results) - 1), "" if self.is_conversation else turns_left_note(turns_left))
+            more = tuple(map(self._tool_result, [call.id for call in message.tool_calls], results, after))
         elif results:
             notes = "" if is_final else turns_left_note(turns_left)
             more = (UserMessage(results_message(results, notes)),)
