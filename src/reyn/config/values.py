@@ -123,8 +123,7 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     )
 
     manifest: ManifestName | None = None
-    handoff_fields: tuple[HandoffField, ...] | msgspec.UnsetType | None = msgspec.UNSET
-    """`null` selects all fields, like an empty list."""
+    handoff_fields: tuple[HandoffField, ...] | msgspec.UnsetType | None = msgspec.UNSET  # `null` is all, like `[]`
     narrative_cap: NotNegative | None = None
     max_tokens: NotNegative | None = None
     ask_handoff: bool | None = None
@@ -133,8 +132,8 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     @property
     def changes_manifest(self) -> bool:
         """Whether a key about handoffs is set, besides `manifest`; `max_prompt_tokens` alone asks for no handoffs."""
-        keys = (self.narrative_cap, self.max_tokens, self.ask_handoff)
-        return self.handoff_fields is not msgspec.UNSET or any(key is not None for key in keys)
+        others = (self.narrative_cap, self.max_tokens, self.ask_handoff)
+        return self.handoff_fields is not msgspec.UNSET or others != (None, None, None)
 
 
 CounterChoice = Literal["auto", "chars", "bytes", "exact"]
@@ -265,10 +264,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             of a model or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`),
             `mode` (`auto`, `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short`
             or `tools`), `two_step` (`auto`, `always` or `never`), `images` (whether it reads images), `timeout` in
-            seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`,
-            `temperature` (`null` uses the server's default), `threads`, `context_tokens` (the window of the model; 8192
-            for `local` models, unknown for others), `price` of a million tokens: `{input: 2.5, output: 10}`, and where
-            they differ `cached_input`, `cache_write` and `currency`.
+            seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`, `temperature` (`null` uses the
+            server's default), `threads`, `context_tokens` (the window of the model; 8192 for `local` models, unknown
+            for others), `price` of a million tokens: `{input: 2.5, output: 10}`, and where they differ
+            `cached_input`, `cache_write` and `currency`.
         endpoints: Limits of model endpoints, shared by all runs of a process: `{https://api.openai.com: {concurrency:
             8}}`. A key is the origin of a server, the name of an adapter (`anthropic`), or `default`. `concurrency` is
             the number of calls at the same time; `requests_per_minute` and `tokens_per_minute` limit any 60 seconds;

@@ -268,8 +268,7 @@ class TurnContext:
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
-            last = "" if self.is_conversation else turns_left_note(turns_left)
-            each = (*[""] * (len(results) - 1), last)
+            each = (*[""] * (len(results) - 1), "" if self.is_conversation else turns_left_note(turns_left))
             more = tuple(map(self._tool_result, [call.id for call in message.tool_calls], results, each))
         elif results:
             notes = "" if is_final else turns_left_note(turns_left)
@@ -415,14 +414,9 @@ async def execute_single_llm_phase(
 def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:
     """Return the system message of a conversation as it is recorded: what it remembers is stored once."""
     assert system is not None
-    blobs: list[Blob] = []
-    parts: list[kinds.Part] = []
-    for part in system.parts:
-        if part.text:
-            blobs.append(Blob.of(part.text.encode()))
-            part = kinds.Part(blob=blobs[-1].hash)
-        parts.append(part)
-    return kinds.FrameMessage("system", tuple(parts)), blobs
+    blobs = {part.text: Blob.of(part.text.encode()) for part in system.parts if part.text}
+    parts = (kinds.Part(blob=blobs[part.text].hash) if part.text else part for part in system.parts)
+    return kinds.FrameMessage("system", tuple(parts)), [*blobs.values()]
 
 
 async def schedule_tool_batch(
