@@ -295,7 +295,7 @@ def test_a_function_that_the_skill_does_not_list_is_denied(tmp_path: Path):
     project = make(tmp_path, "def f(artifact):\n    return 1\n")
     skill = tmp_path / "reyn/project/s/skill.md"
     skill.write_text(skill.read_text().replace("function: f", "function: g"))
-    with pytest.raises(SkillInvalid, match="`f` of `./m.py` in the preprocessor of `a` has no permission"):
+    with pytest.raises(SkillInvalid, match=r"`f` of `\./m\.py` in the preprocessor of `a` has no permission"):
         project.run("s", [finish()])
 
 
