@@ -268,10 +268,8 @@ class Conversation:
         if (is_new := not self._is_recorded) and self._is_driving:  # the first message is about to be recorded
             self._replies.early.append((message, reply))
             return
-        posted = (
-            0 if is_new else self._runtime.conversations.say(self.run_id, text, by=self._by, images=images).message_id
-        )
-        self._replies.add(posted, reply)
+        say = partial(self._runtime.conversations.say, instructions=self._beginning.instructions)
+        self._replies.add(0 if is_new else say(self.run_id, text, by=self._by, images=images).message_id, reply)
         self._posted += 1
         if is_new:
             arguments = self._beginning.arguments(text, images)

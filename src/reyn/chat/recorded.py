@@ -50,13 +50,15 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
     """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
     rendered = rendered_message(message, content, with_images=True)
-    is_json = message.role == "assistant" and not message.status and not any(part.reply for part in message.parts)
+    is_json = message.role == "assistant" and not message.status and not message.tool_calls
     try:
         answer = msgspec.json.decode(rendered.text) if is_json else None
     except (msgspec.DecodeError, RecursionError):
         return rendered
     match answer:
-        case {"data": {"text": str(text)}} | {"artifact": {"data": {"text": str(text)}}}:
+        case {"reason": _, "choice": _, "data": {"text": str(text)}}:
+            return msgspec.structs.replace(rendered, text=text)
+        case {"control": _, "artifact": {"data": {"text": str(text)}}}:
             return msgspec.structs.replace(rendered, text=text)
     return rendered
 

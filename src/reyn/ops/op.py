@@ -126,6 +126,22 @@ class Attachments:
         return blob.hash
 
 
+NO_SECRETS = "default: no secret in an op"
+"""The rule that denies an op whose arguments, files or result hold a known secret."""
+
+
+class HoldsSecret(OpRefused, FileError):
+    """A file that an op looks at holds a known secret: of a search, the file is skipped; any other op is denied."""
+
+    def __init__(self, handle: str) -> None:
+        super().__init__(f"the file holds the value of `{handle}`; nothing of it was recorded", NO_SECRETS)
+
+
+def no_secrets(_content: bytes) -> str:
+    """Find no known secret: there are none here."""
+    return ""
+
+
 def no_credentials(name: str) -> str:
     """Refuse a credential: nothing is required here."""
     raise OpFailed(f"the skill does not require the credential `{name}`; add it to `required_credentials` in skill.md")
@@ -148,6 +164,7 @@ class Env(msgspec.Struct, frozen=True):
             list the secret in `required_credentials`.
         attachments: Content to record beside the result.
         skills: Patterns of the names of the skills that the phase may run; `None` allows all.
+        secret_in: Returns the handle of a known secret that content holds; empty if there is none.
     """
 
     roots: Roots
@@ -162,6 +179,7 @@ class Env(msgspec.Struct, frozen=True):
     python: PythonSettings = PythonSettings()
     attachments: Attachments = msgspec.field(default_factory=Attachments)
     skills: tuple[str, ...] | None = None
+    secret_in: Callable[[bytes], str] = no_secrets
 
     def may_run(self, skill: str) -> bool:
         """Return whether the phase may run a skill."""

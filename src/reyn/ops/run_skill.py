@@ -259,6 +259,7 @@ class JudgeOutputOp:
         },
         example={"output": "the text", "rubric": "It is polite and names a date."},
         permission="judge_output",
+        gate_field="rubric",
         advice="With on_fail abort, a decision that carries it holds only if the output passes.",
     )
 

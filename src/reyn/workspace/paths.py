@@ -284,6 +284,11 @@ def folded(path: str) -> str:
     return unicodedata.normalize("NFD", unicodedata.normalize("NFD", path).casefold())
 
 
+def may_have_entries(folder: Location) -> bool:
+    """Return whether every name in a folder makes a path within the limits."""
+    return len(folder.parts) < MAX_DEPTH and len(folder.display_path.encode()) + _MAX_NAME_BYTES < _MAX_PATH_BYTES
+
+
 def is_recorded_path(text: str) -> bool:
     """Whether a text can be the `display_path` of a file or folder that an op changes; looks at no file system."""
     try:

@@ -101,7 +101,8 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages.
+    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages, and `system` the
+    text of the system message, in the first part that it holds for.
 
     `tokens` estimates the size of their texts, `size` is its length in bytes.
     """
@@ -110,6 +111,7 @@ class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     messages: Count
     tokens: Count
     size: Count = 0
+    system: ContentName | None = None
 
 
 class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

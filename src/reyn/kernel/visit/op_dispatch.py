@@ -60,6 +60,8 @@ class OpLog:
         """The op of the last turn that failed most often with the same arguments."""
         self._failures: dict[str, int] = {}
         self._changes: list[tuple[str, kinds.Change]] = []
+        self.verdicts: dict[str, str] = {}
+        """The verdicts of gates, the latest of each."""
 
     @property
     def truncation_reader(self) -> OpForm | None:
@@ -68,6 +70,12 @@ class OpLog:
 
     def add_changes(self, changes: tuple[kinds.Change, ...], tape: Tape) -> None:
         self._changes += [(tape.state.run_id, change) for change in changes]
+
+    def add_verdict(self, args: dict[str, Any], outcome: OpOutcome, tape: Tape) -> None:
+        """Add the verdict of a gate, if it reached one."""
+        has_passed = msgspec.json.decode(tape.content(outcome.result)).get("passed")
+        if isinstance(has_passed, bool):
+            self.verdicts[str(args[self._vocabulary.gates[outcome.kind]])] = "passed" if has_passed else "failed"
 
     def changes_of(self, run_id: str) -> tuple[kinds.Change, ...]:
         """Return the changes that a run has to restore, newest first.
@@ -81,6 +89,8 @@ class OpLog:
         """Add an op. Its result is part of the following frames; a large one is truncated and names the whole."""
         if outcome.changes:
             self.add_changes(outcome.changes, tape)
+        if outcome.kind in self._vocabulary.gates:
+            self.add_verdict(args, outcome, tape)
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
         self.calls.append(call)

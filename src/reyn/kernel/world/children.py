@@ -197,7 +197,7 @@ class Children:
         tape = scope.tape
         depth_below(tape.started)
         copies = pin_run(skill, Blob.of(canonical(artifact)), pin_ops(skill, self.services.ops.vocabulary))
-        key = scope.next_key(call_name(copies.skill_hash, copies.input.hash, spec.history[0]))
+        key = scope.next_key(call_name(copies.skill_hash, copies.input.hash, spec.history[0], spec.images[0]))
         run = f"{tape.run_id}.{key}"
         intent = kinds.ChildStarted(key, "function", skill.name, run, copies.skill_hash, copies.input, copies.ops)
         with self.journal.claim(run):
@@ -273,6 +273,7 @@ class Children:
             credentials=credentials,
             history=spec.history,
             ask=spec.ask,
+            images=spec.images,
             rollback=intent.rollback,
         )
         return new_tape(parent.content, started, now=self.services.clock.now())

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.secrets import Scrubber
     from reyn.skills import Skill
     from reyn.workspace import Location
 
@@ -99,6 +100,7 @@ class Environments:
         sandbox: SandboxSettings,
         python: PythonSettings,
         resolve_secret: Callable[[str], str],
+        secrets: Callable[[], Scrubber],
         journal: Journal,
     ) -> None:
         self._root = root
@@ -108,6 +110,7 @@ class Environments:
         self._sandbox = sandbox
         self._python = python
         self._resolve_secret = resolve_secret
+        self._secrets = secrets
         self._journal = journal
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
         self._visits: dict[str, _VisitEnv] = {}
@@ -147,6 +150,7 @@ class Environments:
             partial(self._credential, credentials_of(compiled.skill, started.credentials)),
             self._python,
             skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
+            secret_in=self._secrets().find,
         )
         self._visits[tape.run_id] = _VisitEnv(tape, visit, started, state.phase, env)
         return env

@@ -249,6 +249,7 @@ class Services:
             self.config.sandbox,
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
+            lambda: self._key_scrubber,
             self.journal,
         )
         return OpPerformer(
@@ -355,7 +356,7 @@ class Services:
 
     def store_history(self, history: NormalizedMessageList) -> History:
         """Return the parts of a history, and the content that the journal does not have."""
-        if not history.length:
+        if not history:
             return (), ()
 
         def is_stored(name: str) -> bool:

@@ -18,7 +18,7 @@ from reyn.journal import digest
 from reyn.ops.file.reading import read_file
 from reyn.ops.file.searching import glob_files, glob_root, grep_files
 from reyn.ops.file.writing import Arguments, Written, changes_error, delete_file, edit_file, write_file, write_index
-from reyn.ops.op import Call, Env, Plan, RecordedChanges, Result
+from reyn.ops.op import Call, Env, HoldsSecret, Plan, RecordedChanges, Result
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import EffectClass, OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, Fields, arguments, boolean, integer, path, result, text
@@ -226,6 +226,8 @@ class FileOp:
             return Plan(verdict.rule, approval=approval, reads=reads, locations=(location,))
         try:
             written = _WRITERS[op](arguments, location, env)
+        except HoldsSecret:
+            raise
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
             return Plan(verdict.rule, result=call.failed(error))
         if isinstance(written, Denied):

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.ops.budget import OpFailed
+from reyn.ops.op import HoldsSecret
 from reyn.permissions import Allowed, NeedsApproval
 from reyn.workspace import FileError, FileImage, Guard, Location, decode_text, entries_of, kind_of, locate, look
 
@@ -45,7 +46,12 @@ def text_at(location: Location, env: Env, guard: Guard | None = None) -> str | N
         name = env.recorded.find(location.parts)
         if name is None and env.recorded.is_folder(location.parts):
             raise FileError(f"`{location.display_path}` is a folder")
-        return None if name is None else decode_text(env.content(name), location)
+        if name is None:
+            return None
+        content = env.content(name)
+        if handle := env.secret_in(content):
+            raise HoldsSecret(handle)
+        return decode_text(content, location)
     image, _ = look_at(location, env, guard)
     return None if image is None else decode_text(image.content, location)
 
@@ -55,6 +61,9 @@ def look_at(location: Location, env: Env, guard: Guard | None = None) -> tuple[F
     env.budget.check_read()
     found = look(location, guard or Guard(env.roots), env.file_bytes)
     if found[0] is not None:
+        # A result shows no secret that is read in pieces, or found by searching.
+        if handle := env.secret_in(found[0].content):
+            raise HoldsSecret(handle)
         env.budget.add_read(len(found[0].content))
     return found
 

@@ -176,6 +176,10 @@ _MAX_SEARCHED_CHARS = 100_000
 """A search can take hundreds of bytes of memory for each character of its line."""
 _SHORTENED = f"longer lines were searched in their first {_MAX_SEARCHED_CHARS} characters only"
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
+_VERBOSE = re.compile(r"\(\?[\w-]*x")
+_REPEAT = re.compile(r"\\.|\{([0-9]+),?[0-9]*\}", re.DOTALL)
+_MAX_EXPANDED = 100_000
+"""The length of a pattern with its repeats written out: `regex` takes up to a kilobyte for each of its characters."""
 
 
 def grep_files(call: Call, arguments: Arguments, location: Location, env: Env) -> dict[str, Any]:
@@ -297,6 +301,10 @@ def _compile(pattern: str, *, ignore_case: bool) -> Any:
     if _RECURSION.search(pattern):
         # A recursive pattern can use a gigabyte of memory before the time limit is reached.
         raise OpFailed("a pattern that calls itself is not allowed")
+    if _VERBOSE.search(pattern):
+        raise OpFailed("the flag `x` is not allowed in a pattern")
+    if _expanded(pattern) > _MAX_EXPANDED:
+        raise OpFailed("the pattern repeats too much; give smaller minimums of `{…}`")
     try:
         # Not cached: a pattern holds the memory of its longest search.
         return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0, cache_pattern=False)
@@ -304,6 +312,24 @@ def _compile(pattern: str, *, ignore_case: bool) -> Any:
         raise OpFailed(f"`pattern` is not a regular expression: {error}") from None
     except Exception:  # noqa: BLE001 - `regex` raises undocumented exceptions for some malformed patterns
         raise OpFailed("`pattern` is not a regular expression that can be used") from None
+
+
+def _expanded(pattern: str) -> int:
+    """Return at least the length of a pattern in which everything is written as often as it has to match.
+
+    A count after a letter, a digit, a dot or a set repeats one character; any other may repeat what repeats itself.
+    """
+    single, nested = 1, 1
+    for repeat in _REPEAT.finditer(pattern):
+        if repeat[1] is None:
+            continue
+        count = int(repeat[1])
+        before = pattern[: repeat.start()][-1:]
+        if before.isalnum() or before in ("_", ".", "]"):
+            single += count
+        else:
+            nested *= max(1, count)
+    return len(pattern) * single * nested
 
 
 def _shorten(line: str, column: int = 0) -> str:
