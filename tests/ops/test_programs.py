@@ -115,7 +115,7 @@ class TestSandboxedExec:
     def test_the_network_needs_a_grant_of_its_own(self, tmp_path: Path):
         result = one(make(tmp_path), call("cat", network=True))
         assert result["status"] == "denied"
-        assert "`web`" in result["error"]
+        assert "`web: true`" in result["error"]
         project = (
             make(tmp_path / "granted", "{exec: [cat], web: true}") if (tmp_path / "granted").mkdir() is None else 0
         )
@@ -127,7 +127,7 @@ class TestSandboxedExec:
             make(tmp_path, "{exec: [cat, ls]}"), call("rm", "-rf", "."), call("ls"), permissions=GRANTED
         )
         assert not_requested["status"] == not_granted["status"] == "denied"
-        assert "request `exec`" in not_requested["error"]
+        assert "request it: `exec: [rm]`" in not_requested["error"]
         assert "grant" in not_granted["error"]
 
     def test_a_program_of_the_project_with_an_allowed_name_is_denied(self, tmp_path: Path):
