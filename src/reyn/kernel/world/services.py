@@ -253,7 +253,12 @@ class Services:
             lambda handle: self.roster.secrets().resolve(handle),
         )
         return OpPerformer(
-            self.ops, environments, self.journal, self.identity, self.compile_skill, lambda: self._key_scrubber
+            self.ops,
+            environments,
+            lambda: self.existing_journal,
+            self.identity,
+            self.compile_skill,
+            lambda: self._key_scrubber,
         )
 
     def load(self, skill: str) -> Skill:
