@@ -252,7 +252,7 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
     results += [
         Target("fsyncs per visit, 200 concurrent runs", fsyncs_per_visit("many_runs", count), 0.05),
         Target("200 runs / one run, 1 ms commit latency", shared["ratio"], 4, at_most=False, note=rates),
-        _lint_target(500 if not compare else 2000),
+        _lint_target(2000 if compare else 100),
     ]
     print("commands …", file=sys.stderr)
     results += command_targets(2 * rounds + 1)
@@ -289,9 +289,9 @@ def run_benchmarks(count: int, rounds: int, *, compare: bool) -> list[Target]:
             Target(f"CPU of a model call, {pieces} chunks, ms", calls[f"ours_{pieces}_ms"], longest, note=note)
         )
     print("conversations …", file=sys.stderr)
-    results += chat_targets(2000 if compare else 150)
+    results += chat_targets(2000 if compare else 60)
     print("budgets …", file=sys.stderr)
-    results += budget_targets(count if compare else 100, 10_000 if compare else 100)
+    results += budget_targets(count, 10_000 if compare else 50)
     print("tools and sub-runs …", file=sys.stderr)
     results.append(Target("CPU of an MCP call over stdio, ms", measure("mcp", min(count, 400))["call_ms"], 5))
     many = measure("iteration", 20)
@@ -336,9 +336,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"write the table into {PAGE.name}")
     options = parser.parse_args()
     before = _unit()
-    results = (
-        run_benchmarks(400, 1, compare=False) if options.short else run_benchmarks(options.visits, 5, compare=True)
-    )
+    results = run_benchmarks(60, 1, compare=False) if options.short else run_benchmarks(options.visits, 5, compare=True)
     if options.write:
         write_page(results, (before, _unit()))
     if options.json:

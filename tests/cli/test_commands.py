@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from reyn.cli.app import COMMANDS
-from tests.cli.support import IN
+from tests.cli.support import IN, write_answers
 from tests.journal.stored import change_event
 from tests.support import abort, finish, go, write_skill
 
@@ -96,6 +96,18 @@ def test_a_failed_run_prints_the_command_that_continues_it(here: Path, reyn):
     timeline = reyn("show", "r1").out
     assert "failed: the script `scripted:answers.jsonl` has 1 answer;" in timeline
     assert "resumed at second to retry" in timeline
+
+
+def test_strict_enforces_required_fields_at_every_depth(here: Path, reyn):
+    inner = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    nested = {"type": "object", "properties": {"text": {"type": "string"}, "inner": inner}, "required": ["text"]}
+    write_skill(here, "nested", {"a": ["end"]}, artifacts={"note": nested})
+    answer = finish()
+    answer["artifact"]["data"]["inner"] = {}
+    write_answers(here, answer)
+    assert reyn("run", "nested", IN, "--run-id", "lenient").code == 0
+    assert reyn("run", "nested", IN, "--run-id", "strict", "--strict", "--max-phase-retries", "0").code == 1
+    assert "$.artifact.data.inner" in reyn("events", "strict", "--kind", "validation_error").out
 
 
 def test_the_exit_code_reflects_the_status_of_the_run(here: Path, reyn):

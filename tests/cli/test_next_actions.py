@@ -218,7 +218,7 @@ def test_a_damaged_run_does_not_hide_the_others(here: Path, reyn, run: str):
     change_event(here / ".reyn" / "journal.db", 1, run, ts=b"1")
     rows = {row["run_id"]: row for row in reyn("runs", "--json").json}
     assert rows.keys() == {"finished", "aborted", "failed", "waiting", "waiting.1.1.1", "limited"}
-    expected = NEXT | ({"limited": "reyn verify limited"} if run == "limited" else {})
+    expected = NEXT | ({run: f"reyn verify {run}"} if run in ("limited", "failed") else {})
     assert {name: rows[name]["next"] for name in NEXT} == expected
     assert {one["run_id"] for one in reyn("doctor", "--json").json["runs"]} == NEXT.keys()
     assert reyn("verify", run).code == 1

@@ -148,6 +148,9 @@ def test_config_shows_the_origin_of_every_setting(here: Path, reyn, monkeypatch:
         "limits.run_seconds": (5, "reyn.yaml:4"),
         "sizes.answer_depth": (3, "REYN_SIZES"),
     }
+    for option, key in (("--max-phase-visits", "max_phase_visits"), ("--max-act-turns", "max_act_turns")):
+        [setting] = reyn("config", "explain", key, option, "none", "--json").json
+        assert (setting["value"], setting["origin"]) == (None, "flag")
     assert reyn("config", "explain", "limits.tokens").out == "limits.tokens  7  reyn.local.yaml:2\n"
     assert all(line.startswith("limits.") for line in reyn("config", "explain", "limits").out.splitlines())
     assert re.search(r"^sizes\.answer_depth +3 +REYN_SIZES$", reyn("config").out, re.M)

@@ -30,7 +30,7 @@ def test_every_key_has_a_default(tmp_path: Path):
 def test_later_sources_override_earlier_ones(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("max_phase_visits: 3\nmax_phase_retries: 1\nsizes: {answer_depth: 9}\n")
     (tmp_path / "reyn.local.yaml").write_text("max_phase_visits: null\nsizes: {answer_bytes: 7}\n")
-    config = load_config(tmp_path, {"strict": True, "model": None}, {"REYN_MAX_PHASE_RETRIES": "5", "REYN_MODEL": "m"})
+    config = load_config(tmp_path, {"strict": True}, {"REYN_MAX_PHASE_RETRIES": "5", "REYN_MODEL": "m"})
     assert (config.max_phase_visits, config.max_phase_retries, config.strict, config.model) == (None, 5, True, "m")
     assert (config.sizes.answer_depth, config.sizes.answer_bytes) == (9, 7)
 

@@ -26,9 +26,7 @@ def test_settings_that_nothing_sets_come_from_the_default(tmp_path: Path):
 def test_the_source_with_the_highest_precedence_is_the_origin(tmp_path: Path):
     (tmp_path / "reyn.yaml").write_text("strict: true\nmodels:\n  light: a\n  strong: b\nlimits:\n  tokens: 5\n")
     (tmp_path / "reyn.local.yaml").write_text("models: {strong: c}\nmax_act_turns: 3\n")
-    actual = origins(
-        tmp_path, {"max_act_turns": 2, "model": None}, {"REYN_STRICT": "false", "REYN_LIMITS": "{tokens: 6}"}
-    )
+    actual = origins(tmp_path, {"max_act_turns": 2}, {"REYN_STRICT": "false", "REYN_LIMITS": "{tokens: 6}"})
     assert {key: origin for key, origin in actual.items() if origin != "default"} == {
         "strict": "REYN_STRICT",
         "models.light": "reyn.yaml:3",

@@ -13,6 +13,7 @@ from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
 from reyn.context import (
     PhaseHandoff,
     PhaseManifest,
+    apply_context_budget,
     build_handoff_context,
     build_phase_context,
     default_manifests,
@@ -282,3 +283,12 @@ def test_the_oldest_whole_handoffs_give_way_before_the_newest_is_truncated(budge
         assert f"(the last {len(whole)} of {count})" in built.text
         more = assemble_handoff_context(handoffs[-len(whole) - 1 :], manifest(), omitted=count - len(whole) - 1)
         assert estimate_tokens(more.text) > budget
+
+
+def test_manifests_and_results_are_json_with_the_keys_of_the_contract():
+    assert msgspec.to_builtins(PhaseManifest(phase=2)) == {
+        "phase": 2, "handoff_fields": (), "narrative_cap": 0, "max_tokens": 0,
+    }  # fmt: skip
+    assert msgspec.to_builtins(apply_context_budget("a text", 0)[1]) == {
+        "original_tokens": 2, "budget_tokens": 0, "truncated_tokens": 2, "was_truncated": False,
+    }  # fmt: skip

@@ -56,7 +56,7 @@ def test_every_example_of_an_op_is_accepted_as_a_tool_call():
     forms = [form for spec in OPS for form in spec.forms]
     for name, form in zip(tools, forms, strict=True):
         args = {key: value for key, value in form.example.items() if key not in ("kind", "op")}
-        assert DECIDING.judge(answer("", ("1", name, args))) == Acting((form.example,))
+        assert DECIDING.judge(answer("", ("1", name, args))) == Acting((form.example,), is_native=True)
 
 
 def _op(kind: str, *forms: str | None) -> OpSpec:
@@ -81,16 +81,17 @@ def test_names_of_tools_are_unique_and_acceptable_to_providers():
 
 def test_tool_calls_become_ops_in_their_order():
     calls = [("x", "file_read", {"path": "a.txt"}), ("y", "ask_user", {"question": "Why?"})]
-    assert DECIDING.judge(answer("Let me look.", *calls)) == Acting((READ, {"kind": "ask_user", "question": "Why?"}))
+    ops = (READ, {"kind": "ask_user", "question": "Why?"})
+    assert DECIDING.judge(answer("Let me look.", *calls)) == Acting(ops, is_native=True)
 
 
 def test_a_tool_call_may_repeat_the_fields_that_its_name_stands_for():
-    assert DECIDING.judge(answer("", ("x", "file_read", READ))) == Acting((READ,))
+    assert DECIDING.judge(answer("", ("x", "file_read", READ))) == Acting((READ,), is_native=True)
 
 
 def test_a_tool_without_arguments_may_be_called_with_an_empty_text():
     contract = Contract((END,), (_op("now", None),), form="tools")
-    assert contract.judge(answer("", ("x", "now", " "))) == Acting(({"kind": "now"},))
+    assert contract.judge(answer("", ("x", "now", " "))) == Acting(({"kind": "now"},), is_native=True)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_a_tool_without_arguments_may_be_called_with_an_empty_text():
         ([("x", "file_read", {"path": 3})], "ops", "$.tool_calls[0].arguments.path"),
         ([("x", "file_read", {"path": "a", "colour": 1})], "ops", "$.tool_calls[0].arguments"),
         ([("x", "file_read", {"path": "a", "kind": "shell"})], "ops", "$.tool_calls[0].arguments.kind"),
-        ([("x", "file_read", READ), ("y", "file_read", {})], "ops", "$.tool_calls[1].arguments"),
+        ([("x", "file_read", {}), ("y", "nothing", {})], "ops", "$.tool_calls[0].arguments"),
         ([(str(n), "file_read", READ) for n in range(65)], "size", "$.tool_calls"),
     ],
 )
@@ -117,6 +118,31 @@ def test_a_wrong_tool_call_is_rejected_at_its_path(calls: list, rule: str, path:
     verdict = DECIDING.judge(answer("", *calls))
     assert isinstance(verdict, Rejected)
     assert (verdict.rule, verdict.path) == (rule, path)
+
+
+INVALID = [
+    ("file_read", {}, "ops", ".arguments", {"kind": "file", "op": "read"}),
+    ("file_read", "[1]", "not_object", ".arguments", {"kind": "file", "op": "read"}),
+    ("ask_user", '{"question": ', "not_json", ".arguments", {"kind": "ask_user"}),
+    ("nothing", {}, "ops", ".name", {"kind": "nothing"}),
+]
+
+
+@pytest.mark.parametrize("is_truncated", [False, True])
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize(("name", "arguments", "rule", "path", "named"), INVALID)
+def test_an_invalid_call_among_valid_ones_is_rejected_alone(
+    name: str, arguments: Any, rule: str, path: str, named: dict, at: int, is_truncated: bool
+):
+    calls = [("x", "file_read", READ), ("y", "file_read", READ)]
+    calls.insert(at, ("z", name, arguments))
+    verdict = DECIDING.judge(answer("", *calls), is_truncated=is_truncated)
+    assert isinstance(verdict, Acting)
+    assert [(op["kind"], op.get("op")) for op in verdict.ops].pop(at) == (named["kind"], named.get("op"))
+    assert [op for position, op in enumerate(verdict.ops) if position != at] == [READ, READ]
+    [(position, error)] = verdict.errors.items()
+    assert (position, error.path) == (at, f"$.tool_calls[{at}]{path}")
+    assert error.rule == ("size" if is_truncated else rule)
 
 
 def test_an_unknown_tool_is_rejected_with_the_names_of_the_tools():

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from reyn import OSRuntime
-from reyn.chat import OpFinished, OpRequested, ReplyDelta, Restarted
+from reyn.chat import OpFinished, OpRequested, Reply, ReplyDelta, Restarted
+from reyn.cli.chat.printing import TerminalPrinter
 from reyn.context import NormalizedMessageList
 from reyn.errors import (
     CallImpossible,
@@ -58,6 +59,8 @@ class Chatty:
         answer = self.answers[len(self.requests) - 1]
         if callable(answer):
             answer = await answer(request)
+        if isinstance(answer, ModelAnswer):
+            return answer
         if not isinstance(answer, str):
             return ModelAnswer("", tool_calls=tuple(answer))
         for at in range(0, len(answer), 4):
@@ -257,6 +260,44 @@ def test_text_of_a_rejected_answer_is_void(tmp_path: Path):
         await world.check()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("pieces", [(), ("Let me ",), ("Let me ", "see.")])
+def test_the_text_before_a_tool_call_is_streamed_once(tmp_path: Path, pieces: tuple[str, ...]):
+    async def scenario() -> None:
+        async def both(request: Any) -> ModelAnswer:
+            for piece in pieces:
+                request.on_delta(piece)
+            return ModelAnswer("Let me see.", tool_calls=tuple(calls(("add", '{"a": 1, "b": 2}'), ("add", "{}"))))
+
+        world = World(tmp_path, both, "It is 3.")
+        found = await items(world.agent("1 + 2?"))
+        first = next(at for at, item in enumerate(found) if not isinstance(item, ReplyDelta))
+        assert "".join(item.text for item in found[:first]) == "Let me see."
+        requested, done, invalid = found[first : first + 3]
+        assert isinstance(requested, OpRequested)
+        assert (done.status, invalid.status) == ("ok", "error")
+        assert "$.tool_calls[1].arguments" in invalid.result["error"]
+        *pieces_of_reply, reply = found[first + 3 :]
+        assert "".join(item.text for item in pieces_of_reply) == reply.text == "It is 3."
+        assert [message.text for message in reply.history if message.role == "assistant"] == ["Let me see.", "It is 3."]
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+def test_a_terminal_prints_the_text_before_a_tool_call_in_its_place(capsys: pytest.CaptureFixture[str]):
+    printer = TerminalPrinter()
+    for item in (
+        ReplyDelta("Let me see."),
+        OpRequested("1.1.1", "add", {"a": 1}),
+        OpFinished("1.1.1", "add", "ok", {}),
+        ReplyDelta("It is 3."),
+        Reply("It is 3."),
+    ):
+        printer.show(item)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["Let me see.", '  · add {"a":1}', "It is 3."]
 
 
 def test_a_history_of_another_project_is_stored_again(tmp_path: Path):
@@ -485,8 +526,13 @@ def test_a_message_after_a_killed_tool_says_that_the_tool_may_have_taken_effect(
             await asyncio.Event().wait()
             return "paid"
 
-        batch = calls(("add", '{"a": 1, "b": 1}'), ("pay", "{}"), ("add", '{"a": 1, "b": 2}'))
-        world = World(tmp_path, batch, "I will check.", toolkit=[add, pay])
+        @tool(effect="idempotent")
+        def count() -> int:
+            """Count."""
+            return 1
+
+        batch = calls(("count", "{}"), ("pay", "{}"), ("count", "{}"))
+        world = World(tmp_path, batch, "I will check.", toolkit=[count, pay])
         agent = world.agent.options(key="a")
         skill, message = _start(world, "Pay!")
         turn = asyncio.create_task(world.rt.run(skill, message, run_id=agent.conversation))

@@ -33,7 +33,7 @@ def write_skills(root: Path) -> None:
         "drafts",
         {"write": ["check"], "check": {"write": "it is not good yet", "end": "it is good"}},
         inputs={"write": "note | remark", "check": "draft"},
-        artifacts={"remark": NOTE, "draft": NOTE},
+        artifacts={"remark": NOTE | {"description": "What to change."}, "draft": NOTE},
         phase_keys={"write": "reads: [note, draft]\n", "check": "reads: [note]\n"},
         ops={"write": "file"},
     )

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, StoreDamaged, StoreUnavailable
+from reyn.errors import (
+    AppendConflict,
+    BlobMissing,
+    BudgetExceeded,
+    StateFolderUnsafe,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from reyn.journal import Batch, Blob
 from reyn.journal import sqlite as module
 from reyn.journal.sqlite import SqliteJournal
@@ -189,7 +196,7 @@ def test_planted_links_in_place_of_locks_are_not_followed(tmp_path: Path):
     (state / "checkpoint.lock").symlink_to(outside / "checkpoint.txt")
     journal = SqliteJournal(state)
     for run in ("r", "new"):
-        with pytest.raises(StoreUnavailable, match=f"{run}.lock"), journal.claim(run):
+        with pytest.raises(StateFolderUnsafe, match=f"{run}.lock` is a symbolic link"), journal.claim(run):
             pass
         assert not journal.is_claimed(run)
     journal.append("r", 0, chain_events("r", [run_started("r")]), [CONTENT])
@@ -204,7 +211,7 @@ def test_a_planted_link_in_place_of_the_folder_of_locks_is_not_followed(tmp_path
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "locks").symlink_to(outside)
     journal = SqliteJournal(tmp_path / "state")
-    with pytest.raises(StoreUnavailable, match="lock"), journal.claim("r"):
+    with pytest.raises(StateFolderUnsafe, match="locks` is a link"), journal.claim("r"):
         pass
     journal.close()
     assert list(outside.iterdir()) == []

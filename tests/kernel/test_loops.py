@@ -31,6 +31,14 @@ def offered(project: Project, call: int) -> set[str]:
 # -- visits -------------------------------------------------------------------------------------------
 
 
+def test_a_program_can_remove_the_limit_of_visits(tmp_path: Path):
+    project = make(tmp_path, SPIN)
+    (tmp_path / "reyn.yaml").write_text("max_phase_visits: 2\n")
+    answers = [*(go("turn", str(number)) for number in range(40)), finish()]
+    assert project.run("loop", answers, max_phase_visits=None).ok
+    assert project.run("loop", answers, run_id="limited").status == "limited"
+
+
 def test_a_phase_whose_visits_are_used_up_is_not_offered(tmp_path: Path):
     project = make(tmp_path, LOOP)
     answers = [go("check", "1"), go("write", "2"), go("check", "3"), go("write", "4"), finish()]

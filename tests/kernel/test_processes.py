@@ -70,7 +70,7 @@ def test_a_second_process_is_refused_until_the_first_dies(project: Path):
             result = await rt.resume("shared")
             assert result.ok
             resumed = [event.data for event in rt.runs.events("shared") if event.kind == "run_resumed"]
-            assert [event["open_intent"] for event in resumed] == ["1.1"]
+            assert [event["open_intents"] for event in resumed] == [["1.1"]]
             await rt.runs.replay("shared")
 
     asyncio.run(take_over())

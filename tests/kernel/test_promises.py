@@ -142,3 +142,17 @@ def test_a_model_cannot_change_what_it_was_shown(tmp_path: Path):
         shown = [rt.runs.context_frame("k", seq).as_json()["input_artifact"]["data"]["text"] for seq in frames]
     assert shown == ["in", "in", "said", "said"]
     assert project.is_sound()
+
+
+def test_memories_are_in_the_frame_if_a_step_recalled_them_into_the_input(tmp_path: Path):
+    recall = "preprocessor:\n  - run_op: {op: {kind: recall, query: tea}, into: data.relevant_memories}\n"
+    keys = {"artifacts": {"note": {"type": "object", "additionalProperties": True}}}
+    write_skill(tmp_path, "recalling", {"a": ["end"]}, phase_keys={"a": recall}, **keys)
+    write_skill(tmp_path, "plain", {"a": ["end"]}, **keys)
+    (tmp_path / "reyn/memory").mkdir()
+    (tmp_path / "reyn/memory/tea.md").write_text("---\nname: tea\ndescription: Which tea to buy\n---\nGreen.\n")
+    project = Project(tmp_path)
+    for skill, is_shown in (("recalling", True), ("plain", False)):
+        assert project.run(skill, [finish()], run_id=skill).ok
+        assert any("Green." in message.text for message in project.model.requests[0].messages) == is_shown
+        assert ("relevant_memories" in project.model.requests[0].input["data"]) == is_shown

@@ -103,3 +103,82 @@ def test_rollbacks_are_limited_by_phase_visits(tmp_path: Path):
     result = project.run("s", answers, max_phase_retries=0, max_phase_visits=2)
     assert result.status == "limited"
     assert project.is_sound()
+
+
+# -- nodes that are skills --------------------------------------------------------------------------------------------
+
+
+def make_node(root: Path, inner: dict[str, list[str]], graph: dict[str, list[str]] | None = None) -> Project:
+    write_skill(root, "inner", inner)
+    graph = graph or {"a": ["@inner"], "@inner": ["b"], "b": ["end"]}
+    write_skill(root, "s", graph, skill_keys="on_phase_failure: rollback\n")
+    return Project(root)
+
+
+def test_a_node_that_is_visited_again_receives_the_reason(tmp_path: Path):
+    project = make_node(tmp_path, {"x": ["y"], "y": ["end"]})
+    answers = [go("@inner"), go("y"), finish("first"), "no", go("y"), finish("second"), finish("done")]
+    result = project.run("s", answers, max_phase_retries=0)
+    assert (result.status, result.artifact["data"]["text"]) == ("finished", "done")
+    prompts = [project.model.turn_message(call) for call in range(len(answers))]
+    assert [("Rejected" in prompt, "1 answer rejected" in prompt) for prompt in prompts] == [
+        (number == 4, number == 4) for number in range(len(answers))
+    ]
+    assert "first" in prompts[4]  # what it returned before
+    assert project.is_sound()
+    assert project.is_sound("k.4.1")
+
+
+def test_a_node_in_a_node_receives_the_reason(tmp_path: Path):
+    write_skill(tmp_path, "deep", {"z": ["end"]})
+    project = make_node(tmp_path, {"@deep": ["end"]})
+    answers = [go("@inner"), finish("first"), "no", finish("second"), finish("done")]
+    assert project.run("s", answers, max_phase_retries=0).ok
+    assert "1 answer rejected" in project.model.turn_message(3)
+    assert project.is_sound()
+
+
+def test_the_run_goes_one_phase_further_back_if_a_node_returns_the_same(tmp_path: Path):
+    project = make_node(tmp_path, {"x": ["end"]})
+    answers = [
+        go("@inner", "one"),
+        finish("same"),
+        "no",
+        finish("same"),
+        go("@inner", "two"),
+        finish("new"),
+        finish("end"),
+    ]
+    result = project.run("s", answers, max_phase_retries=0)
+    assert (result.status, result.path) == ("finished", ("a", "@inner", "b", "@inner", "a", "@inner", "b"))
+    back = [(one["phase"], one["to"]) for one in project.events("phase_rolled_back")]
+    assert back == [("b", "@inner"), ("@inner", "a")]
+    prompt = project.model.turn_message(4)
+    assert "`@inner` returned the same artifact again after a rollback: phase `b`: 1 answer rejected" in prompt
+    assert "one" in prompt  # what it produced before
+    assert "Rejected" not in project.model.turn_message(5)  # the node has another input
+    assert project.is_sound()
+
+
+def test_a_node_without_a_phase_before_it_makes_no_progress(tmp_path: Path):
+    project = make_node(tmp_path, {"x": ["end"]}, {"@inner": ["b"], "b": ["end"]})
+    result = project.run("s", [finish("same"), "no", finish("same")], max_phase_retries=0)
+    assert result.status == "aborted"
+    assert "no progress" in result.reason
+    assert project.is_sound()
+
+
+def test_an_artifact_of_a_sub_run_may_equal_the_rejected_one_before_its_end(tmp_path: Path):
+    project = make_node(tmp_path, {"x": ["y"], "y": ["end"]})
+    answers = [go("@inner"), go("y"), finish("same"), "no", go("y", "same"), finish("new"), finish("done")]
+    assert project.run("s", answers, max_phase_retries=0).ok
+    assert project.is_sound()
+
+
+def test_a_node_receives_the_reason_after_a_crash(tmp_path: Path):
+    project = make_node(tmp_path, {"x": ["end"]})
+    answers = [go("@inner"), finish("first"), "no", finish("second"), finish("done")]
+    assert project.run("s", answers[:3], max_phase_retries=0).status == "failed"  # the script has no answer left
+    assert project.resume(answers, retry=True).ok
+    assert "1 answer rejected" in project.model.turn_message(0)
+    assert project.is_sound()

@@ -126,9 +126,11 @@ def test_a_failing_step_fails_the_visit_and_its_writes_are_restored(tmp_path: Pa
 
 
 def test_an_invalid_op_fails_the_step(tmp_path: Path):
-    project = make(tmp_path, "  - run_op: {op: {kind: file, op: read}, into: data.found}\n")
-    result = project.run("s", [finish()], {})
-    assert "'path' is missing" in result.reason
+    """An op that is invalid as it is written is an error of the skill; values of the artifact are checked here."""
+    step = "  - run_op: {op: {kind: file, op: read}, args_from: {path: data.where}, into: data.found}\n"
+    result = make(tmp_path, step).run("s", [finish()], {"where": 5})
+    assert result.status == "failed"
+    assert "is not of type" in result.reason
 
 
 def test_steps_are_subject_to_permissions(tmp_path: Path):

@@ -40,12 +40,13 @@ def calls(*names: str) -> list[ToolCall]:
 
 
 class Talk:
-    """A conversation `talk` whose tools are `first` and `second`; it goes on unless `ends`."""
+    """A conversation `talk` whose tools are executed one after the other; it goes on unless `ends`."""
 
     def __init__(self, root: Path, model: Chatty, *, ends: bool = False, **tools: Callable[..., Any]) -> None:
         self.model = model
         self.tools = [
-            tool(name=name, description="A tool.", effect="pure", permission=None)(one) for name, one in tools.items()
+            tool(name=name, description="A tool.", effect="idempotent", permission=None)(one)
+            for name, one in tools.items()
         ]
         write_skill(
             root,
@@ -180,8 +181,9 @@ def test_an_abort_in_a_tool_cancels_it(tmp_path: Path):
         assert (await turn).status == "waiting"
         await talk.say("two")
         assert [text for role, text in talk.seen() if role == "tool"] == [
-            "The call was cancelled before it had a result."
-        ] * 2
+            "The call was interrupted before it had a result. It may have taken effect: check before you repeat it.",
+            "The call was cancelled before it had a result.",
+        ]
         await talk.check()
 
     asyncio.run(run())

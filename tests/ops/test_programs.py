@@ -34,8 +34,10 @@ def command(cmd: str, **fields: Any) -> dict[str, Any]:
 
 
 def make(root: Path, requests: str = "{exec: [cat, sh, touch]}", more: str = "") -> Project:
+    """Write a skill that allows the ops whose permission it requests."""
     keys = f"permissions: {requests}\n{more}"
-    write_skill(root, "s", {"a": ["end"]}, ops={"a": "sandboxed_exec, shell"}, skill_keys=keys)
+    ops = [kind for key, kind in {"exec": "sandboxed_exec", "shell": "shell"}.items() if f"{key}:" in requests]
+    write_skill(root, "s", {"a": ["end"]}, ops={"a": ", ".join(ops)}, skill_keys=keys)
     (root / "notes.txt").write_text("a note\n")
     (root / ".env").write_text("KEY=hidden\n")
     return Project(root)
@@ -241,7 +243,7 @@ class TestShell:
         assert (result["status"], result["rule"]) == ("denied", "default: no grant")
 
     def test_a_skill_that_does_not_request_it_is_denied(self, tmp_path: Path):
-        result = one(make(tmp_path), command("echo hello"), **self.ALLOWED)
+        result = one(make(tmp_path, "{shell: [date]}"), command("echo hello"), **self.ALLOWED)
         assert (result["status"], result["rule"]) == ("denied", "default: no request")
 
     @pytest.mark.parametrize(

@@ -22,7 +22,10 @@ class MessageReceived(Item, frozen=True, tag="message"):
 
 
 class ReplyDelta(Item, frozen=True, tag="delta"):
-    """A piece of the reply. A `Restarted` voids the pieces before it; the `Reply` has the whole text."""
+    """A piece of an answer: of the reply, or of the text before tool calls, whose items follow.
+
+    A `Restarted` voids the pieces before it; the `Reply` has the whole reply.
+    """
 
     text: str
 

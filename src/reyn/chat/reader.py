@@ -23,6 +23,7 @@ from reyn.chat.items import (
     SkillStarted,
 )
 from reyn.journal import decode, kinds
+from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -209,11 +210,16 @@ class ItemReader:
                 self.progress.clear()
             case kinds.FrameBuilt(form=form):
                 self._begin_answer(is_plain=form == "tools")
-            case kinds.LlmResponded(usage=usage):
+            case kinds.LlmResponded(text=text, usage=usage):
+                if self._answer.is_plain:
+                    yield from self._before_calls(text)
                 self._is_answering = False
                 self.usage += usage or kinds.Usage()
             case kinds.ModelRetried(message=reason) | kinds.ModelSwitched(message=reason):
                 yield from self._restart(reason)
+            case kinds.ValidationError(call=call, result=str(name)):
+                result = msgspec.json.decode(self._content(name))
+                yield OpFinished(call, result["kind"], result["status"], result)
             case kinds.ValidationError(path=path, message=reason):
                 yield from self._restart(f"{path}: {reason}")
             case kinds.OpStarted():
@@ -238,6 +244,13 @@ class ItemReader:
         if not body.code:
             return Reply(text, "aborted", self.usage, said.run)
         return Reply(text, "unanswered", self.usage, said.run, body.reason)
+
+    def _before_calls(self, answer: str) -> Iterator[ChatItem]:
+        """Yield the text before the tool calls of an answer, as far as it did not arrive in pieces."""
+        reply = decode_reply(self._content(answer))
+        if reply.tool_calls and (rest := reply.content.removeprefix(self.partial)):
+            self._pieces.append(rest)
+            yield ReplyDelta(rest)
 
     def _begin_answer(self, *, is_plain: bool) -> None:
         self._is_answering = True

@@ -71,6 +71,12 @@ def last_reply(runs: Runs, run_id: str) -> Reply:
     return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
 
+def idle_result(runs: Runs, run_id: str, error: Exception) -> RunResult | None:
+    """Return the result of a conversation that could not be resumed because it waits for a message."""
+    result = runs.result(run_id) if isinstance(error, RunNotResumable) else None
+    return result if result is not None and result.question is not None and result.question.is_message else None
+
+
 def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) -> ChatStopped:
     """Return the error of a message without a reply."""
     asks = result.question is not None and not result.question.is_message

@@ -56,6 +56,27 @@ def number_option(name: str, text: str, *, least: int = 1, **settings: Any) -> C
     return click.option(name, type=click.IntRange(min=least), help=text, **settings)
 
 
+NO_LIMIT = object()
+"""The value of an option that removes a limit. `None` is an option that was not used."""
+
+
+class NumberOrNone(click.IntRange):
+    """A number of at least `min`, or `none` for no limit."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return NO_LIMIT if value is NO_LIMIT or value == "none" else super().convert(value, param, ctx)
+
+
+def limit_option(name: str, text: str, *, least: int = 1) -> Callable[[F], F]:
+    """Return an option that takes a number of at least `least`, or `none`."""
+    return click.option(name, type=NumberOrNone(min=least), metavar="N|none", help=text)
+
+
+def chosen_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the configuration keys that options set, without those of options that were not used."""
+    return {key: None if value is NO_LIMIT else value for key, value in options.items() if value is not None}
+
+
 def choice_option(name: str, choices: tuple[str, ...], text: str, **settings: Any) -> Callable[[F], F]:
     """Return an option that takes one of several words; the first is the default."""
     return click.option(name, type=click.Choice(choices), default=choices[0], show_default=True, help=text, **settings)
@@ -78,9 +99,13 @@ setting_options = _joined(
         "--strict/--lenient", default=None, help="Enforce required fields at every depth, or at the top level only."
     ),
     click.option("--output-language", metavar="LANG", help="Language of natural-language output."),
-    number_option("--max-phase-visits", "Maximum visits of one phase.", metavar="N"),
+    limit_option("--max-phase-visits", "Maximum visits of one phase; `none` removes the limit."),
     number_option("--max-phase-retries", "Maximum retries after a rejected answer, per visit.", least=0, metavar="N"),
-    number_option("--max-act-turns", "Maximum act turns (ops without a decision) per visit.", least=0, metavar="N"),
+    limit_option(
+        "--max-act-turns",
+        "Maximum act turns (ops without a decision) per visit; `none` uses that of the phase.",
+        least=0,
+    ),
 )
 """An option for each of these keys of the configuration."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reyn.cli.options import chosen_settings
 from reyn.cli.output import now
 from reyn.cli.writer import out
 from reyn.errors import InputInvalid, ProjectNotFound
@@ -63,7 +64,7 @@ def open_project(**settings: Any) -> SyncRuntime:
 
     flags = click.get_current_context().obj
     switches = {name: flags.get(name, False) for name in ("allow_shell", "allow_unsafe_python")}
-    return _opened(OSRuntime.open(project_root(), **switches, **settings))
+    return _opened(OSRuntime.open(project_root(), **switches, **chosen_settings(settings)))
 
 
 def open_existing_project(**settings: Any) -> SyncRuntime:

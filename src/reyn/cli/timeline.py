@@ -152,9 +152,10 @@ class Timeline:
                 run.called_at = event.ts
                 at = f" at {run.phase}" if run.phase else ""
                 self.activity = f"resuming{at}"
-                unknown = f" · outcome of `{body.open_intent}` unknown" if body.open_intent else ""
+                calls = ", ".join(f"`{call}`" for call in body.open_intents)
+                unknown = f" · outcome of {calls} unknown" if calls else ""
                 retry = " to retry" if body.retry else ""
-                data = {"retry": body.retry, "open_intent": body.open_intent}
+                data = {"retry": body.retry, "open_intents": body.open_intents}
                 return _Line(0, "resumed", f"run {event.run_id} · resumed{at}{retry}{_changed(body)}{unknown}", data)
             case kinds.LimitRaised(limit=limit, value=value):
                 amount = "" if value is None else limit_text(limit, value)

@@ -80,7 +80,7 @@ def load_config(root: Path, flags: Mapping[str, Any] | None = None, environ: Map
 
     Args:
         root: The project's folder.
-        flags: Values from the command line; `None` means that a flag was not used.
+        flags: Values of the caller or the command line, by key; `None` is `null`.
         environ: Environment variables; those of the process by default.
 
     Raises:
@@ -95,8 +95,7 @@ def load_sources(
     """Read and check all sources of a project's configuration; see `load_config`."""
     findings: list[Finding] = []
     documents = _read_documents(root, environ, findings)
-    set_flags = {key: value for key, value in (flags or {}).items() if value is not None}
-    documents.append(Document(FLAGS, set_flags, {}))
+    documents.append(Document(FLAGS, dict(flags or {}), {}))
     findings += [finding for document in documents for finding in check_document(document, Config)]
     if not findings:
         merged = _merge_all(documents)

@@ -40,7 +40,6 @@ _SHORT_PATHS = (
     (re.compile(r"^\$\.control\.reason\.summary"), "$.reason"),
     (re.compile(r"^\$\.control\.confidence"), "$.confidence"),
 )
-_OP_PATH = re.compile(r"^\$\.control_ir\[(\d+)\]")
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]+")
 _NAME_LENGTH = 64
 """The longest name of a tool that providers accept."""
@@ -128,26 +127,30 @@ class ToolsForm:
             return Rejected("size", "$", f"the answer is larger than {self._sizes.answer_bytes} bytes")
         return reply
 
-    def to_ops(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any]] | Rejected:
-        """Return the ops that tool calls stand for, in their order. Their arguments are not validated yet."""
+    def to_ops(self, calls: tuple[ToolCall, ...]) -> list[dict[str, Any] | Rejected] | Rejected:
+        """Return the op that each tool call stands for, or its error. Their arguments are not validated yet.
+
+        Calls that cannot be told apart have no results of their own, so they are rejected as a whole.
+        """
         if len(calls) > self._sizes.answer_ops:
             message = f"{len(calls)} tool calls are more than the {self._sizes.answer_ops} allowed"
             return Rejected("size", "$.tool_calls", message)
-        ops: list[dict[str, Any]] = []
         seen: set[str] = set()
         for index, call in enumerate(calls):
-            op = self._to_op(call, f"$.tool_calls[{index}]", seen)
-            if isinstance(op, Rejected):
-                return op
+            path = f"$.tool_calls[{index}].id"
+            if not call.id:
+                return Rejected("ops", path, "the tool call has no id")
+            if call.id in seen:
+                return Rejected("ops", path, short(f"the id {call.id!r} is there twice; each call needs its own"))
             seen.add(call.id)
-            ops.append(op)
-        return ops
+        return [self._to_op(call, f"$.tool_calls[{index}]") for index, call in enumerate(calls)]
 
-    def _to_op(self, call: ToolCall, path: str, seen: set[str]) -> dict[str, Any] | Rejected:
-        if not call.id:
-            return Rejected("ops", f"{path}.id", "the tool call has no id")
-        if call.id in seen:
-            return Rejected("ops", f"{path}.id", short(f"the id {call.id!r} is there twice; each call needs its own"))
+    def named(self, call: ToolCall) -> dict[str, Any]:
+        """Return what an invalid call names: the kind and form of its tool, or the name that is none."""
+        tool = self._tools.get(call.name)
+        return ({"kind": short(call.name)} if tool is None else tool.fixed) | {"arguments": call.arguments}
+
+    def _to_op(self, call: ToolCall, path: str) -> dict[str, Any] | Rejected:
         tool = self._tools.get(call.name)
         if tool is None:
             names = " or ".join(repr(name) for name in self._tools)
@@ -172,11 +175,6 @@ def expand_text(candidate: Candidate, field: str, text: str, probability: float 
         return Rejected("empty", "$.content", "the answer is empty")
     confidence = 1.0 if probability is None else probability  # there is no other choice
     return _decision(candidate, confidence, "", {field: text})
-
-
-def to_tool_path(path: str) -> str:
-    """Return the path in the tool calls for a path in the ops of the contract's object."""
-    return _OP_PATH.sub(r"$.tool_calls[\1].arguments", path)
 
 
 def _tools(ops: Iterable[OpSpec]) -> dict[str, _Tool]:

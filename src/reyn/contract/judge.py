@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import Sizes
-from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path, to_tool_path
+from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, TEXT, answer_schema, closed
@@ -132,10 +132,7 @@ class Contract:
         if isinstance(reply, Rejected):
             return reply
         if reply.tool_calls:
-            verdict = self._judge_calls(tools, reply.tool_calls)
-            if isinstance(verdict, Rejected) and is_truncated:
-                return Rejected("size", verdict.path, _TRUNCATED)
-            return verdict
+            return self._judge_calls(tools, reply.tool_calls, is_truncated=is_truncated)
         return self._judge_reply(reply.content, is_truncated, probability) if self.is_plain_text else reply.content
 
     def reject_output(self, path: str, message: str) -> Rejected:
@@ -165,14 +162,23 @@ class Contract:
             return msgspec.structs.replace(verdict, path=to_short_path(verdict.path))
         return verdict
 
-    def _judge_calls(self, tools: ToolsForm, calls: tuple[ToolCall, ...]) -> Judgement:
-        ops = tools.to_ops(calls)
-        if isinstance(ops, Rejected):
-            return ops
-        rejected = self._op_error(ops, "decide instead")
-        if rejected is not None:
-            return msgspec.structs.replace(rejected, path=to_tool_path(rejected.path))
-        return Acting(tuple(ops))
+    def _judge_calls(self, tools: ToolsForm, calls: tuple[ToolCall, ...], *, is_truncated: bool) -> Judgement:
+        """Judge native tool calls, each on its own. If none is valid, the answer is rejected."""
+        found = tools.to_ops(calls)
+        if isinstance(found, Rejected):
+            return Rejected("size", found.path, _TRUNCATED) if is_truncated else found
+        ops: list[dict[str, Any]] = []
+        errors: dict[int, Rejected] = {}
+        for index, op in enumerate(found):
+            rejected = op if isinstance(op, Rejected) else self._call_error(op, index)
+            if rejected is not None:
+                errors[index] = Rejected("size", rejected.path, _TRUNCATED) if is_truncated else rejected
+            ops.append(tools.named(calls[index]) if isinstance(op, Rejected) else op)
+        return Acting(tuple(ops), is_native=True, errors=errors) if len(errors) < len(ops) else errors[0]
+
+    def _call_error(self, op: dict[str, Any], index: int) -> Rejected | None:
+        error = self.ops.error(op, f"$.tool_calls[{index}].arguments", "decide instead")
+        return Rejected("ops", short(error[0]), short(error[1])) if error else None
 
     def _judge_reply(self, content: str, is_truncated: bool, probability: float | None) -> Judgement:
         """Judge the text of a reply. A truncated one is rejected, because nothing in a text shows that it is whole."""

@@ -70,12 +70,13 @@ class OpRules:
         `instead` tells the model what to do where no ops are offered.
         """
         for index, op in enumerate(ops):
-            error = self._error(op, f"$.control_ir[{index}]", instead)
+            error = self.error(op, f"$.control_ir[{index}]", instead)
             if error is not None:
                 return error
         return None
 
-    def _error(self, op: Any, path: str, instead: str) -> tuple[str, str] | None:
+    def error(self, op: Any, path: str, instead: str) -> tuple[str, str] | None:
+        """Return the JSON path and the error of an op at a path, or `None`; see `first_error`."""
         if not self._offered:
             return "$.control_ir", f"no ops are offered here; {instead}"
         if not isinstance(op, dict):

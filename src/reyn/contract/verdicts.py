@@ -29,13 +29,6 @@ class Accepted(msgspec.Struct, frozen=True):
     artifact_json: bytes | None = None
 
 
-class Acting(msgspec.Struct, frozen=True):
-    """A valid act turn: ops to perform before the model is called again."""
-
-    ops: tuple[dict[str, Any], ...]
-    dropped: int = 0
-
-
 class Rejected(msgspec.Struct, frozen=True):
     """An invalid answer: the class of the violated rule, the JSON path, and a message for the model."""
 
@@ -48,6 +41,22 @@ class Rejected(msgspec.Struct, frozen=True):
     def by(cls, rule: str, error: SchemaError, path: str) -> Rejected:
         """Return the rejection of a value that a schema does not allow; `path` leads to the value."""
         return cls(rule, short(error.path(path)), short(error.message))
+
+
+class Acting(msgspec.Struct, frozen=True):
+    """A valid act turn: ops to perform before the model is called again.
+
+    Attributes:
+        ops: The ops; of a native call that is invalid, as much as it names.
+        dropped: Counts characters around the object.
+        is_native: Whether they are native tool calls, which may be performed at the same time.
+        errors: The errors of native calls that are invalid, by their position. At least one call is valid.
+    """
+
+    ops: tuple[dict[str, Any], ...]
+    dropped: int = 0
+    is_native: bool = False
+    errors: dict[int, Rejected] = {}
 
 
 Judgement = Accepted | Acting | Rejected

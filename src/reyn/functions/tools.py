@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_args, ov
 import msgspec
 
 from reyn.errors import FunctionInvalid, ImageInvalid, OpInvalid
-from reyn.functions.definition import check_count, check_option, is_text
+from reyn.functions.definition import check_count, check_flag, check_option, is_text
 from reyn.functions.images import IMAGES, attach_image, mentions_image, split_images
 from reyn.functions.signatures import Signature, check_tool_function, doc_of, function_name, underlying
 from reyn.functions.types import ConversionError, join_schemas, json_type, to_json
@@ -74,6 +74,7 @@ class Tool(Generic[P, R]):
         effect: EffectClass = "unsafe",
         permission: str | None = "tool",
         timeout: float | None = DEFAULT_TIMEOUT,
+        concurrent: bool = False,
         max_concurrency: int | None = None,
         example: Mapping[str, Any] | None = None,
         best_practices: str | Sequence[str] = (),
@@ -86,6 +87,7 @@ class Tool(Generic[P, R]):
         check_option(name, "name", f"tool `{own_name}`", is_valid=is_valid, expected="a text")
         self.name = name or own_name
         what = f"tool `{self.name}`"
+        check_flag(concurrent, "concurrent", what)
         check_count(max_concurrency, "max_concurrency", 1, what)
         is_time = isinstance(timeout, int | float) and not isinstance(timeout, bool) and timeout > 0
         texts = (best_practices,) if isinstance(best_practices, str) else best_practices
@@ -117,7 +119,8 @@ class Tool(Generic[P, R]):
         self._may_return_images = returns in (inspect.Parameter.empty, Any) or mentions_image(returns)
         self._returns = json_type(Any if self._may_return_images else returns, f"{what}, return type")
         self._validator = compile_schema(self._returns.schema)
-        self.spec = self._spec(description, effect, permission, dict(example or {}), what)
+        spec = self._spec(description, effect, permission, dict(example or {}), what)
+        self.spec = msgspec.structs.replace(spec, takes_time=True, concurrent=concurrent)
         try:
             check_op(self)
         except OpInvalid as error:
@@ -184,6 +187,9 @@ class Tool(Generic[P, R]):
             return call.error(f"invalid arguments: {error}")
         token = _current.set(ToolCallInfo(self.name, call.key))
         try:
+            # Each call before this one returns in time, or is abandoned and keeps its slot.
+            async with asyncio.timeout(self.timeout and self.timeout * (1 + self._slots.waiting)) as limit:
+                await self._slots.acquire()
             async with asyncio.timeout(self.timeout) as limit:
                 value = await self._execute(values)
         except TimeoutError:
@@ -195,7 +201,6 @@ class Tool(Generic[P, R]):
         return self._result(call, value, env)
 
     async def _execute(self, values: dict[str, Any]) -> Any:
-        await self._slots.acquire()
         release = self._slots.release
         if not self.is_async:
             # A function that is abandoned at its timeout still runs, so its slot is free only when it returns.
@@ -232,6 +237,11 @@ class _Slots:
         self._free = count
         self._lock = threading.Lock()
         self._waiting: deque[tuple[asyncio.AbstractEventLoop, Future[None]]] = deque()
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a slot."""
+        return len(self._waiting)
 
     async def acquire(self) -> None:
         """Wait for a slot."""
@@ -305,6 +315,7 @@ def tool(
     effect: EffectClass = "unsafe",
     permission: str | None = "tool",
     timeout: float | None = DEFAULT_TIMEOUT,
+    concurrent: bool = False,
     max_concurrency: int | None = None,
     example: Mapping[str, Any] | None = None,
     best_practices: str | Sequence[str] = (),
@@ -325,7 +336,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         effect: The effect class. After a crash during a call, `pure` and `idempotent` tools are called again; for an
             `unsafe` tool, Reyn asks a person.
         permission: The permission that a skill must request and the operator must grant; `None` for none.
-        timeout: The maximum number of seconds of a call; `None` for no limit.
+        timeout: The maximum number of seconds of a call; `None` for no limit. Waiting for a slot does not count.
+        concurrent: Whether native calls of one answer may be performed at the same time as others, although the tool
+            is not `pure`. Calls of `pure` tools always may.
         max_concurrency: The maximum number of concurrent calls in this process; `None` for no limit.
         example: The arguments of a valid call, for the prompt; by default generated from the types.
         best_practices: Advice on the use of the tool, added to the docstring of every function that has it.

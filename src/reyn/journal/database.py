@@ -53,6 +53,7 @@ CREATE TABLE IF NOT EXISTS spending (
     cached_tokens INTEGER NOT NULL, cost INTEGER NOT NULL, assumed INTEGER NOT NULL,
     PRIMARY KEY (day, run_id, model, currency)) WITHOUT ROWID;
 """
+"""The statements that make a new database. A database with any other definition, even in wording, is refused."""
 _BUSY_SECONDS = 30
 _FREE_SHARE = 10
 """A file is compacted when at least one page in so many is free."""
@@ -120,7 +121,7 @@ class Database:
                     self.writer.execute(statement)
                 if is_new:  # an existing database may contain planted approvals
                     self.mark(owner)
-                else:
+                elif not version:
                     self._check_tables()
                 self.writer.execute(f"PRAGMA user_version = {version + 1 if version else FORMAT}")
 
@@ -129,10 +130,15 @@ class Database:
         return int(version)
 
     def _check_tables(self) -> None:
-        """Refuse a database without the columns of this format, such as one written by a version between releases."""
-        if missing := sorted(_expected_columns() - _columns(self.writer)):
+        """Refuse a database whose definitions are not exactly those of this format.
+
+        One written by a version between releases lacks columns. A planted trigger, view or index would execute inside
+        the statements of this program.
+        """
+        if differing := _definitions(self.writer) ^ _expected_definitions(SCHEMA):
+            kind, name, *_ = min(differing, key=lambda one: (one[3] is None, repr(one)))
             raise StoreUnavailable(
-                f"`{self.path}` is not a journal of format {FORMAT}: it has no column `{'.'.join(missing[0])}`",
+                f"`{self.path}` is not a journal of format {FORMAT}: its {kind} `{name}` is missing or not Reyn's",
                 hint=f"Reyn cannot convert it. Move `{self.path}` elsewhere; the next run creates a new journal.",
             )
 
@@ -214,17 +220,16 @@ class Database:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """Return the columns of a database, each with its table."""
-    query = "SELECT found.name, info.name FROM sqlite_master AS found, pragma_table_info(found.name) AS info"
-    return set(connection.execute(query))
+def _definitions(connection: sqlite3.Connection) -> set[tuple[str, str, str, str | None]]:
+    """Return the tables, indexes, triggers and views of a database, each as SQLite stores it."""
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
 @cache
-def _expected_columns() -> set[tuple[str, str]]:
+def _expected_definitions(schema: str) -> set[tuple[str, str, str, str | None]]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(SCHEMA)
-        return _columns(connection)
+        connection.executescript(schema)
+        return _definitions(connection)
 
 
 def _connect(path: Path, *, is_read_only: bool) -> sqlite3.Connection:

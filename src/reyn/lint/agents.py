@@ -9,7 +9,7 @@ from reyn.documents import nearest
 from reyn.errors import AgentNotFound, SkillInvalid, SkillNotFound, codes
 from reyn.lint.requests import malformed, unknown_keys
 from reyn.lint.structure import unknown_class
-from reyn.skills.loader import UNKNOWN_OP_FIX
+from reyn.skills.allowed_ops import UNKNOWN_OP_FIX
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator

@@ -1,6 +1,7 @@
 """Run every lint rule on a skill.
 
 A rule is a function of the loaded skill and the vocabulary that yields findings. `RULES` and `SKILL_RULES` list them.
+`check_skill` is also applied to a skill before it runs, so that `reyn lint` and a run find the same errors.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from reyn.lint import handoffs, instructions, requests, structure
 from reyn.ops import standard_ops
-from reyn.skills import read_skill
+from reyn.skills import read_shared, read_skill
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from reyn.config.values import PythonSandbox
     from reyn.errors import Finding
-    from reyn.skills import Library
+    from reyn.skills import Library, LoadResult
     from reyn.vocabulary import Vocabulary
 
 RULES = (
@@ -65,14 +66,31 @@ def lint_skill(
         classes: The model classes that the configuration defines; `None` if it is not known.
     """
     vocabulary = vocabulary or standard_ops().vocabulary
-    loaded = read_skill(folder, vocabulary, library)
-    findings = {*loaded.findings}
+    return check_skill(read_skill(folder, vocabulary, library), vocabulary, python, classes)
+
+
+def lint_shared(library: Library, vocabulary: Vocabulary) -> list[Finding]:
+    """Return every finding about the shared phases and artifacts of a project, sorted by position."""
+    return check_skill(read_shared(vocabulary, library), vocabulary)
+
+
+def check_skill(
+    loaded: LoadResult,
+    vocabulary: Vocabulary,
+    python: PythonSandbox = "auto",
+    classes: Collection[str] | None = None,
+) -> list[Finding]:
+    """Return every finding about a skill that was read; see `lint_skill`."""
+    findings: set[Finding] = set()
     for rule in RULES:
         findings.update(rule(loaded, vocabulary))
     if loaded.partial is not None:
         for skill_rule in SKILL_RULES:
             findings.update(skill_rule(loaded.partial, loaded, vocabulary))
         findings.update(requests.python_sandboxes(loaded.partial, loaded, python))
+        for name, result in loaded.sub_skills.items():
+            if not result.errors:  # the loader reports its own
+                findings.update(structure.sub_skill_errors(loaded, name, check_skill(result, vocabulary, python)))
     if classes is not None:
         findings.update(structure.unknown_classes(loaded, classes))
-    return sorted(findings)
+    return sorted(findings.union(loaded.folder.findings))  # a rule may have read further files

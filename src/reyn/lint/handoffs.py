@@ -11,7 +11,8 @@ from reyn.context import estimate_tokens
 from reyn.context.handoff import choose_context
 from reyn.contract import candidates_of
 from reyn.errors import codes
-from reyn.skills.graph import predecessors
+from reyn.skills import successors
+from reyn.skills.graph import is_known, predecessors
 from reyn.skills.values import RunOp, RunSkill, is_skill_node, skill_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _ALWAYS = ("goal", "decisions_made", "narrative")
 
 def unproduced_handoff_fields(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Warn about handoff fields that a phase selects and no earlier phase can produce."""
-    skill = loaded.skill
+    skill = loaded.partial
     if skill is None:
         return
     yield from _findings(loaded.document(), skill.context, skill, skill.graph, vocabulary)
@@ -41,7 +42,7 @@ def unproduced_handoff_fields(loaded: LoadResult, vocabulary: Vocabulary) -> Ite
 
 def oversized_instructions(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Warn about instructions that alone exceed the `max_prompt_tokens` of their phase: it could never run."""
-    skill = loaded.skill
+    skill = loaded.partial
     for name, phase in skill.phases.items() if skill is not None else ():
         assert skill is not None
         for owner, context in ((name, phase.context), (None, skill.context)):
@@ -78,7 +79,7 @@ def _findings(
 
 def _produces(skill: Skill, node: str, field: str, vocabulary: Vocabulary) -> bool:
     """Return whether the handoff of a node can have a field."""
-    if field in _ALWAYS:
+    if field in _ALWAYS or not all(is_known(skill, one) for one in (node, *successors(skill, node))):
         return True
     if is_skill_node(node):
         inner = msgspec.structs.replace(skill.skills[skill_of(node)], skills=skill.skills)

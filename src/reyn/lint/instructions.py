@@ -7,6 +7,7 @@ small models copy literals.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from reyn.errors import Finding, codes
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
     from reyn.skills import LoadResult, Skill
     from reyn.vocabulary import Vocabulary
 
+_MARKS = r"[\"'`*\\\u2018-\u201f]*"
+"""What may enclose a name: quotes, also typographic and escaped ones, and the marks of code and bold text."""
 _CONTRACT_SYNTAX = re.compile(
-    r'"?\b(?:control_ir|next_phase|candidate_outputs|available_control_ops|artifact_schema)\b"?(?:\s*:)?'
-    r'|["{]\s*"?kind"?\s*:|\bops"?\s*:\s*\['
+    rf"{_MARKS}\b(?:control[\s_-]?ir|next[_-]?phase|candidate[_-]?outputs|available[_-]?control[_-]?ops"
+    rf"|artifact[_-]?schema)\b{_MARKS}(?:\s*:)?"
+    rf"|[\"'{{]\s*[\"']?kind[\"']?\s*:|\bops{_MARKS}\s*[:=]\s*\[",
+    re.IGNORECASE,
 )
 _NAMES = re.compile(r"[^\W\d_][\w-]*")
 _LITERALS = (
@@ -44,19 +49,45 @@ _BULLET = re.compile(
 
 
 def contract_syntax(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
-    """Report descriptions of the answer format, which the frame has."""
-    for document in _phases(loaded):
+    """Report descriptions of the answer format and of ops, which the frame has."""
+    ops = _op_syntax(tuple((spec.kind, tuple(form.op or "" for form in spec.forms)) for spec in vocabulary.ops))
+    for document in loaded.phase_documents:
         for number, line in _lines(document):
-            for match in _CONTRACT_SYNTAX.finditer(line):
+            found = list(_CONTRACT_SYNTAX.finditer(line))
+            for match in found:
                 message = f"the instructions describe the answer format: {match[0]!r}"
                 fix = "remove it: Reyn adds the answer format to the prompt"
                 yield _warning(document, number, match.start(), codes.CONTRACT_IN_PROSE, message, fix)
+            named = None if found else ops.search(line)
+            if named is not None:
+                message = f"the instructions describe an op: {named[0]!r}"
+                fix = "say what to do in plain words: Reyn adds the ops and their syntax to the prompt"
+                yield _warning(document, number, named.start(), codes.CONTRACT_IN_PROSE, message, fix)
+
+
+@lru_cache(8)
+def _op_syntax(specs: tuple[tuple[str, tuple[str, ...]], ...]) -> re.Pattern[str]:
+    """Return what matches an op in a text: as a key with its value, a call, a path, a tool's name, or as the word `op`.
+
+    A kind with an underscore is no word of a language, so that the name alone is enough.
+    """
+    kinds = "|".join(sorted((re.escape(kind) for kind, _ in specs), key=len, reverse=True))
+    forms = "|".join(sorted({re.escape(form) for _, names in specs for form in names if form}, reverse=True))
+    marked = "|".join(re.escape(kind) for kind, _ in specs if "_" in kind or ":" in kind)
+    several = [(re.escape(kind), "|".join(map(re.escape, names))) for kind, names in specs if any(names)]
+    combined = "|".join(rf"{kind}(?:[._:]|::|__|->)?(?:{names})" for kind, names in several)
+    return re.compile(
+        rf"\bkind{_MARKS}\s*[:=]\s*{_MARKS}(?:{kinds})\b|\bop{_MARKS}\s*[:=]\s*{_MARKS}(?:{forms}|{kinds})\b"
+        rf"|\b(?:{kinds})\((?!s\))|\b(?:{combined})\b|\b(?:{marked})\b"
+        rf"|{_MARKS}\b(?:{kinds})\b{_MARKS}\s+ops?\b|\bop\s+{_MARKS}(?:{kinds})\b",
+        re.IGNORECASE,
+    )
 
 
 def phase_names(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report names of other phases; the graph decides what comes next, and a phase can be reused elsewhere."""
     names = set(loaded.partial.graph) if loaded.partial else set()
-    for document in _phases(loaded):
+    for document in loaded.phase_documents:
         own = document.file.rpartition("/")[2].removesuffix(".md")
         for number, line in _lines(document):
             for match in _NAMES.finditer(line):
@@ -88,7 +119,7 @@ def field_lists(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
 
 def literals(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report literals that a small model may copy into its answer."""
-    for document in _phases(loaded):
+    for document in loaded.phase_documents:
         for number, line in _lines(document):
             spans: list[tuple[int, int]] = []
             for pattern, kind in _LITERALS:
@@ -99,13 +130,6 @@ def literals(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
                     message = f"small models may copy this {kind}: {match[0][:60]!r}"
                     fix = "describe it in words, or pass it as input"
                     yield _warning(document, number, match.start(), codes.COPYABLE_LITERAL, message, fix)
-
-
-def _phases(loaded: LoadResult) -> Iterator[Document]:
-    for file in loaded.folder.own_files("phases", ".md"):
-        document = loaded.folder.read(file)
-        if document is not None:
-            yield document
 
 
 def _lines(document: Document) -> Iterator[tuple[int, str]]:

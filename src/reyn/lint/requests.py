@@ -160,12 +160,11 @@ def _python_calls(skill: Skill) -> Iterator[tuple[str, PythonCall]]:
 
 def step_arguments(loaded: LoadResult, vocabulary: Vocabulary) -> Iterator[Finding]:
     """Report ops of steps that no run can execute: an unknown, missing or invalid argument."""
-    for file in ("skill.md", *loaded.folder.own_files("phases", ".md")):
-        document = loaded.folder.read(file)
-        for path, step in _run_ops(document.value) if document else ():
+    skill = loaded.folder.read("skill.md")
+    for document in (*((skill,) if skill is not None else ()), *loaded.phase_documents):
+        for path, step in _run_ops(document.value):
             for wrong, where in _errors(step, vocabulary):
-                if document is not None:
-                    yield document.finding(codes.BAD_STEP, wrong, *path, *where)
+                yield document.finding(codes.BAD_STEP, wrong, *path, *where)
 
 
 def _run_ops(value: Any) -> Iterator[tuple[KeyPath, dict[str, Any]]]:

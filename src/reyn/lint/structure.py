@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.contract import candidates_of
 from reyn.documents import nearest
-from reyn.errors import codes
+from reyn.errors import SkillInvalid, codes
 from reyn.journal import canonical
 from reyn.skills import inputs, may_finish, successors
-from reyn.skills.graph import predecessors
+from reyn.skills.graph import is_known, predecessors
 from reyn.skills.names import nfc
 from reyn.skills.values import END, RunOp, RunSkill, is_skill_node, skill_of
 
@@ -46,6 +46,16 @@ def unavailable_features(skill: Skill, loaded: LoadResult, vocabulary: Vocabular
             fix = f"fix the skill `{feature.skill}`, or do not use it"
         severity: Severity = "warning" if feature.is_optional else "error"
         yield loaded.document(phase).finding(codes.UNSUPPORTED, message, *path, fix=fix, severity=severity)
+
+
+def sub_skill_errors(loaded: LoadResult, name: str, findings: list[Finding]) -> Iterator[Finding]:
+    """Report a skill that the skill runs and that has errors, at the key that names it."""
+    # `unavailable_features` looks into sub-skills itself.
+    errors = sum(finding.severity == "error" and finding.code != codes.UNSUPPORTED for finding in findings)
+    if errors and loaded.partial is not None:
+        phase, path = _reference_to(loaded.partial, name)
+        message = f"skill `{name}` has {'1 error' if errors == 1 else f'{errors} errors'}"
+        yield loaded.document(phase).finding(SkillInvalid.code, message, *path, fix=f"fix the skill `{name}` first")
 
 
 def _existing_path(skill: Skill, loaded: LoadResult, feature: Feature) -> KeyPath:
@@ -113,7 +123,7 @@ def edge_texts(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Find
     """Report phases with several candidates whose graph does not say when to choose which."""
     document = loaded.document()
     for node in skill.graph:
-        if node not in skill.phases or not all(_is_known(skill, name) for name in successors(skill, node)):
+        if node not in skill.phases or not all(is_known(skill, name) for name in successors(skill, node)):
             continue
         targets = [*successors(skill, node), *([END] if may_finish(skill, node) else [])]
         texts = skill.edge_texts.get(node, {})
@@ -153,10 +163,6 @@ def _equal_texts(document: Document, skill: Skill, node: str, texts: dict[str, s
             yield document.finding(codes.EQUAL_EDGE_TEXTS, message, *path, fix=fix, severity="warning")
 
 
-def _is_known(skill: Skill, node: str) -> bool:
-    return skill_of(node) in skill.skills if is_skill_node(node) else node in skill.phases
-
-
 def _edge_path(document: Document, node: str, target: str) -> KeyPath:
     """Return the path in skill.md of an edge; of its phase or the graph if the edge is implied."""
     graph = document.value.get("graph") if isinstance(document.value, dict) else None
@@ -170,7 +176,7 @@ def _edge_path(document: Document, node: str, target: str) -> KeyPath:
 
 def unproduced_reads(skill: Skill, loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:
     """Report artifacts that a phase reads and that no path to the phase produces."""
-    if not all(_is_known(skill, node) for node in skill.graph):
+    if not all(is_known(skill, node) for node in skill.graph):
         return
     for name, phase in skill.phases.items():
         before = predecessors(skill, name) if phase.reads else []

@@ -147,6 +147,8 @@ def side_of(run_id: str, events: Iterable[Event], content: Callable[[str], bytes
                 if ops and last is not None:
                     found.append(_decision(last, f"ops {' '.join(ops)}", message))
                 ops = []
+            case kinds.ValidationError(class_=rule, result=str()):
+                ops.append(f"(rejected: {rule})")
             case kinds.ValidationError(class_=rule):
                 found.append(_decision(read, f"rejected: {rule}", message))
             case kinds.OpStarted(args=args) if read.follows_turn:

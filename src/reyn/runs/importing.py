@@ -295,8 +295,9 @@ class _Checks:
             raise ArchiveInvalid(f"run `{parent.run}` did not start its sub-run `{run}`")
         if intent is not None:
             workspace = self._workspaces[parent.run] if intent.shares_workspace else None
-            recorded = (intent.skill_hash, intent.input, workspace, intent.history)
-            if (opening.skill_hash, opening.input, opening.workspace, opening.history) != recorded:
+            recorded = (intent.skill_hash, intent.input, workspace, intent.history, intent.rollback)
+            own = (opening.skill_hash, opening.input, opening.workspace, opening.history, opening.rollback)
+            if own != recorded:
                 what = f"another skill, input or workspace than run `{parent.run}` started"
                 raise ArchiveInvalid(f"run `{run}` has {what}")
         if self._heads.get(run, set()) - {event.hash for event in self._staged.read(run)}:
@@ -305,7 +306,7 @@ class _Checks:
     def _is_call(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef) -> bool:
         """Return whether a sub-run is one of a function that an op of the run above called: its id names the call."""
         op, _, name = parent.call.rpartition(".")
-        expected = call_name(opening.skill_hash, opening.input.hash, opening.history)
+        expected = call_name(opening.skill_hash, opening.input.hash, opening.history, opening.images)
         is_named = run == f"{parent.run}.{parent.call}" and name.partition("-")[0] == expected
         is_plain = opening.workspace is None and opening.ask is None and not parent.background
         return is_named and is_plain and (parent.run, op) in self._ops
@@ -324,7 +325,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.ChildStarted: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
     kinds.LlmResponded: {"text": "text"},
-    kinds.ValidationError: {"text": "text"},
+    kinds.ValidationError: {"text": "text", "result": "a JSON object"},
     kinds.ContentTruncated: {"part": "text"},
     kinds.StepCompleted: {"result": "JSON"},
     kinds.WaitAnswered: {"value": "JSON"},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import RunState
 
 
-_OUTCOMES = (kinds.OpCompleted, kinds.PermissionDenied, kinds.ApprovalDecided)
+_OUTCOMES = (kinds.OpCompleted, kinds.PermissionDenied, kinds.ApprovalDecided, kinds.ValidationError)
 
 
 class Turn(NamedTuple):

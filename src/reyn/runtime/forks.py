@@ -162,9 +162,11 @@ async def rerun(
             rerun_of=started.run_id,
             source=source,
             imported=is_imported,
+            rollback=started.rollback,
             requests=_recorded(started.requests, services.journal) if started.requests else None,
             summaries=_recorded(started.summaries, services.journal) if started.summaries else None,
             history=(started.history if skill.holds_conversation(skill.entry) else (), ()),
+            images=(started.images, ()),
         )
         return await executor.start(spec, observers)
 

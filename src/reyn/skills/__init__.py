@@ -5,7 +5,8 @@ A skill is a folder of Markdown and YAML; `load_skill` returns it as a frozen `S
 """
 
 from reyn.skills.graph import may_finish, successors
-from reyn.skills.loader import LoadResult, load_skill, read_skill
+from reyn.skills.load_result import LoadResult
+from reyn.skills.loader import load_skill, read_shared, read_skill
 from reyn.skills.pin import check_pinned, pin, unpin
 from reyn.skills.resolve import Library
 from reyn.skills.values import USER_MESSAGE, ArtifactType, Phase, Skill
@@ -21,6 +22,7 @@ __all__ = [
     "load_skill",
     "may_finish",
     "pin",
+    "read_shared",
     "read_skill",
     "successors",
     "unpin",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SkillFolder:
-    """The parsed files of a skill.
+    """The parsed files of a skill, or of a shared folder, which has no `skill.md`.
 
     Files are addressed by their path in the folder, `phases/review.md`, in Unicode normalization form C.
 
@@ -44,13 +44,16 @@ class SkillFolder:
         self.path = folder
         self.read_files = read_files
         self._folders = (folder, *shared)
-        self._listed = (folder, *(place for place in shared if place == STDLIB or _is_inside_project(place)))
+        self._listed = (folder, *(place for place in shared if place == STDLIB or is_inside_project(place)))
         for place in self._listed:
             if place != STDLIB:  # it does not change
                 read_files.add(place, "phases", "artifacts")
         self._texts: dict[str, str] = {}
         self._written: dict[str, Document | None] = {}
         self._documents: dict[str, Document | None] = {}
+        self._is_shared = folder in shared
+        if self._is_shared:
+            self._written["skill.md"] = self._documents["skill.md"] = None
         self.conversions: dict[str, Converted] = {}
         self.findings: list[Finding] = []
         self.notes: list[Finding] = []
@@ -148,7 +151,7 @@ class SkillFolder:
     def _parse(self, file: str) -> Document:
         folder, path = self._locate(file) or (self.path, self.path / file)
         label = file if folder is self.path else f"{folder.name}/{file}"
-        if folder is not self.path and not _is_inside_project(folder):
+        if folder is not self.path and not is_inside_project(folder):
             message = f"`{folder.name}` is a link that points outside the project; `{label}` is not read"
             raise DocumentError(Finding(label, 1, 1, codes.LINK_OUTSIDE, message, "replace the link by a copy"))
         text = self._texts[file] = self.read_files.read(path, label, folder)
@@ -160,7 +163,7 @@ class SkillFolder:
             return None
         is_own, has_body = document.file == file, file.endswith(".md")
         # A shared file has a form of its own, whichever form the skills that use it are written in.
-        if self.is_older if is_own else older_form.is_older(document.value):
+        if self.is_older if is_own and not self._is_shared else older_form.is_older(document.value):
             converted = older_form.convert(document, self._texts[file], self._skill)
             document = converted.document
             self.findings += converted.findings
@@ -176,7 +179,7 @@ def _files(parent: Path, folder: str, suffix: str) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _is_inside_project(shared: Path) -> bool:
+def is_inside_project(shared: Path) -> bool:
     """Return whether a shared folder, `reyn/shared`, is in the project it is named in."""
     return shared.resolve().is_relative_to(shared.parents[1].resolve())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.skills.values import END
+from reyn.skills.values import END, is_skill_node, skill_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +21,11 @@ def may_finish(skill: Skill, phase: str) -> bool:
     """Return whether a phase may finish: `end` in its list, an empty or missing list, or `can_finish: true`."""
     targets = skill.graph.get(phase, ())
     return not targets or END in targets or skill.phases[phase].can_finish
+
+
+def is_known(skill: Skill, node: str) -> bool:
+    """Return whether the phase or the sub-skill of a node could be read."""
+    return skill_of(node) in skill.skills if is_skill_node(node) else node in skill.phases
 
 
 def reachable(graph: Mapping[str, Iterable[str]], entry: str) -> list[str]:

@@ -7,16 +7,18 @@ graph. Rules that do not prevent a run are in `reyn.lint`.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from reyn.documents import nearest
-from reyn.errors import Finding, SkillError, SkillInvalid, codes
+from reyn.errors import SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
+from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, members
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.flow import impossible_paths
-from reyn.skills.folder import SkillFolder
+from reyn.skills.folder import SkillFolder, is_inside_project
 from reyn.skills.front_matter import (
     FORBIDDEN_IN_PHASE,
     PhaseFrontMatter,
@@ -27,6 +29,7 @@ from reyn.skills.front_matter import (
     read_front_matter,
 )
 from reyn.skills.graph import dead_ends, reachable
+from reyn.skills.load_result import LoadResult
 from reyn.skills.modules import Modules
 from reyn.skills.names import is_reserved_phase_name, is_valid_name, is_valid_skill_node
 from reyn.skills.resolve import Library, ReadFiles
@@ -49,53 +52,34 @@ from reyn.skills.values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from reyn.documents import Document, KeyPath
+    from reyn.errors import Finding
     from reyn.skills.values import AnyStep
     from reyn.vocabulary import Vocabulary
 
     Ancestors = tuple[tuple[Path, str], ...]
     """Folders and names of the skills that are being read around a skill."""
 
-UNKNOWN_OP_FIX = "correct the name, or install the package that provides the op"
-
 S = TypeVar("S", bound=msgspec.Struct)
 _MAX_NESTING = 16
 
 
-class LoadResult(NamedTuple):
-    """The result of reading a skill's folder.
-
-    Attributes:
-        partial: The parts of the skill that could be read, for rules that run despite errors.
-        findings: Every error and warning, sorted by position.
-        folder: The skill's parsed files.
-    """
-
-    partial: Skill | None
-    findings: list[Finding]
-    folder: SkillFolder
-
-    @property
-    def errors(self) -> list[Finding]:
-        return [finding for finding in self.findings if finding.severity == "error"]
-
-    @property
-    def skill(self) -> Skill | None:
-        """The skill; `None` if there are errors."""
-        return None if self.errors else self.partial
-
-    def document(self, phase: str | None = None) -> Document:
-        """Return the front matter of `skill.md`, or of a phase that `partial` has."""
-        document = self.folder.read("skill.md" if phase is None else f"phases/{phase}.md")
-        assert document is not None
-        return document
-
-
-def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> Skill:
+def load_skill(
+    folder: Path,
+    vocabulary: Vocabulary,
+    library: Library | None = None,
+    check: Callable[[LoadResult], list[Finding]] = attrgetter("findings"),
+) -> Skill:
     """Load the skill in a folder; the same object again until its files change.
+
+    Args:
+        folder: The skill's folder.
+        vocabulary: The known ops.
+        library: Where sub-skills and shared files are found; by default, the project around the folder.
+        check: Returns all findings about the skill; by default, those of the loader.
 
     Raises:
         SkillInvalid: the skill has errors; the exception holds all of them.
@@ -103,8 +87,9 @@ def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = N
     library = library or Library.around(folder)
     if (skill := library.unchanged(folder, vocabulary)) is None:
         result = read_skill(folder, vocabulary, library)
-        if (skill := result.skill) is None:
-            raise SkillInvalid(f"skill `{folder.name}` has errors:", result.errors)
+        errors = [finding for finding in check(result) if finding.severity == "error"]
+        if errors or (skill := result.skill) is None:
+            raise SkillInvalid(f"skill `{folder.name}` has errors:", errors)
         library.keep(folder, skill, vocabulary, result.folder.read_files)
     return skill
 
@@ -112,6 +97,14 @@ def load_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = N
 def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> LoadResult:
     """Read the skill in a folder; unlike `load_skill`, return its findings instead of raising."""
     return _SkillReader(library or Library.around(folder), vocabulary).read(folder, ())
+
+
+def read_shared(vocabulary: Vocabulary, library: Library) -> LoadResult:
+    """Read the shared phases and artifacts of a project, whether or not a skill uses them."""
+    loader = _Loader(_SkillReader(library, vocabulary), library.shared[0], ())
+    if is_inside_project(library.shared[0]):  # a skill that uses a link to elsewhere has a finding
+        loader.check_files()
+    return LoadResult(None, sorted(loader.folder.findings), loader.folder, loader.sub_skills)
 
 
 class _SkillReader:
@@ -127,7 +120,8 @@ class _SkillReader:
         path = folder.resolve()
         if path not in self._results:
             loader = _Loader(self, folder, ancestors)
-            self._results[path] = LoadResult(loader.load(), sorted(loader.folder.findings), loader.folder)
+            skill = loader.load()
+            self._results[path] = LoadResult(skill, sorted(loader.folder.findings), loader.folder, loader.sub_skills)
         return self._results[path]
 
 
@@ -138,18 +132,38 @@ class _Loader:
         self.reader = reader
         self.vocabulary = reader.vocabulary
         self.folder = SkillFolder(folder, reader.library.shared, reader.vocabulary, reader.files)
-        self.ancestors = ancestors
+        self.ancestors = (*ancestors, (folder.resolve(), folder.name))
         self.artifacts = Artifacts(self.folder)
         self.modules = Modules(self.folder)
         self.skills: dict[str, Skill | None] = {}
+        self.sub_skills: dict[str, LoadResult] = {}
+        self.front = SkillFrontMatter("skill", folder.name, "", "")
+        self._read_phases: set[str] = set()
 
     def load(self) -> Skill | None:
+        skill = self._skill()
+        if any(finding.severity == "error" for finding in self.folder.findings):
+            self.check_files()  # an error may hide that a file is used
+        return skill
+
+    def check_files(self) -> None:
+        """Check the phases and artifacts of the folder that were not read yet."""
+        for file in self.folder.own_files("phases", ".md"):
+            name = file.removeprefix("phases/").removesuffix(".md")
+            if is_valid_name(name) and name not in self._read_phases:
+                self._phase(name)
+        for file in self.folder.own_files("artifacts", ".yaml"):
+            name, document = file.removeprefix("artifacts/").removesuffix(".yaml"), self.folder.read(file)
+            if is_valid_name(name) and document is not None:
+                self.artifacts.get(document, name)
+
+    def _skill(self) -> Skill | None:
         document = self.folder.read("skill.md")
         front = self._front_matter(document, SkillFrontMatter)
         if document is None or front is None:
             return None
         self.document, self.front, self._report = document, front, partial(self.folder.report, document)
-        self.ancestors = (*self.ancestors, (self.folder.path.resolve(), front.name))
+        self.ancestors = (*self.ancestors[:-1], (self.folder.path.resolve(), front.name))
         self._check_names()
         graph = self._graph()
         texts = {
@@ -265,6 +279,7 @@ class _Loader:
 
     def _phase(self, name: str) -> Phase | None:
         file = f"phases/{name}.md"
+        self._read_phases.add(name)
         if not is_valid_name(name) or not self.folder.exists(file):
             self._report_unknown_phase(name)
             return None
@@ -279,8 +294,9 @@ class _Loader:
             fix = "write them below the front matter"
             self.folder.report(document, codes.MISSING_KEY, "the phase has no instructions", fix=fix)
         for index, kind in enumerate(front.allowed_ops):
-            self._check_allowed_op(document, index, kind, is_conversation=bool(front.conversation))
-        allowed = [member for kind in front.allowed_ops for member in self._members(kind)]
+            found = check_allowed_op(document, index, kind, self.vocabulary, is_conversation=bool(front.conversation))
+            self.folder.findings += [found] if found is not None else []
+        allowed = [member for kind in front.allowed_ops for member in members(kind, self.vocabulary)]
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
         for index, read in enumerate(front.reads):
@@ -298,34 +314,6 @@ class _Loader:
             self.folder.report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
         fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": tuple(dict.fromkeys(allowed))}
         return Phase(**fields)
-
-    def _members(self, kind: str) -> list[str]:
-        """Return the op kinds that a name stands for: `mcp:files/*` is every tool of the server `files`."""
-        if not kind.endswith("/*"):
-            return [kind]
-        return sorted(known for known in self.vocabulary.op_kinds if known.startswith(kind[:-1]))
-
-    def _check_allowed_op(self, document: Document, index: int, kind: str, *, is_conversation: bool) -> None:
-        path = ("allowed_ops", index)
-        if kind.endswith("/*") and self._members(kind):
-            return
-        spec = self.vocabulary.op(kind)
-        if spec is None:
-            fix = nearest(kind, self.vocabulary.op_kinds)
-            if kind.startswith("mcp:") and not fix:
-                fix = "add the MCP server to the configuration and accept its tools"
-            self.folder.report(document, codes.UNKNOWN_OP, f"unknown op `{kind}`", *path, fix=fix or UNKNOWN_OP_FIX)
-        elif not self.vocabulary.is_offered(kind):
-            fix = f"write a step: `- {kind}: {{…}}`"
-            self.folder.report(document, codes.UNKNOWN_OP, f"no phase can allow `{kind}`", *path, fix=fix)
-        elif self.vocabulary.is_reserved(kind):
-            message = f"op `{kind}` is reserved for a later version; Reyn does not offer it to the model"
-            self.folder.report(document, codes.UNSUPPORTED, message, *path, severity="warning")
-        elif spec.is_for_conversations and not is_conversation:
-            message = f"op `{kind}` changes the memory of a conversation, but the phase is not one"
-            self.folder.report(
-                document, codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it"
-            )
 
     def _report_unknown_phase(self, name: str) -> None:
         fix = nearest(name, [known for known in self.folder.names("phases", ".md") if known != name])
@@ -431,7 +419,7 @@ class _Loader:
             code = SkillError.code if error.code == "RYN000" else error.code
             self.folder.report(document, code, error.message, *path)
             return
-        self.skills[name] = result.skill
+        self.skills[name], self.sub_skills[name] = result.skill, result
         if errors := result.errors:
             cycle = next((finding for finding in errors if finding.code == codes.SKILL_CYCLE), None)
             code = codes.SKILL_CYCLE if cycle else SkillInvalid.code

@@ -116,6 +116,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether a phase may allow it, so that the model is offered it. Other kinds belong to a step of that name."""
     takes_time: bool = False
     """Whether it may take long: it is then abandoned when the run is cancelled."""
+    concurrent: bool = False
+    """Whether native tool calls of it may be performed at the same time as others, although it is not `pure`."""
     is_for_conversations: bool = False
     """Whether only phases with `conversation` may use it."""
     has_overview: bool = False
@@ -128,6 +130,11 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The targets that calls can name; empty if they are not limited."""
     gate_field: str | None = None
     """The field that names what the op checks. Its result has `passed`, which is a verdict in the phase's handoff."""
+
+    def may_overlap(self, args: dict[str, Any]) -> bool:
+        """Return whether a native call with these arguments may be performed at the same time as others."""
+        form = self.form(args.get("op")) if self.takes_time else None
+        return self.concurrent or (form is not None and form.effect_of(args) == "pure")
 
     @property
     def is_available(self) -> bool:

@@ -97,6 +97,22 @@ class MeteredModel(ScriptedModel):
         return replace(await super().complete(request), usage=USAGE)
 
 
+class NativeModel:
+    """A model that is asked with native tools."""
+
+    answer_form = "tools"
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        return await self._model.complete(request)
+
+
 class FailingModel(MeteredModel):
     """Fails the first attempt of one call."""
 
@@ -126,6 +142,7 @@ class Scenario:
         self.settings: dict[str, Any] = {}
         self.ops: list = []
         self.is_concurrent = False
+        self.is_native = False
         self.input: dict = {"text": "in"}
         self.has_user = False
         self.clock: Clock = SystemClock()
@@ -146,10 +163,11 @@ class Scenario:
         """Wrap every port with a ledger, then with failpoints: no kill comes between an effect and its ledger line."""
         journal = LedgerJournal(SqliteJournal(self.root / ".reyn"), self.ledger)
         people = LedgerPeople(InstantUser(), self.ledger) if self.has_user else None
+        model = points.wrap(LedgerModel(self._model(), self.ledger), "model")
         runtime = OSRuntime.open(
             self.root,
             journal=points.wrap(journal, "journal"),
-            model=points.wrap(LedgerModel(self._model(), self.ledger), "model"),
+            model=NativeModel(model) if self.is_native else model,
             clock=points.wrap(self.clock, "clock"),
             ids=points.wrap(CountingIds(), "ids"),
             people=people and points.wrap(people, "people"),

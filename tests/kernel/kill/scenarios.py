@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from reyn import tool
 from reyn.journal.kinds import AskRequest
 from reyn.ops import Call, Env, OpForm, OpSpec, Plan, standard_ops
 from reyn.ops.execution import plan_op
@@ -400,6 +402,54 @@ def iterating_together(folder: Path) -> Scenario:
     return scenario.executes("many", [*together, "unused", "unused", "unused", "unused", finish("all")])
 
 
+async def yielding(times: int) -> int:
+    """Let other tasks go first, so often."""
+    for _ in range(times):
+        await asyncio.sleep(0)
+    return times
+
+
+LOOK = tool(name="look", description="Look.", effect="pure", permission=None)(yielding)
+MARK = tool(name="mark", description="Mark.", effect="idempotent", concurrent=True, permission=None)(yielding)
+
+
+def native_calls(*calls: tuple[str, dict]) -> dict:
+    return {"content": "Let me see.", "tool_calls": [{"name": name, "arguments": args} for name, args in calls]}
+
+
+def tools_together(folder: Path) -> Scenario:
+    """Native tools that are performed at the same time, before and after an edit; one call is invalid."""
+    scenario = _with_files(folder)
+    scenario.is_native, scenario.ops = True, [LOOK, MARK]
+    write_skill(scenario.seed, "tools", {"a": ["end"]}, ops={"a": "look, mark, file"})
+    edit = ("file_edit", {key: value for key, value in TWICE.items() if key not in ("kind", "op")})
+    look = [("look", {"times": times}) for times in (9, 1, 5)]
+    answers = [
+        native_calls(*look, edit, ("look", {"times": "often"}), ("mark", {"times": 3}), *look),
+        native_calls(edit, *look),
+        "done",
+    ]
+    return scenario.executes("tools", answers)
+
+
+def unsafe_together(folder: Path) -> tuple[Scenario, Path]:
+    """Three unsafe tools that are performed at the same time; each writes a line to a file, which is returned."""
+    scenario, calls = Scenario(folder), folder / "calls"
+
+    async def post(name: str) -> str:
+        await asyncio.sleep(0)
+        with calls.open("a") as file:
+            file.write(f"{name}\n")
+        await asyncio.sleep(0)
+        return name
+
+    scenario.is_native = scenario.is_concurrent = True
+    scenario.ops = [tool(description="Post.", concurrent=True, permission=None)(post)]
+    write_skill(scenario.seed, "posts", {"a": ["end"]}, ops={"a": "post"})
+    answers = [native_calls(*(("post", {"name": name}) for name in ("one", "two", "three"))), "done"]
+    return scenario.executes("posts", answers), calls
+
+
 def within_budgets(folder: Path) -> Scenario:
     """A run with a sub-run and a rejected answer, under budgets that stop it and are raised through the inbox."""
     scenario = Scenario(folder)
@@ -428,4 +478,5 @@ ACTING = (
     conversing,
     refused_background_skill,
     iterating_together,
+    tools_together,
 )

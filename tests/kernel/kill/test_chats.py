@@ -23,7 +23,7 @@ from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.kernel.kill.scenario import KILL_STEP
 
 PAY = (ToolCall("a", "pay", '{"amount": 5}'),)
-STEP = 1 if KILL_STEP == 1 else 11
+STEP = 1 if KILL_STEP == 1 else 23
 Answers = Callable[[list[str], list[str]], "str | tuple[ToolCall, ...]"]
 """The answer of a model to the texts of a user and the results of tools."""
 

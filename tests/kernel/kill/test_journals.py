@@ -16,7 +16,7 @@ from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.kernel.kill.scenario import KILL_STEP, MeteredModel, Scenario, kill_points
 from tests.kernel.kill.scenarios import pair, writing
 
-STEP = 1 if KILL_STEP == 1 else 17
+STEP = 1 if KILL_STEP == 1 else 29
 
 
 class ReplacingModel(MeteredModel):

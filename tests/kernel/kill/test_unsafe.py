@@ -13,7 +13,14 @@ from reyn.errors import QuestionUnknown
 from reyn.journal import decode, kinds
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from tests.kernel.kill.scenario import KILL_STEP, Scenario, kill_points
-from tests.kernel.kill.scenarios import RUN, SENT, unsafe, unsafe_after_a_question, unsafe_in_a_sub_run
+from tests.kernel.kill.scenarios import (
+    RUN,
+    SENT,
+    unsafe,
+    unsafe_after_a_question,
+    unsafe_in_a_sub_run,
+    unsafe_together,
+)
 
 NAME = Path(SENT).name
 STEP = min(KILL_STEP, 3)
@@ -179,3 +186,28 @@ def test_an_unsafe_op_that_asks_a_person_first_is_performed_once(arena: Path):
             runtime.services.journal.close()
         assert found.count("request_fulfilled") == 1
     assert doubts > 1
+
+
+def test_unsafe_tools_that_are_performed_at_the_same_time_are_each_performed_once(arena: Path):
+    """After a kill in the middle of them, the operator is asked about each that has no recorded outcome."""
+    scenario, calls = unsafe_together(arena / "unsafe")
+    scenario.rehearse()
+    most = 0
+    for number in kill_points(scenario.points, STEP):
+        scenario.reset()
+        calls.unlink(missing_ok=True)
+        assert scenario.execute_in_child(kill_at=number) == KILLED
+        result, questions = resume(scenario), 0
+        while result.status == "waiting":
+            made = calls.read_text().splitlines() if calls.exists() else []
+            [name] = [name for name in ("one", "two", "three") if f'"{name}"' in result.question.message]
+            questions += 1
+            result = resume(scenario, "done" if name in made else "again")
+        most = max(most, questions)
+        assert result.ok
+        assert sorted(calls.read_text().splitlines()) == ["one", "three", "two"], scenario.points[number - 1]
+        with scenario.world(Failpoints()) as runtime:
+            runtime.runs.verify(RUN)
+            assert asyncio.run(runtime.runs.replay(RUN)).status == "finished"
+            runtime.services.journal.close()
+    assert most == 3

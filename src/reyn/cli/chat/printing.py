@@ -86,6 +86,9 @@ class TerminalPrinter:
             case Reply(text=text):
                 self._text = self._text if self._has_printed else text
                 self._print_rest()
+            case OpRequested() | OpFinished():
+                self._print_rest()  # the text before the calls
+                self._describe(item)
             case _:
                 self._describe(item)
 

@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
     """Check skills and agents; print errors and warnings with file, line, column, code and fix.
 
-    Without an argument, every skill and every agent of the project is checked. SKILL is a name or a path. A file that
-    cannot be parsed hides findings that depend on it. The exit code is 1 if there are errors; warnings do not count.
+    Without an argument, every skill, every agent and the files in reyn/shared are checked. SKILL is a name or a path.
+    A file that cannot be parsed hides only findings that depend on it. The exit code is 1 if there are errors; warnings
+    do not count. A skill with errors does not run.
     Paths are relative to the current folder, or absolute outside of it. `reyn explain CODE` explains a finding.
     """
     from reyn.cli.files import relative_path
     from reyn.config import PythonSettings
-    from reyn.lint import lint_agent, lint_skill
+    from reyn.lint import lint_agent, lint_shared, lint_skill
     from reyn.skills import Library
     from reyn.skills.agents import PREFIX, Agents
     from reyn.skills.resolve import is_path
@@ -69,6 +70,10 @@ def lint_command(skills: tuple[str, ...], fix: bool) -> Report:
         findings = lint_skill(folder, around, vocabulary, python, classes if around is library else None)
         placed = [replace(finding, file=_path_of(finding.file, folder, around)) for finding in findings]
         reports.append(_Checked(folder.name, placed))
+    shared = library.shared[0]
+    if not skills and shared.is_dir():
+        placed = [replace(one, file=_path_of(one.file, shared, library)) for one in lint_shared(library, vocabulary)]
+        reports.append(_Checked("shared", placed))
     known_skills = [name for name, _, _ in library]
     for name in names:
         findings = lint_agent(agents, name, known_skills, vocabulary, classes)
@@ -139,8 +144,9 @@ def test_command(skills: tuple[str, ...]) -> Report:
     """Run the cases of SKILL, or of every skill of the project, and compare the results.
 
     A case is a folder below `cases/` of the skill, with an input, the answers of a model and the expected result. No
-    model is called and nothing is recorded. Files go to a temporary folder; programs, the web, MCP servers and ops of
-    other packages are denied. The exit code is 1 if a case fails.
+    model is called and nothing is recorded. The permission rules of the project decide about each op, and
+    `replies.jsonl` of the case replies where they ask. Files go to a temporary folder; programs, the web, MCP servers
+    and ops of other packages are not executed. The exit code is 1 if a case fails.
     """
     project = open_existing_project().project
     names = [skill_name(name) for name in skills] or [name for name, shelf, _ in project.library if shelf != "stdlib"]

@@ -13,7 +13,7 @@ import msgspec
 
 from reyn.cli.groups import command, group
 from reyn.cli.hints import COMMANDS, full_hint
-from reyn.cli.options import json_option, setting_options
+from reyn.cli.options import chosen_settings, json_option, setting_options
 from reyn.cli.output import coloured, command_line, now, reyn_command, short, table_lines
 from reyn.cli.project import model_name, open_project, open_runs, project_root
 from reyn.cli.writer import Line, Raw, Report, clean, out, styled
@@ -58,7 +58,7 @@ def _explain(key: str | None, options: dict[str, Any]) -> Report:
     from reyn.runtime.project import Project
 
     root = project_root().resolve()
-    loaded = load_project(root, options)
+    loaded = load_project(root, chosen_settings(options))
     try:
         Project(Services(root=root, config=loaded.config, trust=loaded.trust)).check_config()
     except ModelUnknown as error:  # the settings show where it is named

@@ -14,6 +14,7 @@ from reyn.journal.kinds.shapes import (
     HistoryPart,
     PhaseArtifact,
     Question,
+    RollbackRef,
     Usage,
 )
 from reyn.journal.registry import Body, event
@@ -53,7 +54,8 @@ class ChildStarted(_Child, frozen=True):
     pinned copy `skill_hash` of its skill, its `input`, and the specifications `ops` of the ops that it may use.
     `shares_workspace` is true if it uses the workspace of this run. `problem` is set if it cannot start. `text` is the
     message to an agent, `depth` counts the agents that asked one another, this message included, and `history` are the
-    messages of an earlier conversation with the agent.
+    messages of an earlier conversation with the agent. `rollback` is set if a node of this run is visited again: why,
+    and the artifact that it returned before.
     """
 
     skill_hash: ContentName | None = None
@@ -64,6 +66,7 @@ class ChildStarted(_Child, frozen=True):
     text: ContentName | None = None
     depth: Count = 1
     history: tuple[HistoryPart, ...] = ()
+    rollback: RollbackRef | None = None
 
 
 @event("child_ended", v=1, origin="outcome")

@@ -13,9 +13,11 @@ from reyn.journal.kinds.shapes import (
     DerivedText,
     ForkPoint,
     HistoryPart,
+    ImageRef,
     ParentRef,
     Question,
     RestoreVerdict,
+    RollbackRef,
 )
 from reyn.journal.registry import Body, event
 
@@ -34,7 +36,9 @@ class RunStarted(Body, frozen=True):
     any. `prompt_limit` is how many tokens a prompt for `model` may have, and how they are counted. `credentials` names
     the secrets that the run above may use, which bound those of a sub-run; `*` is any. `history` has the messages that
     came before in a conversation. `hooks` names the functions of the program that are called before each model call.
-    `ask` is set in a conversation that another agent opened: its first message is the run's input.
+    `ask` is set in a conversation that another agent opened: its first message is the run's input. `rollback` is set if
+    the result of an earlier sub-run of the same node was rejected: the entry is visited as after a rollback. `images`
+    come with the input; a model that reads no images cannot answer.
     """
 
     run_id: str
@@ -59,6 +63,8 @@ class RunStarted(Body, frozen=True):
     history: tuple[HistoryPart, ...] = ()
     hooks: tuple[str, ...] = ()
     ask: AskRef | None = None
+    images: tuple[ImageRef, ...] = ()
+    rollback: RollbackRef | None = None
 
 
 @event("run_forked", v=1, origin="outside", enters="running")
@@ -89,12 +95,13 @@ class RunForked(Body, frozen=True):
 class RunResumed(Body, frozen=True):
     """A process took over the run; appends of an earlier process are rejected from here on.
 
-    `driver` identifies the process. `open_intent` is the call that was started but has no recorded outcome. `retry` is
-    true if a failed call is retried. The other fields are set only if they changed. An open question stays open.
+    `driver` identifies the process. `open_intents` are the calls that were started but have no recorded outcome.
+    `retry` is true if a failed call is retried. The other fields are set only if they changed. An open question stays
+    open.
     """
 
     driver: str
-    open_intent: str | None = None
+    open_intents: tuple[str, ...] = ()
     retry: bool = False
     model: str | None = None
     skill: str | None = None

@@ -35,11 +35,19 @@ class ArtifactRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fa
     hash: ContentName
 
 
+class RollbackRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a run returned to a phase: the artifact `rejected` that the phase had produced, and the `reason`."""
+
+    rejected: ArtifactRef
+    reason: str
+
+
 class PhaseArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The artifact that a visit of a phase produced."""
+    """The artifact that a visit of a phase produced; `step` is the number of the visit in its run."""
 
     phase: str
     artifact: ArtifactRef
+    step: Count
 
 
 class ImageRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

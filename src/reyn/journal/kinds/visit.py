@@ -236,9 +236,10 @@ class AnswerUnwrapped(Body, frozen=True):
 
 @event("validation_error", v=1, origin="derived")
 class ValidationError(Body, frozen=True):
-    """An answer violated the contract and was rejected.
+    """An answer, or one of its native tool calls, violated the contract and was rejected.
 
-    `class` is the class of the violated rule, `path` the JSON path in the answer, `text` the whole answer.
+    `class` is the class of the violated rule, `path` the JSON path in the answer, `text` the whole answer. If other
+    calls of the answer are valid, `call` identifies the invalid one and `result` is the result that the model sees.
     """
 
     call: str
@@ -246,6 +247,7 @@ class ValidationError(Body, frozen=True):
     path: str
     message: DerivedText
     text: ContentName
+    result: DerivedContent | None = None
 
 
 @event("output_checked", v=1, origin="outcome")

@@ -170,6 +170,8 @@ class Driver:
                 try:
                     result = await (self._ask(effect) if isinstance(effect, Ask) else self._resolve(effect))
                 except TurnInterrupted as interruption:
+                    if self.world is not None:
+                        await self.world.settle()  # what was started ahead
                     effect = coroutine.throw(interruption)
                 else:
                     effect = coroutine.send(result)
@@ -192,7 +194,7 @@ class Driver:
                 if self.world is not None and tape.upcoming is None:
                     await self.world.start(effect, tape)
                 return None
-            if effect.is_unsafe and tape.state.recovery.unknown_outcome == effect.key:
+            if effect.is_unsafe and effect.key in tape.state.recovery.unknown_outcomes:
                 return UNKNOWN_OUTCOME
             outcome = tape.recall(effect) if tape.upcoming is not None else await self._perform(effect)
             if outcome is None:

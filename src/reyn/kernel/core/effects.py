@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     EventWithBlobs = tuple[Body, tuple[Blob, ...]]
 
 R = TypeVar("R")
+MAX_TOGETHER = 20
+"""The number of ops whose intents share a commit: ops that only read, and ops that are performed at the same time."""
 APPROVED = " (approved)"
 """Ends the rule of an op that a person approved."""
 
@@ -121,6 +123,8 @@ class CallModel(Effect[ModelReply]):
     """Messages that come after the system message."""
     turn: Callable[[], ChatTurn] | None = None
     """Returns the turn of a conversation, in the short form."""
+    needs_images: bool = False
+    """Whether only a model that reads images can answer."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused, kinds.AllowanceReached)
@@ -251,6 +255,8 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     is_unsafe: bool = False
     resolution: str = ""
     needs_intent: bool = True
+    ahead: tuple[PerformOp, ...] = field(default=(), compare=False)
+    """Ops that the visit will await next. They are performed meanwhile; their outcomes are recorded when awaited."""
 
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
     may_follow_reply = True
@@ -303,7 +309,7 @@ class PlanChild(Effect[kinds.ChildStarted]):
     """Find what a child runs, and validate its input.
 
     `skill` is the skill, `agent:NAME` for an agent. `input` is the input of the skill, or the hash of the message.
-    `pinned` is the run's own copy of the skill, if any.
+    `pinned` is the run's own copy of the skill, if any. `rollback` is why a node is visited again.
     """
 
     key: str
@@ -312,6 +318,7 @@ class PlanChild(Effect[kinds.ChildStarted]):
     input: Any
     pinned: Skill | None = field(default=None, compare=False)
     shares_workspace: bool = False
+    rollback: kinds.RollbackRef | None = None
 
     outcomes = (kinds.ChildStarted,)
     failures = (kinds.AllowanceReached,)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from reyn.config.values import PromptLimit
 from reyn.context.tokens import NEUTRAL
 from reyn.errors import ContractError, HistoryInvalid
+from reyn.journal import kinds
 from reyn.kernel.core.conversations import AgentThread, ReceivedMessage, changed, seed_of
 from reyn.kernel.core.snapshot import CompletedVisit, Ending, PersonInput, Recovery, RunState
-
-if TYPE_CHECKING:
-    from reyn.journal import kinds
 
 _SETTLED = Recovery()
 
@@ -23,7 +21,7 @@ def on_run_started(state: RunState, body: kinds.RunStarted) -> RunState:
         state,
         started=body,
         wording=body.wording,
-        visit=replace(state.visit, input=body.input),
+        visit=replace(state.visit, input=body.input, rollback=body.rollback),
         history=state.history.with_artifact(body.input),
         models=replace(
             state.models, name=body.model, form=body.answer_form, prompt_limit=body.prompt_limit or PromptLimit()
@@ -49,6 +47,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         skill=body.skill or origin.skill,
         skill_hash=body.skill_hash or origin.skill_hash,
         input=body.input if body.input and not state.history.total_steps else origin.input,
+        images=() if body.input and not state.history.total_steps else origin.images,
         rules=body.rules or origin.rules,
         ops=body.ops or origin.ops,
         settings=body.settings or origin.settings,
@@ -112,7 +111,7 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         ending=ending,
         visit=visit,
         models=models,
-        recovery=replace(state.recovery, unknown_outcome=body.open_intent),
+        recovery=replace(state.recovery, unknown_outcomes=body.open_intents),
     )
 
 
@@ -122,12 +121,13 @@ def on_wait_answered(state: RunState, body: kinds.WaitAnswered) -> RunState:
         visit=replace(state.visit, is_answered=True),
         last_answer=body,
         person=PersonInput(state.last_input, state.usage),
-        recovery=replace(state.recovery, unknown_outcome=None),
+        # The question was about the first unknown outcome, if there is one.
+        recovery=replace(state.recovery, unknown_outcomes=state.recovery.unknown_outcomes[1:]),
     )
 
 
 def on_wait_expired(state: RunState, body: kinds.WaitExpired) -> RunState:
-    return replace(state, expired=body.wait, recovery=replace(state.recovery, unknown_outcome=None))
+    return replace(state, expired=body.wait)
 
 
 def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
@@ -200,6 +200,8 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
     artifact, rollback = state.output.artifact, state.visit.rollback
     if artifact is None:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}` comes without an artifact")
+    if rollback is state.started.rollback:  # the parent compares the result of the whole sub-run
+        rollback = None
     if rollback is not None and artifact.hash == rollback.rejected.hash:
         reason = f"no progress: after a rollback, phase `{body.phase}` produced the same artifact again"
         return replace(state, visit=replace(state.visit, is_open=False), ending=Ending("no_progress", reason))
@@ -224,9 +226,9 @@ def on_phase_completed(state: RunState, body: kinds.PhaseCompleted) -> RunState:
 
 
 def on_turn_aborted(state: RunState, body: kinds.TurnAborted) -> RunState:
-    """Interrupt the visit. An op without an outcome is not resolved: its result says that it may have taken effect."""
-    unknown = state.recovery.open_intent or state.recovery.unknown_outcome
-    return replace(state, aborted=body, recovery=Recovery(unknown_outcome=unknown))
+    """Interrupt the visit. Ops without an outcome are not resolved: their results say what may have taken effect."""
+    unknown = state.recovery.open_intents or state.recovery.unknown_outcomes
+    return replace(state, aborted=body, recovery=Recovery(unknown_outcomes=unknown))
 
 
 def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
@@ -241,7 +243,9 @@ def on_phase_failed(state: RunState, body: kinds.PhaseFailed) -> RunState:
     """Drop what the visit added to a transcript: if the visit is repeated, it adds its input again."""
     ending = Ending("failure", body.reason, body.code)
     visit = replace(state.visit, is_open=False)
-    return replace(state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None)
+    return replace(
+        state, visit=visit, ending=ending, conversations=visit.conversations, aborted=None, recovery=_SETTLED
+    )
 
 
 def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunState:
@@ -249,7 +253,7 @@ def on_phase_rolled_back(state: RunState, body: kinds.PhaseRolledBack) -> RunSta
     trail = state.history.trail
     return replace(
         state,
-        visit=replace(state.visit, input=body.input, rollback=body),
+        visit=replace(state.visit, input=body.input, rollback=kinds.RollbackRef(body.rejected, body.reason)),
         history=state.history.rolled_back(),
         ending=None,
         conversations=trail[-1].conversations if trail else state.conversations,
@@ -332,7 +336,8 @@ def on_child_started(state: RunState, body: kinds.ChildStarted) -> RunState:
 
 
 def on_intent(state: RunState, body: Any) -> RunState:
-    return replace(state, recovery=replace(state.recovery, open_intent=body.call))
+    recovery = state.recovery
+    return replace(state, recovery=Recovery((*recovery.open_intents, body.call), recovery.unknown_outcomes))
 
 
 def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
@@ -342,11 +347,13 @@ def on_op_started(state: RunState, body: kinds.OpStarted) -> RunState:
 
 
 def on_op_completed(state: RunState, body: kinds.OpCompleted) -> RunState:
-    return replace(state, visit=state.visit.with_op(body.result), recovery=_SETTLED)
+    is_last = state.recovery.open_intents in ((), (body.call,))  # nearly always
+    recovery = _SETTLED if is_last else state.recovery.without(body.call)
+    return replace(state, visit=state.visit.with_op(body.result), recovery=recovery)
 
 
-def on_outcome(state: RunState, _: Any) -> RunState:
-    return replace(state, recovery=_SETTLED)
+def on_outcome(state: RunState, body: Any) -> RunState:
+    return replace(state, recovery=state.recovery.without(body.call))
 
 
 def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
@@ -355,8 +362,8 @@ def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
     if body.type == "function":  # the op that called it is still being performed
         return state
     if body.type != "agent":
-        return replace(state, recovery=_SETTLED, visit=state.visit.with_sub_run(body))
+        return replace(state, recovery=state.recovery.without(body.call), visit=state.visit.with_sub_run(body))
     threads = state.threads
     if body.seq:  # the conversation, for the next message
         threads = {**threads, body.skill: threads.get(body.skill, AgentThread(body.run)).after(body)}
-    return replace(state, recovery=_SETTLED, threads=threads)
+    return replace(state, recovery=state.recovery.without(body.call), threads=threads)

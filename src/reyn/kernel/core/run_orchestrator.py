@@ -42,7 +42,7 @@ class Visit(msgspec.Struct, frozen=True):
     visit: int
     step: int
     path: tuple[str, ...]
-    rollback: kinds.PhaseRolledBack | None = None
+    rollback: kinds.RollbackRef | None = None
     latest: dict[str, str] = {}
     repeated: Repetition | None = None
     left: dict[str, int] = {}

@@ -31,7 +31,7 @@ MAX_HANDOFFS = 20
 MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
-"""The number of truncated contents that ops can read; the journal has all of them."""
+"""The number of truncated contents that prompts refer to; ops read all of them from the journal."""
 MIN_CALIBRATED = 100
 """The tokens of a prompt that is long enough to compare its count with the reported usage."""
 _FACTORS = (250, 8000)
@@ -65,7 +65,7 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
 
     is_open: bool = False
     input: kinds.ArtifactRef | None = None
-    rollback: kinds.PhaseRolledBack | None = None
+    rollback: kinds.RollbackRef | None = None
     """Why the phase is entered again."""
     latest: dict[str, str] = {}
     """The latest artifacts when the visit started."""
@@ -251,11 +251,18 @@ class Models(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recovery(msgspec.Struct, frozen=True, gc=False):
-    """The intent without an outcome, if there is one."""
+    """The intents without an outcome, in their order. There are several where effects are performed together."""
 
-    open_intent: str | None = None
-    unknown_outcome: str | None = None
-    """An intent that an earlier driver left open: whether it took effect is unknown."""
+    open_intents: tuple[str, ...] = ()
+    unknown_outcomes: tuple[str, ...] = ()
+    """Intents that an earlier driver left open: whether they took effect is unknown."""
+
+    def without(self, call: str) -> Recovery:
+        """Return the other intents, after the outcome of one."""
+        return Recovery(
+            tuple(one for one in self.open_intents if one != call),
+            tuple(one for one in self.unknown_outcomes if one != call),
+        )
 
 
 class PersonInput(msgspec.Struct, frozen=True, gc=False):

@@ -227,8 +227,13 @@ class Tape:
         events, blobs = self._pending, self._pending_blobs
         if not events:
             return []
-        await append(self.run_id, events[0].seq - 1, events, list(blobs.values()))
+        # Ops in progress may record the ends of functions meanwhile; those events are part of the next commit.
         self._pending, self._pending_blobs = [], {}
+        try:
+            await append(self.run_id, events[0].seq - 1, events, list(blobs.values()))
+        except BaseException:
+            self._pending, self._pending_blobs = events + self._pending, blobs | self._pending_blobs
+            raise
         return events
 
     def flush_now(self, journal: Journal) -> None:

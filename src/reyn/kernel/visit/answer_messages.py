@@ -31,23 +31,28 @@ def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
 
 
 def aborted_batch(
-    message: AssistantMessage, results: list[str], done: list[ContextMutation], reason: str, interrupted: str
+    message: AssistantMessage,
+    results: list[str],
+    done: list[ContextMutation],
+    reason: str,
+    interrupted: dict[int, str],
 ) -> tuple[ContextMutation, ...]:
     """Return the mutations for an answer of whose ops only the first ones have a result.
 
-    `done` has the results of native tool calls. `interrupted` is the kind of the next op, if it had begun and may have
-    taken effect.
+    `done` has the results of native tool calls. `interrupted` has the kinds of the ops that had begun and may have
+    taken effect, by their positions; without native tool calls, there is at most one.
     """
     if not message.tool_calls:
         note = "The user aborted the turn; the other ops were not executed."
-        if interrupted:
+        for kind in interrupted.values():
             note = (
-                f"The user aborted the turn. `{interrupted}` was interrupted and may have taken effect: check before "
+                f"The user aborted the turn. `{kind}` was interrupted and may have taken effect: check before "
                 "you repeat it. The ops after it were not executed."
             )
         return (message, UserMessage(results_message(results, note)))
     cancelled = [
-        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=bool(interrupted) and number == 0)
-        for number, call in enumerate(message.tool_calls[len(results) :])
+        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=position in interrupted)
+        for position, call in enumerate(message.tool_calls)
+        if position >= len(results)
     ]
     return (message, *done, *cancelled)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -14,15 +15,18 @@ from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.core.conversations import memory_error, reply_text
-from reyn.kernel.core.effects import ExecuteChild, PerformOp, PlanChild, UnknownOutcome
+from reyn.kernel.core.effects import MAX_TOGETHER, ExecuteChild, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome
 from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, call_id, plan_call
-from reyn.ops import RunOutcome
+from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
 from reyn.skills.agents import PREFIX
+from reyn.workspace.recorded import artifact_name
 
 if TYPE_CHECKING:
+    from reyn.contract import Rejected
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import RunContext
+    from reyn.kernel.visit.waits import Planned
     from reyn.skills import Skill
     from reyn.vocabulary import OpForm, Vocabulary
 
@@ -117,26 +121,117 @@ class OpLog:
         return tape.emit(truncation, whole, part).part
 
 
-async def run_op(args: dict[str, Any], call: str, context: RunContext, tape: Tape) -> OpOutcome:
-    """Execute an op whose arguments are valid. Errors and denials are part of its result."""
-    args, started = await plan_call(args, call, context, tape)
+class NativeCalls:
+    """The native tool calls of an answer. Outcomes are taken, and recorded, in the order of the calls.
+
+    Consecutive calls whose effects allow it are planned together and performed at the same time. A call that needs a
+    person or the kernel ends such a group: nothing after it is planned before it has an outcome.
+    """
+
+    def __init__(
+        self, ops: dict[str, dict[str, Any]], errors: dict[str, Rejected], text: str, context: RunContext, tape: Tape
+    ) -> None:
+        """Prepare the calls of an answer.
+
+        Args:
+            ops: The ops by their calls.
+            errors: The errors of calls that are invalid, by call.
+            text: The hash of the answer.
+            context: The phase.
+            tape: The tape of the run.
+        """
+        self._ops, self._errors, self._text, self._context, self._tape = ops, errors, text, context, tape
+        self._planned: dict[str, Planned] = {}
+
+    async def outcome(self, call: str) -> OpOutcome:
+        """Return the outcome of the next call."""
+        if (error := self._errors.get(call)) is not None:
+            return self._rejected(call, error)
+        if not self._planned:
+            await self._plan_from(call)
+        planned = self._planned.pop(call, None)
+        ahead = tuple(
+            _performing(self._ops[other], other, started, self._context)
+            for other, started in self._planned.items()
+            if isinstance(started, kinds.OpStarted) and not _ends_group(started)
+        )
+        return await run_op(self._ops[call], call, self._context, self._tape, planned, ahead)
+
+    async def _plan_from(self, call: str) -> None:
+        """Plan a call and those after it that are performed at the same time; nothing if there are none."""
+        calls = [other for other in self._ops if other not in self._errors]
+        calls = list(takewhile(self._may_overlap, calls[calls.index(call) :]))[:MAX_TOGETHER]
+        for other in calls if len(calls) > 1 else ():
+            if self._planned:
+                await Pause()
+                if self._tape.state.recovery.unknown_outcomes:
+                    return  # of calls before it, which a process that died had planned
+            planned = self._planned[other] = await PlanOp(other, self._ops[other])
+            if _ends_group(planned):
+                return
+
+    def _may_overlap(self, call: str) -> bool:
+        spec = self._context.vocabulary.op(self._ops[call]["kind"])
+        return spec is not None and spec.may_overlap(self._ops[call])
+
+    def _rejected(self, call: str, error: Rejected) -> OpOutcome:
+        args, tape = self._ops[call], self._tape
+        result = Blob.of(canonical(Call("", args).error(f"{error.path}: {error.message}")))
+        rejection = kinds.ValidationError(call, error.rule, error.path, error.message, self._text, result.hash)
+        recorded = tape.emit(rejection, result).result or result.hash
+        return OpOutcome(args["kind"], "error", recorded, len(tape.content(recorded)))
+
+
+def _ends_group(planned: Planned) -> bool:
+    """Return whether an op is not performed together with those before it: a person or the kernel acts first."""
+    if isinstance(planned, kinds.OpStarted):
+        return planned.request is not None or bool(planned.changes)
+    return isinstance(planned, kinds.ApprovalRequired)
+
+
+def _performing(
+    args: dict[str, Any],
+    call: str,
+    started: kinds.OpStarted,
+    context: RunContext,
+    ahead: tuple[PerformOp, ...] = (),
+) -> PerformOp:
+    """Return the effect that performs a planned op."""
+    form = context.vocabulary.form_of(args)
+    is_unsafe = form is not None and form.effect_of(args) == "unsafe"
+    needs_intent = started.request is None or is_unsafe
+    return PerformOp(call, args, started, is_unsafe=is_unsafe, needs_intent=needs_intent, ahead=ahead)
+
+
+async def run_op(
+    args: dict[str, Any],
+    call: str,
+    context: RunContext,
+    tape: Tape,
+    planned: Planned | None = None,
+    ahead: tuple[PerformOp, ...] = (),
+) -> OpOutcome:
+    """Execute an op whose arguments are valid. Errors and denials are part of its result.
+
+    `planned` is its plan, if it was planned ahead; `ahead` are the ops that are performed at the same time.
+    """
+    args, started = await plan_call(args, call, context, tape, planned)
     kind = args["kind"]
     if isinstance(started, kinds.PermissionDenied | RejectedOp):
         return OpOutcome(kind, "denied", started.result, 0)
-    form = context.vocabulary.form_of(args)
-    is_unsafe = form is not None and form.effect_of(args) == "unsafe"
-    request, answer, changes = started.request, None, started.changes
+    request, changes = started.request, started.changes
+    performing = _performing(args, call, started, context, ahead)
     if request is not None:
-        answer, changes = await _fulfil(request, call, context, tape)
-        if is_unsafe:
+        performing.answer, changes = await _fulfil(request, call, context, tape)
+        if performing.is_unsafe:
             tape.emit(kinds.RequestFulfilled(call))
-    completed = await PerformOp(call, args, started, answer, is_unsafe, needs_intent=request is None or is_unsafe)
+    completed = await performing
     attempts = 0
     while isinstance(completed, UnknownOutcome):
         attempts += 1
         resolution = await _ask_operator(call, attempts, args, tape)
         # If it is performed again, it can be interrupted again; an outcome that the operator confirms is only recorded.
-        completed = await PerformOp(call, args, started, answer, resolution == "again", resolution)
+        completed = await PerformOp(call, args, started, performing.answer, resolution == "again", resolution)
     if isinstance(completed, kinds.PermissionDenied):  # its result holds a secret
         return OpOutcome(kind, "denied", completed.result, 0, () if started.changes else changes)
     if started.changes:
@@ -168,7 +263,7 @@ async def _fulfil(
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
                 return RunOutcome(begun.run, None, begun.problem), ()
-            sub_run = await run_sub_skill(request.skill, value, call, pinned, tape)
+            sub_run = await run_sub_skill(request.skill, value, call, pinned)
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
             return await _send_message(request, call, tape), ()
@@ -219,14 +314,15 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
     return resolution
 
 
-async def run_sub_skill(
-    name: str, value: Any, call: str, pinned: Skill | None, tape: Tape, *, shares_workspace: bool = False
-) -> kinds.ChildEnded:
+async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) -> kinds.ChildEnded:
     """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    return await ExecuteChild(call, await PlanChild(call, "skill", name, value, pinned, shares_workspace))
+    return await ExecuteChild(call, await PlanChild(call, "skill", name, value, pinned))
 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    phases = tuple((phase.phase, msgspec.json.decode(tape.content(phase.artifact.hash))) for phase in sub_run.phases)
-    return RunOutcome(sub_run.run, artifact, sub_run.error, phases)
+    phases = tuple(
+        (one.phase, msgspec.json.decode(tape.content(one.artifact.hash)), artifact_name(one.step))
+        for one in sub_run.phases
+    )
+    return RunOutcome(sub_run.run, artifact, sub_run.error, phases, is_recorded=sub_run.seq > 0)

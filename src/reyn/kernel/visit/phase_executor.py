@@ -15,12 +15,12 @@ from reyn.contract import Accepted, Acting, Rejected
 from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.journal.summary import limit_of
-from reyn.kernel.core.effects import CheckOutput, Pause, Restore, TurnInterrupted
+from reyn.kernel.core.effects import CheckOutput, ExecuteChild, Pause, PlanChild, Restore, TurnInterrupted
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.compiled_phase import Targets
 from reyn.kernel.visit.handoffs import hand_in, hand_over
-from reyn.kernel.visit.op_dispatch import OpLog, run_sub_skill
+from reyn.kernel.visit.op_dispatch import OpLog
 from reyn.kernel.visit.prompt_budget import fit_prompt
 from reyn.kernel.visit.steps import StepFault, run_steps
 from reyn.kernel.visit.transcript_budget import fit_transcript
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, TurnSpec
     from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
-    from reyn.kernel.visit.turn import LlmPhaseResult
+    from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult
 
 
 MAX_TRUNCATED_READS = 10
@@ -281,13 +281,16 @@ async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepte
     phase, context, log, tape, spec = progress.phase, progress.context, progress.log, progress.tape, progress.spec
     context.pending, progress.rejection = (), None
     context.begin_ops(spec, answer, progress.call)
-    batch = await schedule_tool_batch(verdict, progress.call, phase, log, tape) if verdict.ops else None
+    batch: ToolBatchResult | None = None
+    if verdict.ops:
+        batch = await schedule_tool_batch(verdict, progress.call, answer.reply.hash, phase, log, tape)
     context.add_turn(spec, answer, batch, max(0, progress.left - 1))
     if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):
         return True
     if context.overviews is not None and _may_change(phase, verdict.ops):
         context.overviews = await read_overviews(phase, progress.entry, context.prepared, tape, progress.call)
-    if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
+    is_free = isinstance(verdict, Acting) and progress.reads < MAX_TRUNCATED_READS
+    if is_free and spec.contract.ops.only_reads_truncated(verdict.ops):
         progress.reads += 1
     elif progress.left > 0:
         progress.turns += 1
@@ -357,9 +360,8 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     shares = entry.phase.endswith("[shared]")
     await within_limits(tape, phase.settings)
     log = OpLog(phase.vocabulary)
-    sub_run = await run_sub_skill(
-        name, entry.input, f"{entry.step}.1", phase.sub_skill(name), tape, shares_workspace=shares
-    )
+    call, pinned, back = f"{entry.step}.1", phase.sub_skill(name), entry.rollback
+    sub_run = await ExecuteChild(call, await PlanChild(call, "skill", name, entry.input, pinned, shares, back))
     log.add_changes(sub_run.changes, tape)
     if sub_run.artifact is None:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {sub_run.error}", tape)
@@ -369,6 +371,10 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     error = artifact_error(phase, {member.name: member.schema for member in accepted}, artifact)
     if error:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {error}", tape)
+    if back is not None and sub_run.artifact.hash == back.rejected.hash and entry.reply:
+        # No model decides about a node, so that the phase before it has to change its input.
+        reason = f"node `{entry.phase}` returned the same artifact again after a rollback: {back.reason}"
+        return await _fail_visit(entry, log, 0, SubRunFailed.code, reason, tape)
     _store(artifact, tape)
     hand_over(phase, entry, artifact, log, tape)
     kind: Any = "transition" if target else "finish"

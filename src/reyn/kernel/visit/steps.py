@@ -176,7 +176,7 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepCo
 async def _skill(step: RunSkill, artifact: dict[str, Any], call: str, context: _StepContext) -> Any:
     """Run a skill as a sub-run."""
     value = _skill_input(step, artifact)
-    sub_run = await run_sub_skill(step.skill, value, call, context.run.sub_skill(step.skill), context.tape)
+    sub_run = await run_sub_skill(step.skill, value, call, context.run.sub_skill(step.skill))
     return _skill_result(step, sub_run, context)
 
 

@@ -41,7 +41,7 @@ from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
 from reyn.kernel.visit.answer_messages import aborted_batch, answer_message
 from reyn.kernel.visit.model_call import ask
-from reyn.kernel.visit.op_dispatch import run_op
+from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
 from reyn.models import ChatTurn
 
@@ -73,9 +73,11 @@ class PreparedInput(NamedTuple):
     rollback: Rollback | None = None
     reads: tuple[tuple[str, str], ...] = ()
     images: tuple[kinds.Part, ...] = ()
-    """The images of what a user says."""
+    """The images of the input, or of what a user says."""
     orders: dict[str, str] | None = None
     """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
+    needs_images: bool = False
+    """Whether only a model that reads images can answer; others get the description of what a user says."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -176,6 +178,8 @@ class TurnContext:
         """Return the messages of the next turn. A fresh frame that nothing patches is sent as it is."""
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
+            if self.prepared.images:
+                message = replace(message, parts=(*message.parts, *self.prepared.images))
             if not self._hooked and not self.pending:
                 return TurnDraft(spec, (spec.system, message))
             base = _NO_MESSAGES.append(normalized(message))
@@ -267,23 +271,23 @@ class TurnContext:
         if self._executing is not None:
             spec, answer, call, first = self._executing
             results = self._log.results[first:]
-            interrupted = self._interrupted(answer, call, len(results))
             message = answer_message(spec, answer.reply)
             done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
-            mutations = aborted_batch(message, results, done, aborted.reason, interrupted)
+            mutations = aborted_batch(message, results, done, aborted.reason, self._interrupted(answer, call))
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
         if mutations:
             self._extend(mutations)
 
-    def _interrupted(self, answer: LlmPhaseResult, call: str, done: int) -> str:
-        """Return the kind of the op that had begun and may have taken effect; empty if there is none."""
+    def _interrupted(self, answer: LlmPhaseResult, call: str) -> dict[int, str]:
+        """Return the kinds of the ops that had begun and may have taken effect, by their positions."""
         ops = () if isinstance(answer.verdict, Rejected) else answer.verdict.ops
-        if done >= len(ops) or self._tape.state.recovery.unknown_outcome != f"{call}.{done + 1}":
-            return ""
-        form = self._phase.vocabulary.form_of(ops[done])
-        is_pure = form is not None and form.effect_of(ops[done]) == "pure"
-        return "" if is_pure else str(ops[done]["kind"])
+        unknown, form_of = self._tape.state.recovery.unknown_outcomes, self._phase.vocabulary.form_of
+        return {
+            position: str(op["kind"])
+            for position, op in enumerate(ops)
+            if f"{call}.{position + 1}" in unknown and ((form := form_of(op)) is None or form.effect_of(op) != "pure")
+        }
 
     def correct(self, spec: TurnSpec, answer: LlmPhaseResult, answer_hash: str, path: str, error: str) -> None:
         """Let the next turn show a rejected answer and the error.
@@ -374,7 +378,8 @@ async def execute_single_llm_phase(
     transcript = context.messages if frame.transcript is not None else None
     is_chat = spec.stays_open and spec.form == "short"
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
-    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn)
+    needs = prepared.needs_images
+    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
@@ -405,18 +410,28 @@ def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage,
 
 
 async def schedule_tool_batch(
-    verdict: Accepted | Acting, call: str, phase: CompiledPhase, log: OpLog, tape: Tape
+    verdict: Accepted | Acting, call: str, text: str, phase: CompiledPhase, log: OpLog, tape: Tape
 ) -> ToolBatchResult:
-    """Execute the ops of a turn in the order of the calls. The ops of a decision stop at the first that fails."""
+    """Execute the ops of a turn; results are in the order of the calls.
+
+    Native tool calls whose effects allow it are performed at the same time, all other ops one after the other. The ops
+    of a decision stop at the first that fails. `text` is the hash of the answer.
+    """
     decides = isinstance(verdict, Accepted)
     deferral = log.failure = None
     first, compacts = len(log.results), False
+    native: NativeCalls | None = None
+    if not isinstance(verdict, Accepted) and verdict.is_native:
+        ops = {f"{call}.{number}": args for number, args in enumerate(verdict.ops, start=1)}
+        errors = {f"{call}.{position + 1}": error for position, error in verdict.errors.items()}
+        native = NativeCalls(ops, errors, text, phase, tape)
     for number, args in enumerate(verdict.ops, start=1):
-        outcome = await run_op(args, f"{call}.{number}", phase, tape)
-        log.add(args, outcome, f"{call}.{number}", phase.settings.sizes.result_bytes, tape)
+        name = f"{call}.{number}"
+        outcome = await (run_op(args, name, phase, tape) if native is None else native.outcome(name))
+        log.add(args, outcome, name, phase.settings.sizes.result_bytes, tape)
         compacts = compacts or outcome.compacts
         if decides and (outcome.status != "ok" or outcome.asked_user):
-            deferral = deferral or kinds.DecisionDeferred(call, f"{call}.{number}", outcome.status)
+            deferral = deferral or kinds.DecisionDeferred(call, name, outcome.status)
             if outcome.status != "ok":
                 break
     if deferral is not None:

@@ -43,9 +43,11 @@ def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInpu
     if len(tape.content(name)) > phase.settings.sizes.input_bytes:
         return None
     order = phase.field_order(entry.input.type)
-    if order is None:
-        return PreparedInput(name, name)
-    return PreparedInput(name, name, (order,), orders={name: order.hash})
+    blobs, orders = ((), None) if order is None else ((order,), {name: order.hash})
+    if not tape.state.started.images:  # nearly always
+        return PreparedInput(name, name, blobs, orders=orders)
+    images = _images(entry, tape)
+    return PreparedInput(name, name, blobs, images=images, orders=orders, needs_images=bool(images))
 
 
 async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -55,8 +57,8 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
-    images: tuple[kinds.Part, ...] = ()
-    is_reply = _continues(phase, entry)
+    is_reply, images = _continues(phase, entry), _images(entry, tape)
+    needs_images = bool(images) and not is_reply
     if is_reply:
         content, images = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
@@ -81,7 +83,13 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     found = {one: order for one, name in types.items() if (order := phase.field_order(name)) is not None}
     blobs = (*blobs, *dict.fromkeys(found.values()))
     orders = {one: order.hash for one, order in found.items()}
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders)
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, needs_images)
+
+
+def _images(entry: Visit, tape: Tape) -> tuple[kinds.Part, ...]:
+    """Return the images of the run's input, if that is the input of the visit."""
+    started = tape.state.started
+    return tuple(kinds.Part(image=image) for image in started.images) if entry.input == started.input else ()
 
 
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:

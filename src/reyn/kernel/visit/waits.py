@@ -111,11 +111,17 @@ class RejectedOp:
         self.result = result
 
 
+Planned = kinds.OpStarted | kinds.PermissionDenied | kinds.ApprovalRequired
+
+
 async def plan_call(
-    args: dict[str, Any], call: str, context: RunContext, tape: Tape
+    args: dict[str, Any], call: str, context: RunContext, tape: Tape, planned: Planned | None = None
 ) -> tuple[dict[str, Any], kinds.OpStarted | kinds.PermissionDenied | RejectedOp]:
-    """Plan an op until it is started, denied or rejected. Returns its arguments, which a person may have edited."""
-    planned = await PlanOp(call, args)
+    """Plan an op until it is started, denied or rejected. Returns its arguments, which a person may have edited.
+
+    `planned` is the plan, if the op was planned ahead.
+    """
+    planned = planned or await PlanOp(call, args)
     asked, is_deferred = 0, False
     while isinstance(planned, kinds.ApprovalRequired):
         asked += 1

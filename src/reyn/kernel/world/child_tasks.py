@@ -1,6 +1,6 @@
-"""Children that execute while their parent goes on: sub-runs that a visit awaits later, and background runs.
+"""Effects that are in progress before a visit awaits them: sub-runs and ops; and background runs.
 
-Each has a journal of its own, so one that is interrupted continues when it is awaited again. A background run begins
+A run has a journal of its own, so one that is interrupted continues when it is awaited again. A background run begins
 when a process that holds its conversation, or `reyn resume`, executes it; until then only the journal of the
 conversation knows of it.
 """
@@ -8,7 +8,7 @@ conversation knows of it.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,7 +18,7 @@ from reyn.kernel.world.child_spec import STOPPED
 from reyn.kernel.world.loading import first_event, load_state
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from reyn.journal import Body, Journal
     from reyn.journal.commits import SharedCommits
@@ -33,33 +33,44 @@ _MAX_RESULT_CHARS = 8_000
 """What a message quotes of a result; `reyn show RUN` has all of it."""
 
 
-# -- sub-runs that a visit awaits -----------------------------------------------------------------------
+# -- sub-runs and ops that a visit awaits ---------------------------------------------------------------
 
 
-class ChildTasks:
-    """The sub-runs of one run that execute now, whose outcomes its visit awaits."""
+class TasksAhead:
+    """The sub-runs and ops of one run that are performed now, and whose outcomes its visit awaits later.
+
+    Their intents are durable. Outcomes are recorded in the order in which the visit awaits them, so that the order of
+    events does not depend on scheduling. An outcome that was not recorded is lost with the process: a sub-run has it in
+    a journal of its own, an op is performed again or, if it is unsafe, a person is asked.
+    """
 
     def __init__(self, children: Children, commits: SharedCommits, flush: Callable[[Tape], Awaitable[None]]) -> None:
         self._children = children
         self._commits = commits
         self._flush = flush
-        self._ahead: dict[str, asyncio.Future[EventWithBlobs]] = {}
+        self.ahead: dict[str, asyncio.Future[Any]] = {}
+        """What was started and is not awaited yet, by call."""
         self._executing: set[str] = set()
         self._tokens: dict[str, int] = {}
         """Tokens of sub-runs whose outcomes are not recorded yet, by call: their shares, then what they have used."""
         self._slots: tuple[int, asyncio.Semaphore] | None = None
 
-    @property
-    def is_ahead(self) -> bool:
-        """Whether sub-runs were started that the visit has not awaited yet."""
-        return bool(self._ahead)
+    def start_ops(self, work: dict[str, Coroutine[Any, Any, EventWithBlobs | None]]) -> None:
+        """Start to perform ops, by call, whose intents are durable."""
+        for call, performing in work.items():
+            self.ahead[call] = asyncio.ensure_future(performing)
+
+    async def outcome(self, call: str) -> EventWithBlobs | None:
+        """Return the outcome of an op that was started; `None` if it was abandoned because the run was cancelled."""
+        outcome: EventWithBlobs | None = await self.ahead.pop(call)
+        return outcome
 
     async def execute(self, effect: ExecuteChild, tape: Tape) -> EventWithBlobs:
         """Execute a sub-run, and meanwhile those that are awaited next."""
         await self.start((effect.started, *effect.ahead), effect.concurrency, tape)
-        if not self._ahead[effect.key].done():
+        if not self.ahead[effect.key].done():
             await self._flush(tape)  # what is known before a wait
-        outcome = await self._ahead.pop(effect.key)
+        outcome: EventWithBlobs = await self.ahead.pop(effect.key)
         self._tokens.pop(effect.key, None)
         if isinstance(outcome[0], kinds.ChildStopped) and outcome[0].limit == "tokens":
             # It has used its share. Once it is known what the others need, it may use all that is left.
@@ -69,13 +80,13 @@ class ChildTasks:
 
     async def start(self, sub_runs: tuple[kinds.ChildStarted, ...], concurrency: int, tape: Tape) -> None:
         """Start the sub-runs that were not started before, once their intents are durable."""
-        new = [started for started in sub_runs if started.call not in self._ahead]
+        new = [started for started in sub_runs if started.call not in self.ahead]
         if not new:
             return
         await self._flush(tape)
         for started in new:
             work = self._execute_one(ExecuteChild(started.call, started), concurrency, tape)
-            self._ahead[started.call] = asyncio.ensure_future(work)
+            self.ahead[started.call] = asyncio.ensure_future(work)
         await asyncio.sleep(0)  # they reach their first commit, or the model
 
     async def _execute_one(self, effect: ExecuteChild, concurrency: int, tape: Tape) -> EventWithBlobs:
@@ -110,24 +121,24 @@ class ChildTasks:
 
     async def _finish_executing(self) -> None:
         """Let the sub-runs in progress end or stop, and start no others."""
-        for call, task in self._ahead.items():
+        for call, task in self.ahead.items():
             if call not in self._executing:
                 task.cancel()
-        await asyncio.gather(*self._ahead.values(), return_exceptions=True)
-        self._ahead = {call: task for call, task in self._ahead.items() if not task.cancelled()}
+        await asyncio.gather(*self.ahead.values(), return_exceptions=True)
+        self.ahead = {call: task for call, task in self.ahead.items() if not task.cancelled()}
 
     async def settle(self, *, is_finishing: bool = False) -> None:
         """End the sub-runs that nothing awaits any more: interrupt them, or let those in progress end or stop.
 
         A run that waits or has reached a limit lets them finish, because the answers that they wait for are paid.
         """
-        if not self._ahead:
+        if not self.ahead:
             self._tokens.clear()
             return
         if is_finishing:
             await self._finish_executing()
-        tasks = [*self._ahead.values()]
-        self._ahead.clear()
+        tasks = [*self.ahead.values()]
+        self.ahead.clear()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -19,6 +19,7 @@ from reyn.journal.spending import in_full
 from reyn.kernel import versions
 from reyn.kernel.core.driver import Driver
 from reyn.kernel.core.effects import (
+    MAX_TOGETHER,
     CallHooks,
     CallModel,
     CheckOutput,
@@ -34,7 +35,7 @@ from reyn.kernel.core.effects import (
 from reyn.kernel.runtime_types import Later, NamedPeople
 from reyn.kernel.world.allowance import STARTING, allowance_reached, within_bound
 from reyn.kernel.world.budgets import CallBudget, budgeted_run
-from reyn.kernel.world.child_tasks import ChildTasks
+from reyn.kernel.world.child_tasks import TasksAhead
 from reyn.kernel.world.children import Children
 from reyn.kernel.world.hooks import HookCaller
 from reyn.kernel.world.inbox import answer_error, inbox_events
@@ -59,8 +60,6 @@ _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
 """Maximum time for cancelled work to end."""
-_MAX_READS = 20
-"""The number of ops that only read which share a commit."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 
@@ -100,7 +99,7 @@ class LiveWorld:
         self._above = above
         self.children = Children(services, self._execute_child)
         """The children of the run."""
-        self._tasks = ChildTasks(self.children, services.commits, self.flush)
+        self._tasks = TasksAhead(self.children, services.commits, self.flush)
         self._completes_log = resumption is not None
         self._log_failure = ""
         self._resumption = resumption
@@ -140,8 +139,10 @@ class LiveWorld:
             self._polling.notify(parent.run_id)  # the message may be for the parent as well
 
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
-        if self._tasks.is_ahead and not isinstance(effect, ExecuteChild | PlanChild):
-            await self.settle()  # the iteration that started them has ended
+        if (ahead := self._tasks.ahead) and not isinstance(effect, ExecuteChild | PlanChild):
+            if effect.key in ahead:
+                return await self._tasks.outcome(effect.key)
+            await self.settle()  # the iteration or the batch that started them has ended
         match effect:
             case CallModel():
                 return await self._call_model(effect, tape)
@@ -153,8 +154,11 @@ class LiveWorld:
                 return await self._unless_cancelled(self._counting.perform(key, counter, model, work), tape)
             case PlanOp():
                 op = self._ops.op_of(effect, tape)
-                if op is None or op.is_foreign or op.is_preparable:
-                    await self.flush(tape)  # whatever foreign code does, the answer that asked for it is durable
+                may_act = op is None or op.is_foreign or op.is_preparable
+                if may_act and len(tape.pending) != len(tape.state.recovery.open_intents):
+                    # Whatever foreign code does, the answer that asked for it is durable. The starts of ops that are
+                    # performed together share a commit.
+                    await self.flush(tape)
                 if op is not None and op.is_preparable:
                     return await self._unless_cancelled(self._ops.prepare_and_plan(effect, op, tape), tape)
                 planned = self._ops.plan(effect, op, tape)
@@ -163,12 +167,11 @@ class LiveWorld:
                     settings = self._services.settings_of(tape.started, tape.content)
                     return within_bound(planned, effect, tape, settings, self._above(), self._journal)
                 return planned
+            case PerformOp() if effect.ahead and not tape.state.recovery.unknown_outcomes:
+                self._tasks.start_ops({one.key: self._perform_op(one, tape) for one in (effect, *effect.ahead)})
+                return await self._tasks.outcome(effect.key)
             case PerformOp():
-                op = self._ops.op_of(effect, tape)
-                if op is not None and not op.may_take_time:
-                    return await self._ops.perform(effect, op, tape)
-                with run_scope(self._services, tape, effect.key, self._above):
-                    return await self._unless_cancelled(self._ops.perform(effect, op, tape), tape)
+                return await self._perform_op(effect, tape)
             case CheckOutput():
                 return self._check_output(effect), ()
             case Restore():
@@ -190,6 +193,13 @@ class LiveWorld:
                 await self.flush(tape)
                 return await self.children.execute(effect, tape)
         raise InternalError(f"effect {type(effect).__name__} has no implementation")
+
+    async def _perform_op(self, effect: PerformOp, tape: Tape) -> EventWithBlobs | None:
+        op = self._ops.op_of(effect, tape)
+        if op is not None and not op.may_take_time:
+            return await self._ops.perform(effect, op, tape)
+        with run_scope(self._services, tape, effect.key, self._above):
+            return await self._unless_cancelled(self._ops.perform(effect, op, tape), tape)
 
     def _beyond_bound(self, effect: CallModel | PlanChild, tape: Tape) -> EventWithBlobs | None:
         """Return the limit on what one message may lead to, if a conversation or a run below one has reached it."""
@@ -220,8 +230,10 @@ class LiveWorld:
 
     async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
         """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
+        if (ahead := self._tasks.ahead) and effect.key in ahead:  # its intent is durable
+            return None if ahead[effect.key].done() else await self.flush(tape)  # what is known before a wait
         only_reads = isinstance(effect, PerformOp) and self._only_reads(effect, tape)
-        if only_reads and self._reads is not None and self._reads < _MAX_READS:
+        if only_reads and self._reads is not None and self._reads < MAX_TOGETHER:
             self._reads += 1
             return None
         self._reads = 0 if only_reads else None
@@ -325,7 +337,7 @@ class LiveWorld:
         is_new = resumption.is_model_override or self._model != state.models.name
         return kinds.RunResumed(
             resumption.driver,
-            state.recovery.open_intent,
+            state.recovery.open_intents,
             resumption.retry,
             self._model if is_new else None,
             resumption.skill,

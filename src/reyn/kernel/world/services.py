@@ -35,14 +35,12 @@ from reyn.kernel.world.hooks import check_hooks, hook_name
 from reyn.kernel.world.inbox import InboxPolling
 from reyn.kernel.world.loading import unpin_ops
 from reyn.kernel.world.op_performer import OpPerformer
-from reyn.lint import lint_agent, lint_skill
-from reyn.lint.requests import malformed_requests
+from reyn.lint import check_skill, lint_agent, lint_skill
 from reyn.models.roster import Roster
 from reyn.ops import OpSetup, standard_ops
 from reyn.ops.mcp import Connections, with_mcp_tools
-from reyn.permissions import RuleError, parse_requests
 from reyn.permissions.policy import policy_of
-from reyn.skills import Library, load_skill, read_skill, unpin
+from reyn.skills import Library, load_skill, unpin
 from reyn.skills.agents import CHAT, Agents
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
 from reyn.skills.inputs import check_supported
@@ -64,7 +62,7 @@ if TYPE_CHECKING:
     from reyn.permissions import Policy
     from reyn.permissions.trust import ProjectTrust
     from reyn.secrets import Scrubber, Secrets
-    from reyn.skills import Skill
+    from reyn.skills import LoadResult, Skill
     from reyn.skills.cases import TrialReport
 
     Listener = Callable[[Event], None]
@@ -251,6 +249,7 @@ class Services:
             self.config.sandbox,
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
+            self.journal,
         )
         return OpPerformer(
             self.ops,
@@ -262,20 +261,21 @@ class Services:
         )
 
     def load(self, skill: str) -> Skill:
-        """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""
+        """Load a skill by name or path; `agent:NAME` is a conversation with an agent of one turn.
+
+        Raises:
+            SkillInvalid: `reyn lint` finds errors in it.
+            SkillUnsupported: It uses a feature that this version cannot execute.
+        """
         if skill.startswith(AGENT_PREFIX):
             return self.agent_skill(skill.removeprefix(AGENT_PREFIX), is_single_turn=True)
-        folder = self.library.find(skill)
-        loaded = load_skill(folder, self.ops.vocabulary, self.library)
-        for name, one in ((skill, loaded), *loaded.skills.items()):
-            try:
-                parse_requests(one.permissions)
-            except RuleError as error:
-                result = read_skill(self.library.find(name), self.ops.vocabulary, self.library)
-                findings = list(malformed_requests(result, self.ops.vocabulary))
-                raise SkillInvalid(f"skill `{one.name}` has errors:", findings) from error
-        check_supported(loaded, self.ops.vocabulary)
-        return loaded
+        return load_skill(self.library.find(skill), self.ops.vocabulary, self.library, self._check)
+
+    def _check(self, loaded: LoadResult) -> list[Finding]:
+        """Return every finding about a skill that is to run."""
+        if loaded.skill is not None:
+            check_supported(loaded.skill, self.ops.vocabulary)
+        return check_skill(loaded, self.ops.vocabulary, self.config.python.sandbox)
 
     def agent_skill(self, name: str, *, is_single_turn: bool = False) -> Skill:
         """Return the skill of a conversation with an agent.

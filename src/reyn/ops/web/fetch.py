@@ -53,6 +53,7 @@ class WebFetchOp:
         example={"url": "https://example.org/"},
         permission="web",
         takes_time=True,
+        concurrent=True,
     )
 
     def target(self, call: Call) -> str:

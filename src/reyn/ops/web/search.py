@@ -96,6 +96,7 @@ class WebSearchOp(ProjectOp):
         example={"query": "reciprocal rank fusion"},
         permission="web",
         takes_time=True,
+        concurrent=True,
     )
 
     def target(self, call: Call) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.journal import Answer, canonical, decode, digest, kinds
+from reyn.models.protocol import encode_reply
 from reyn.workspace import changes
 from reyn.workspace.files import TEMPORARY
 
@@ -76,7 +77,8 @@ class LedgerModel:
         except Exception:
             self._ledger.write(Entry("refused", request.run_id, request.call))
             raise
-        self._ledger.write(Entry("answered", request.run_id, request.call, digest(reply.text.encode())))
+        recorded = encode_reply(reply, str) if request.answer_form == "tools" else reply.text.encode()
+        self._ledger.write(Entry("answered", request.run_id, request.call, digest(recorded)))
         return reply
 
 

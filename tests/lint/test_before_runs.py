@@ -1,0 +1,162 @@
+"""Errors of lint stop a run; findings of one file do not hide those of another; shared files are checked."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from reyn.errors import SkillInvalid
+from reyn.lint import lint_shared, lint_skill
+from reyn.ops import standard_ops
+from reyn.skills import Library
+from tests.kernel.support import Project
+from tests.support import NOTE, finish, write_skill
+
+STEP = "preprocessor:\n  - run_op: {op: {kind: file, op: read, pth: x}}\n"
+TWIN = {"artifacts": {"other": NOTE}, "inputs": {"b": "note | other"}}
+
+LINT_ERRORS = {
+    "an argument that an op does not have": {"phase_keys": {"b": STEP}},
+    "a permission that does not exist": {"skill_keys": "permissions: {teleport: true}\n"},
+    "a request that is not understood": {"skill_keys": "permissions: {file.read: 5}\n"},
+    "an op without its request": {"ops": {"b": "sandboxed_exec"}},
+    "a step without its request": {"phase_keys": {"b": "preprocessor:\n  - run_op: {op: {kind: shell, cmd: x}}\n"}},
+    "union members that nothing distinguishes": TWIN,
+    "an artifact that no path produces": {"phase_keys": {"b": "reads: [thing]\n"}, "artifacts": {"thing": NOTE}},
+    "a schema below `schema`": {"artifacts": {"note": {"schema": NOTE, "type": "object"}}},
+}
+
+
+@pytest.mark.parametrize("what", LINT_ERRORS)
+@pytest.mark.parametrize("place", ["the skill", "its sub-skill"])
+def test_every_error_of_lint_stops_a_run_before_the_first_model_call(tmp_path: Path, what: str, place: str):
+    folder = write_skill(tmp_path, "wrong", {"a": ["b"], "b": ["end"]}, **LINT_ERRORS[what])
+    name = "wrong"
+    if place == "its sub-skill":
+        folder, name = write_skill(tmp_path, "outer", {"a": ["@wrong"], "@wrong": ["end"]}), "outer"
+    errors = [finding for finding in lint_skill(folder) if finding.severity == "error"]
+    assert errors
+    project = Project(tmp_path)
+    with pytest.raises(SkillInvalid) as refused:
+        project.run(name, [finish()])
+    assert refused.value.findings == errors
+    assert not project.model.requests
+    assert not list(project.journal.read("k"))
+
+
+FAULTS = {
+    "skill.md": ("final_output: note", "final_output: [note]"),
+    "phases/a.md": ("type: phase", "typ: phase"),
+    "phases/b.md": ("input: note", "input: nothing"),
+    "phases/c.md": ("allowed_ops: []", "allowed_ops: [teleport]"),
+    "artifacts/note.yaml": ('"type": "object"', '"type": "objekt"'),
+    "artifacts/memo.yaml": ('"type": "object"', '"type": 5'),
+}
+UNREADABLE = ("\n", "\n\t: [\n")
+
+
+@pytest.mark.parametrize(("first", "second"), list(permutations(FAULTS, 2)))
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_findings_of_one_file_do_not_hide_those_of_another(
+    tmp_path: Path, first: str, second: str, *, is_readable: bool
+):
+    """`first` has an error in its values, or cannot be parsed; `second` has an error in its values."""
+    graph = {"a": ["b"], "b": ["c"], "c": ["end"]}
+    folder = write_skill(tmp_path, "s", graph, artifacts={"memo": NOTE}, inputs={"c": "memo"})
+    for file, (old, new) in {first: FAULTS[first] if is_readable else UNREADABLE, second: FAULTS[second]}.items():
+        text = (folder / file).read_text()
+        assert old in text + "\n"
+        (folder / file).write_text((text + "\n").replace(old, new, 1))
+    found = {finding.file for finding in lint_skill(folder, Library(tmp_path)) if finding.severity == "error"}
+    assert {first, second} <= found
+
+
+def test_phases_that_nothing_reaches_do_not_stop_a_valid_skill(tmp_path: Path):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]})
+    (folder / "phases" / "draft.md").write_text("---\ntype: phase\nname: draft\ninput: nothing\n---\nLater.\n")
+    assert Project(tmp_path).run("s", [finish()]).ok
+
+
+# -- shared files -----------------------------------------------------------------------------------------------------
+
+SHARED = "---\ntype: phase\nname: review\ninput: note\nallowed_ops: [{ops}]\n{keys}---\n{body}\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"body": "Then emit control_ir."}, "RYN130"),
+        ({"keys": STEP}, "RYN123"),
+        ({"ops": "teleport"}, "RYN122"),
+        ({"ops": "sandboxed_exec"}, "RYN127"),
+        ({"keys": "colour: red\n"}, "RYN112"),
+    ],
+)
+def test_phases_in_the_shared_folder_are_checked(tmp_path: Path, change: dict[str, str], code: str):
+    folder = write_skill(tmp_path, "s", {"a": ["review"], "review": ["end"]})
+    (folder / "phases" / "review.md").unlink()
+    shared = tmp_path / "reyn" / "shared" / "phases"
+    shared.mkdir(parents=True)
+    (shared / "review.md").write_text(SHARED.format(**{"ops": "", "keys": "", "body": "Review it."} | change))
+    found = {finding.file for finding in lint_skill(folder, Library(tmp_path)) if finding.code == code}
+    assert found == {"shared/phases/review.md"}
+
+
+def test_shared_files_are_checked_even_if_no_skill_uses_them(tmp_path: Path):
+    shared = tmp_path / "reyn" / "shared"
+    for folder in ("phases", "artifacts"):
+        (shared / folder).mkdir(parents=True)
+    (shared / "phases" / "review.md").write_text(SHARED.format(ops="teleport", keys="", body="Call file.read()."))
+    (shared / "artifacts" / "note.yaml").write_text("type: objekt\n")
+    found = lint_shared(Library(tmp_path), standard_ops().vocabulary)
+    assert {(finding.file, finding.code) for finding in found} >= {
+        ("phases/review.md", "RYN122"),
+        ("phases/review.md", "RYN130"),
+        ("artifacts/note.yaml", "RYN121"),
+    }
+    assert not any(finding.file == "skill.md" for finding in found)
+
+
+# -- op syntax in instructions ----------------------------------------------------------------------------------------
+
+SPELLINGS = [
+    '{"kind": "file", "op": "read"}', "{'kind': 'file'}", "{kind: file, op: write}", "kind: file", "KIND = FILE",
+    "- **kind**: `file`", "“kind”: “web_fetch”", '{\\"kind\\": \\"shell\\"}', '<op kind="file">', '<file op="read">',
+    "op: read", "`op`: `glob`", "op=delete", "file.read", "file_write", "file::grep", "file->edit", "fileRead(x)",
+    "file(path)", "lint(skill)", "ask_user", "`run_skill`", "Run_Skill", "web_fetch(url)", "the `file` op",
+    "the op file",
+    "control_ir", "Control IR", "control-ir", "controlIR", "nextPhase", "next_phase", "candidateOutputs", '"ops": [',
+    "ops = [",
+]  # fmt: skip
+PROSE = [
+    "Open the file and read it.", "Ask the user for the date.", "List the file(s) that matter.",
+    "Say what kind of file it is.",
+    "Choose the next phase of the project.", "The output of the candidate counts.",
+    "Recall what was said. Search the web.",
+    "`kind`: is it a bug or a question?", "Drop, delete or edit what is wrong.",
+    "Have the shell scrubbed; remember the lint.",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def prose(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_skill(tmp_path_factory.mktemp("prose"), "s", {"a": ["end"]})
+
+
+def findings_in(folder: Path, text: str) -> list[str]:
+    (folder / "phases" / "a.md").write_text(
+        f"---\ntype: phase\nname: a\ninput: note\nallowed_ops: []\n---\nBefore. {text} After.\n"
+    )
+    return [finding.message for finding in lint_skill(folder) if finding.code == "RYN130"]
+
+
+@pytest.mark.parametrize("text", SPELLINGS)
+def test_op_syntax_in_instructions_is_found_in_every_spelling(prose: Path, text: str):
+    assert findings_in(prose, text)
+
+
+@pytest.mark.parametrize("text", PROSE)
+def test_plain_words_are_no_op_syntax(prose: Path, text: str):
+    assert not findings_in(prose, text)
