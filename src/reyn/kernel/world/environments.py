@@ -99,7 +99,7 @@ class Environments:
         sandbox: SandboxSettings,
         python: PythonSettings,
         resolve_secret: Callable[[str], str],
-        journal: Journal,
+        journal: Callable[[], Journal],
     ) -> None:
         self._root = root
         self._state = state
@@ -134,7 +134,7 @@ class Environments:
         if found is not None and found.tape is tape:
             recorded = found.env.recorded
         else:
-            recorded = RecordedFiles(self._journal, tape.run_id, lambda: tape.pending)
+            recorded = RecordedFiles(self._journal(), tape.run_id, lambda: tape.pending)
         env = Env(
             gate.roots,
             gate,

@@ -249,7 +249,7 @@ class Services:
             self.config.sandbox,
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
-            self.journal,
+            lambda: self.existing_journal,
         )
         return OpPerformer(
             self.ops,
