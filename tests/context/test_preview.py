@@ -122,9 +122,56 @@ def test_frame_json_holds_the_enriched_input(tmp_path: Path):
         assert rt.project.first_frame("s", {"text": "in"}).input_artifact["data"] == {"text": "in", "findings": []}
 
 
+STEPS = {
+    "read": "run_op: {op: {kind: file, op: read, path: a.md}, into: data.found}",
+    "glob": 'run_op: {op: {kind: file, op: glob, pattern: "*.md"}, into: data.found}',
+    "grep": 'run_op: {op: {kind: file, op: grep, pattern: hours, path: "."}, into: data.found}',
+    "recall": "run_op: {op: {kind: recall, query: hours}, into: data.found}",
+    "python": "python: {module: ./m.py, function: f, into: data.found, output_schema: {type: integer}}",
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_preprocessor_steps_that_only_read_are_executed(tmp_path: Path, step: str):
+    permissions = "permissions: {python: [{module: ./m.py, function: f}]}\n" if step == "python" else ""
+    keys = {"write": f"preprocessor:\n  - {STEPS[step]}\n"}
+    project(tmp_path, phase_keys=keys, skill_keys=permissions)
+    (tmp_path / "reyn/project/s/m.py").write_text("def f(artifact):\n    return 7\n")
+    (tmp_path / "a.md").write_text("the hours")
+    data = {"text": "in"}
+    with open_runtime(tmp_path) as rt:
+        frame = rt.project.first_frame("s", data)
+        assert frame.warnings == ()
+        assert "found" in frame.input_artifact["data"]
+        assert rt.runs.all() == []
+        assert list(frame.messages) == recorded_frame(rt, data)
+    assert not (tmp_path / ".reyn/journal.db").exists()
+
+
+def test_a_preview_reads_what_the_gate_allows(tmp_path: Path):
+    project(tmp_path, phase_keys={"write": READ})
+    (tmp_path / "a.md").write_text("the hours")
+    for rule, reason in (("deny", "op status `denied`"), ("ask", "a step asks a person")):
+        with open_runtime(tmp_path, permissions={"file.read": [{rule: "./a.md"}]}) as rt:
+            frame = rt.project.first_frame("s", {"text": "in"})
+        [warning] = frame.warnings
+        assert reason in warning
+        assert "the hours" not in frame.messages[1][1]
+
+
+def test_a_preview_opens_no_journal(tmp_path: Path):
+    project(tmp_path, phase_keys={"write": READ})
+    (tmp_path / "a.md").write_text("the hours")
+    with SyncRuntime.open(tmp_path, model=ScriptedModel([])) as rt:
+        assert rt.project.first_frame("s", {"text": "in"}).warnings == ()
+    assert not (tmp_path / ".reyn").exists()
+
+
 def test_a_preprocessor_with_side_effects_is_not_executed_and_warned_about(tmp_path: Path):
-    with open_runtime(project(tmp_path, phase_keys={"write": READ})) as rt:
+    write = READ.replace("read, path: a.md", "write, path: output/a.md, content: x")
+    with open_runtime(project(tmp_path, phase_keys={"write": write})) as rt:
         frame = rt.project.first_frame("s", {"text": "in"})
+    assert not (tmp_path / "output").exists()
     assert frame.input_artifact == {"type": "note", "data": {"text": "in"}}
     assert frame.warnings == ("the preprocessor of phase `write` was not executed: a step has side effects",)
 

@@ -62,7 +62,7 @@ class PythonOp:
         "Call a function of the skill's own module.",
         "unsafe",
         forms=(
-            _form("safe", "Call it in a sandbox, with a fixed clock and seed.", "idempotent"),
+            _form("safe", "Call it in a sandbox, with a fixed clock and seed.", "pure"),
             _form("unsafe", "Call it with the rights of the user who runs Reyn.", "unsafe"),
         ),
         optional_permissions=("python",),

@@ -1,7 +1,7 @@
 """Preview prompts: execute a run in memory up to a model call, and read what the model would see.
 
-A preview uses the code of a real run (pinned copies, `visit`, `Driver`), so it cannot differ from one. It performs no
-effects and writes nothing to the project's journal.
+A preview uses the code of a real run (pinned copies, `visit`, `Driver`), so it cannot differ from one. It performs only
+ops that read, behind the permission gate, and writes nothing to the project's journal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reyn.errors import InputInvalid, RunNotResumable
 from reyn.journal import Blob, InboxMessage, MemoryJournal, canonical, decode, kinds
 from reyn.journal.questions import reply_to
 from reyn.kernel.core.driver import Driver
-from reyn.kernel.core.effects import Ask, CallModel, ReadOverviews
+from reyn.kernel.core.effects import Ask, CallModel, PerformOp, PlanOp, ReadOverviews
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.core.run_orchestrator import Visit
 from reyn.kernel.core.tape import RecordingEnded
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.snapshot import Models, RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase
+    from reyn.kernel.world.op_performer import OpPerformer
     from reyn.skills import Skill
     from reyn.vocabulary import Vocabulary
 
@@ -57,13 +58,15 @@ class Preview(NamedTuple):
     vocabulary: Vocabulary
     model: Models
     summaries: Blob | None = None
+    performer: Callable[[], OpPerformer] | None = None
+    """Performs the ops of preprocessor steps that only read."""
 
 
-def preview_frame(skill: Skill, input: Any, phase: str | None, preview: Preview) -> ContextFrame:
+async def preview_frame(skill: Skill, input: Any, phase: str | None, preview: Preview) -> ContextFrame:
     """Return the frame of a first visit of a phase; without `phase`, of the entry phase.
 
-    Preprocessor steps run if they have no side effects. Otherwise the frame shows the input without them, and
-    `warnings` names the reason. Without `input`, the input is empty data of the phase's first type.
+    Preprocessor steps run if they only read, and no rule denies or asks. Otherwise the frame shows the input without
+    them, and `warnings` names the reason. Without `input`, the input is empty data of the phase's first type.
 
     Raises:
         InputInvalid: The input does not fit the phase, there is no such phase, or it is a node that runs a skill.
@@ -78,15 +81,15 @@ def preview_frame(skill: Skill, input: Any, phase: str | None, preview: Preview)
     else:
         artifact = to_artifact(input, skill, strict=preview.settings.strict, node=phase)
     preview, content = _estimating(preview), Blob.of(canonical(artifact))
-    frame = _first_frame(skill, phase, content, preview)
+    frame = await _first_frame(skill, phase, content, preview)
     warnings: tuple[str, ...] = ()
     if isinstance(frame, _NotReached) and not frame.is_limit:
         warnings = (f"the preprocessor of phase `{phase}` was not executed: {frame.reason}",)
         skill = replace(skill, phases=skill.phases | {phase: replace(skill.phases[phase], preprocessor=())})
-        frame = _first_frame(skill, phase, content, preview)
+        frame = await _first_frame(skill, phase, content, preview)
     if isinstance(frame, _NotReached):
         warnings = (*warnings, f"the run would stop here: {frame.reason}")
-        frame = _first_frame(skill, phase, content, preview, is_limited=False)
+        frame = await _first_frame(skill, phase, content, preview, is_limited=False)
     assert isinstance(frame, ContextFrame)
     return replace(frame, warnings=(*frame.warnings, *warnings))
 
@@ -111,7 +114,7 @@ def _estimating(preview: Preview) -> Preview:
     return preview._replace(settings=settings, model=replace(preview.model, prompt_limit=limit))
 
 
-def _first_frame(
+async def _first_frame(
     skill: Skill, phase: str, artifact: Blob, preview: Preview, *, is_limited: bool = True
 ) -> ContextFrame | _NotReached:
     """Visit a phase in an in-memory journal; return the frame, or why the visit does not reach its first model call."""
@@ -133,17 +136,37 @@ def _first_frame(
     entry = Visit(phase, copies.input, visit=1, step=1, path=(phase,), latest=latest, left=left)
     visited = compiled.phase(phase, tape.state)
     coroutine = visit(visited, entry, tape)
+    ops: OpPerformer | None = None
     try:
-        effect = coroutine.send(None)
+        effect: Any = coroutine.send(None)
+        while isinstance(effect, PlanOp | PerformOp) and preview.performer is not None:
+            ops = ops or preview.performer()
+            read = await _read(effect, ops, tape)
+            if read is None:
+                break
+            tape.record(read[0], 0, *read[1])
+            effect = coroutine.send(effect.result(read[0], tape.content))
     except StopIteration:
         effect = None
     finally:
         coroutine.close()
+        if ops is not None:
+            ops.forget(_RUN)
     tape.flush_now(journal)
     if not isinstance(effect, CallModel):
         return _reason(effect, [decode(event) for event in journal.read(_RUN)])
     frame = RecordedPrompt.at(_RUN, journal.read(_RUN), None, journal.blob).context_frame(lambda _: compiled)
     return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame)))
+
+
+async def _read(effect: PlanOp | PerformOp, ops: OpPerformer, tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:
+    """Plan or perform an op that only reads; return `None` for any other op."""
+    op = ops.op_of(effect, tape)
+    if op is None or op.is_foreign or not op.only_reads(effect.args):
+        return None
+    if isinstance(effect, PerformOp):
+        return await ops.perform(effect, op, tape)
+    return await ops.prepare_and_plan(effect, op, tape) if op.is_preparable else ops.plan(effect, op, tape)
 
 
 def _reason(effect: Effect[Any] | None, events: list[Body]) -> _NotReached:

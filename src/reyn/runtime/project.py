@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from reyn.config import Config
     from reyn.context.frame import ContextFrame
+    from reyn.kernel.world.op_performer import OpPerformer
     from reyn.kernel.world.services import Services
     from reyn.models.listing import ModelStatus
     from reyn.ops import Overview
@@ -54,10 +55,10 @@ class Project:
         self.library: Library = services.library
         self.agents: Agents = services.agents
 
-    def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
+    async def first_frame(self, skill: str, input: Any = None, *, phase: str | None = None) -> ContextFrame:
         """Return the frame that the model sees first in a run with this input. Records nothing.
 
-        Preprocessor steps run only if they have no side effects; otherwise `warnings` of the frame says so.
+        Preprocessor steps run only if they read, and no rule denies or asks; otherwise `warnings` of the frame says so.
 
         Args:
             skill: Name or path of the skill.
@@ -70,7 +71,13 @@ class Project:
         services = self._services
         loaded, settings = services.load(skill), services.run_settings()
         model, summaries = pin_model(services.roster, self.config.model), services.summaries(loaded, settings)
-        return preview_frame(loaded, input, phase, Preview(settings, services.ops.vocabulary, model, summaries))
+
+        def performer() -> OpPerformer:
+            services.check_owner()  # a standing approval may let a step read
+            return services.performer
+
+        preview = Preview(settings, services.ops.vocabulary, model, summaries, performer)
+        return await preview_frame(loaded, input, phase, preview)
 
     def load(self, skill: str) -> Skill:
         """Load and check a skill by name or path; `agent:NAME` is a conversation with an agent of one turn."""

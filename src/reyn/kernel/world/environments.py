@@ -101,7 +101,7 @@ class Environments:
         python: PythonSettings,
         resolve_secret: Callable[[str], str],
         secrets: Callable[[], Scrubber],
-        journal: Journal,
+        journal: Callable[[], Journal],
     ) -> None:
         self._root = root
         self._state = state
@@ -137,7 +137,7 @@ class Environments:
         if found is not None and found.tape is tape:
             recorded = found.env.recorded
         else:
-            recorded = RecordedFiles(self._journal, tape.run_id, lambda: tape.pending)
+            recorded = RecordedFiles(self._journal(), tape.run_id, lambda: tape.pending)
         env = Env(
             gate.roots,
             gate,

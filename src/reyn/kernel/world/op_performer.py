@@ -56,7 +56,7 @@ class OpPerformer:
         self,
         ops: OpTable,
         environments: Environments,
-        journal: Journal,
+        journal: Callable[[], Journal],
         project: str,
         compile_skill: SkillCompiler,
         secrets: Callable[[], Scrubber],
@@ -183,14 +183,14 @@ class OpPerformer:
         if started.imported:  # its skill is new here, whatever its hash
             return None
         op = _op_name(call)
-        found = (approval for approval in self._journal.approvals() if approval.is_of(self._project))
+        found = (approval for approval in self._journal().approvals() if approval.is_of(self._project))
         return next((approval for approval in found if approval.covers(started.skill_hash, op, rule)), None)
 
     def _keep_standing(self, call: Call, rule: str, tape: Tape) -> None:
         """Store a standing approval before the start of its op is recorded, so that a crash cannot lose it."""
         started, answer = tape.state.started, tape.state.last_answer
         by = answer.by if answer is not None else ""
-        self._journal.approve(
+        self._journal().approve(
             Approval(started.skill, started.skill_hash, _op_name(call), rule, by, tape.ts, tape.run_id, self._project)
         )
 

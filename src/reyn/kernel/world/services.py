@@ -250,10 +250,15 @@ class Services:
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
             lambda: self._key_scrubber,
-            self.journal,
+            lambda: self.existing_journal,
         )
         return OpPerformer(
-            self.ops, environments, self.journal, self.identity, self.compile_skill, lambda: self._key_scrubber
+            self.ops,
+            environments,
+            lambda: self.existing_journal,
+            self.identity,
+            self.compile_skill,
+            lambda: self._key_scrubber,
         )
 
     def load(self, skill: str) -> Skill:
