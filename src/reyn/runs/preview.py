@@ -135,6 +135,10 @@ def _first_frame(
     coroutine = visit(visited, entry, tape)
     try:
         effect = coroutine.send(None)
+        if reads_overviews := isinstance(effect, ReadOverviews):
+            overviews = kinds.OverviewsRead(effect.key)
+            tape.record(overviews, 0)
+            effect = coroutine.send(overviews)
     except StopIteration:
         effect = None
     finally:
@@ -143,7 +147,8 @@ def _first_frame(
     if not isinstance(effect, CallModel):
         return _reason(effect, [decode(event) for event in journal.read(_RUN)])
     frame = RecordedPrompt.at(_RUN, journal.read(_RUN), None, journal.blob).context_frame(lambda _: compiled)
-    return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame)))
+    unlisted = (f"what the ops of phase `{phase}` can act on is not listed in a preview",) if reads_overviews else ()
+    return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame), *unlisted))
 
 
 def _reason(effect: Effect[Any] | None, events: list[Body]) -> _NotReached:
