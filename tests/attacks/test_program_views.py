@@ -88,7 +88,7 @@ class Tree:
         here = Path(path)
         above = [here, *here.parents]
         below = above[: above.index(top)]
-        return all(isinstance(self.gate.read(locate(str(one_), self.roots)), Allowed) for one_ in below)
+        return all(isinstance(self.gate.show(locate(str(one_), self.roots)), Allowed) for one_ in below)
 
     def seen(self, backend: Backend, granted: Location, paths: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
         view = program_view([granted], [], self.env, "")

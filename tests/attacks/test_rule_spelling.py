@@ -169,7 +169,7 @@ def test_no_pattern_of_hosts_grants_an_op_that_names_none(tmp_path: Path, listen
     assert (result.status, listener.connections) == ("waiting", 0)
     verdict = gate_of(tmp_path, rules).capability("web", AnyTarget("sandboxed_exec"))
     assert isinstance(verdict, NeedsApproval)
-    assert "`web: [{allow: 'sandboxed_exec'}]`" in verdict.reason
+    assert "`- allow: sandboxed_exec` to the list `web`" in verdict.reason
 
 
 @pytest.fixture

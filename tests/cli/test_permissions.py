@@ -28,7 +28,7 @@ def test_explain_prints_every_request_with_its_line_and_rule(tickets: Path, reyn
     output = reyn("permissions", "explain", "tickets").out
     assert (
         "requests:\n  deny  file.write tickets/ (skill.md:8)\n    by default: no grant\n    no rule grants it: add "
-        "`file.write: [{allow: tickets/}]` under `permissions` in reyn.yaml\nrules: none\n"
+        "`file.write: [{allow: tickets/}]` under `permissions` in reyn.yaml, and trust the project\nrules: none\n"
     ) in output
     assert output.startswith("skill: tickets\nzones:\n  read   ./ (default)\n  write  output/ (default)\n")
     (tickets / "reyn.yaml").write_text(f"{CONFIG}permissions:\n  file.write:\n    - allow: tickets/\n")

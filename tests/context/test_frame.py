@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -15,11 +16,11 @@ from reyn.context import static_text, turn_message
 from reyn.context.frame import ContextFrame, Execution, Repetition, Rollback
 from reyn.context.prompt import closing_text
 from reyn.context.render import TurnFrame, message_text
-from reyn.contract import Rejected
+from reyn.contract import Accepted, Rejected
 from reyn.journal import canonical
 from reyn.journal.kinds import AnswerForm
 from reyn.kernel.visit.compiled_phase import CompiledPhase
-from tests.support import VOCABULARY, load_skill, write_skill
+from tests.support import VOCABULARY, abort, load_skill, write_skill
 
 
 def brief(tmp_path: Path, phase: str = "check", ops: dict[str, str] | None = None, **settings) -> CompiledPhase:
@@ -76,7 +77,8 @@ def test_the_prompt_has_the_task_the_choices_and_the_form_of_the_answer(tmp_path
         "Choose end only when:\n- it is short\n- it is true\n\n"
         "write: Go on to write.\nend: The final note.\n\n"
         "Answer in JSON: reason, choice (write or end), confidence (0 to 1), data.\n"
-        "data: text (text).\n\n"
+        "data: text (text).\n"
+        "If the task is impossible, choose abort, without data.\n\n"
         "Write all texts in fr.\n"
     )
 
@@ -93,8 +95,46 @@ def test_the_full_form_names_the_choices_and_every_key_of_the_contract(tmp_path:
 def test_empty_sections_are_omitted_from_the_text(tmp_path: Path):
     text = static_text(stable(tmp_path, "write"), "short")
     assert text.startswith("Do what write does.\n\nAnswer in JSON: reason, choice (check), ")
-    assert text.endswith("data: text (text).\n")
-    assert "abort" not in text
+    assert text.endswith("data: text (text).\nIf the task is impossible, choose abort, without data.\n")
+
+
+@pytest.mark.parametrize("form", ["full", "short", "tools"])
+@pytest.mark.parametrize(
+    ("graph", "keys", "is_told"),
+    [
+        ({"a": ["b", "end"], "b": ["end"]}, "", {"full", "short", "tools"}),
+        ({"a": ["end"]}, "", {"full", "short", "tools"}),
+        ({"a": ["a", "end"]}, "conversation: true\n", {"full", "short", "tools"}),
+        ({"a": ["a"]}, "conversation: true\n", {"full", "short"}),
+        ({"a": ["a"]}, "conversation: {stays_open: true}\n", set()),
+    ],
+)
+def test_the_prompt_says_how_to_abort_where_the_contract_allows_it(
+    tmp_path: Path, form: AnswerForm, graph: dict[str, list[str]], keys: str, is_told: set[str]
+):
+    """Except where a conversation is replied to in text: the reply says what is impossible."""
+    inputs = {"a": "user_message"} if keys else {}
+    folder = write_skill(tmp_path, "s", graph, inputs=inputs, phase_keys={"a": keys})
+    phase = CompiledPhase(load_skill(folder), RunSettings(), VOCABULARY, "a", 25)
+    spec = phase.turn_spec(form, acting=True, is_truncated=False)
+    assert ("abort" in spec.stable.content.decode()) is (form in is_told)
+    verdict = spec.contract.judge(recorded(json.dumps(abort()), form))
+    assert isinstance(verdict, Rejected) is ("stays_open" in keys)
+
+
+@pytest.mark.parametrize("form", ["short", "tools"])
+@pytest.mark.parametrize("graph", [{"a": ["b", "end"], "b": ["end"]}, {"a": ["end"]}])
+def test_an_abort_as_the_prompt_describes_it_is_one(tmp_path: Path, form: AnswerForm, graph: dict[str, list[str]]):
+    phase = CompiledPhase(load_skill(write_skill(tmp_path, "s", graph)), RunSettings(), VOCABULARY, "a", 25)
+    verdict = phase.turn_spec(form, acting=True, is_truncated=False).contract.judge(
+        recorded('{"reason": "no data", "choice": "abort", "confidence": 0.9}', form)
+    )
+    assert isinstance(verdict, Accepted)
+    assert (verdict.type, verdict.reason, verdict.artifact) == ("abort", "no data", None)
+
+
+def recorded(text: str, form: AnswerForm) -> str:
+    return json.dumps({"content": text, "tool_calls": []}) if form == "tools" else text
 
 
 @pytest.mark.parametrize("form", ["full", "short"])
@@ -130,6 +170,12 @@ def test_an_input_alone_is_the_whole_message_unless_there_are_choices():
     turn = TurnFrame("f" * 64, Execution(("a",), 1, 1))
     assert render(turn) == "hello"
     assert render(turn, has_choices=True) == f"hello{CLOSING}"
+
+
+def test_an_input_of_one_of_several_types_has_its_type():
+    turn = TurnFrame("f" * 64, Execution(("a",), 1, 1), input_type="remark")
+    assert render(turn) == "# Input remark\nhello"
+    assert render(turn, has_choices=True) == f"# Input remark\nhello{CLOSING}"
 
 
 def test_the_choices_are_repeated_in_short_at_the_end(tmp_path: Path):

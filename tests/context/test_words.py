@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reyn.context.field_order import field_order
 from reyn.context.render import truncate
 from reyn.context.words import describe_fields, escape_line_ends, one_line, plain_text, quote_schema
-from reyn.journal import canonical
+from reyn.journal import canonical, ordered
 from reyn.vocabulary import OpForm
 
 
@@ -105,3 +106,23 @@ def test_truncated_content_names_the_op_that_reads_the_rest():
 def test_truncated_content_that_no_op_reads_names_no_op():
     text = truncate(b"abcdef", 3, "1.1.1", None).decode()
     assert text == "abc\n[truncated: these are the first 3 characters of 6 bytes.]"
+
+
+NAMES = st.lists(st.sampled_from(["text", "tone", "a", "z z", "#"]), min_size=1, max_size=4, unique=True)
+
+
+@given(NAMES, st.integers(0, 3), st.sampled_from([[], ["first"], ["all"]]))
+def test_a_text_alone_has_no_name_only_where_its_type_has_no_other_field(names: list[str], at: int, required: list):
+    only = names[at % len(names)]
+    enforced = {"first": [only], "all": names}[required[0]] if required else []
+    schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": enforced}
+    order = field_order(schema)
+    text = plain_text(canonical({"type": "t", "data": {only: "hello"}}), ordered(order))
+    if len(names) == 1:
+        assert text == "hello"
+    elif len(enforced) < 2:  # otherwise no such artifact exists
+        assert text.endswith(": hello")
+        assert text.removesuffix(": hello").strip('"') == only
+    whole = plain_text(canonical({"type": "t", "data": dict.fromkeys(names, "hello")}), ordered(order))
+    if len(names) > 1:
+        assert [line.partition(": ")[0].strip('"') for line in whole.splitlines()] == names

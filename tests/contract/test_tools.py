@@ -8,13 +8,15 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reyn.config import Sizes
 from reyn.contract import Accepted, Acting, Candidate, Contract, Rejected, offered_ops
 from reyn.models.protocol import PLAIN_TEXT
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import arguments as op_arguments
-from tests.support import NOTE, VOCABULARY, file, finish
+from tests.support import NOTE, VOCABULARY, abort, file, finish, go
 
 END = Candidate("end", "finish", "note", NOTE, "done")
 WRITE = Candidate("write", "transition", "note", NOTE, "to write")
@@ -248,3 +250,47 @@ def test_a_recorded_answer_of_another_shape_is_rejected(text: str):
 
 def test_definitions_can_be_recorded():
     assert msgspec.json.decode(msgspec.json.encode(DECIDING.tools))[0]["name"] == "file_read"
+
+
+ABORT = abort()
+SHORT_ABORT = {"reason": "impossible", "choice": "abort", "confidence": 1}
+
+
+@pytest.mark.parametrize(
+    "value", [ABORT, ABORT | {"artifact": None}, SHORT_ABORT, finish("hi"), json.loads(decide("end"))]
+)
+@pytest.mark.parametrize("layout", [{}, {"indent": 2}])
+def test_an_object_of_the_contract_is_a_decision_where_text_is_asked_for(value: dict, layout: dict):
+    verdict = REPLYING.judge(answer(f" {json.dumps(value, **layout)}\n"))
+    assert isinstance(verdict, Accepted)
+    is_abort = verdict.type == "abort"
+    assert is_abort is ("abort" in json.dumps(value))
+    assert verdict.artifact is None if is_abort else verdict.artifact["data"]["text"] in ("hi", "on")
+
+
+@pytest.mark.parametrize(
+    ("value", "rule"),
+    [
+        (go("nowhere"), "candidate"),
+        (finish(type="other"), "artifact_type"),
+        (finish(7), "schema"),  # type: ignore[arg-type]
+        ({"control_ir": [READ]}, "ops"),
+        ({"reason": "x", "choice": "end", "confidence": 1, "data": {}}, "schema"),
+    ],
+)
+def test_an_invalid_object_of_the_contract_is_no_reply_either(value: dict, rule: str):
+    verdict = REPLYING.judge(answer(json.dumps(value)))
+    assert isinstance(verdict, Rejected)
+    assert verdict.rule == rule
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5)
+KEYS = st.sampled_from(["control", "artifact", "reason", "choice", "data", "text", "ops"]) | st.text(max_size=3)
+OBJECTS = st.dictionaries(KEYS, SCALARS | st.dictionaries(KEYS, SCALARS, max_size=2), max_size=4).map(json.dumps)
+
+
+@given(OBJECTS | st.text(min_size=1).filter(str.strip) | st.just(f"It is {json.dumps(ABORT)}"))
+def test_any_other_text_is_the_reply_itself(text: str):
+    verdict = REPLYING.judge(answer(text))
+    assert isinstance(verdict, Accepted)
+    assert verdict.artifact == {"type": "note", "data": {"text": text}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -185,6 +186,82 @@ def test_template_parameters_fill_the_docstring(tmp_path: Path):
         world = World(tmp_path, "Fine.", template_params=["numbers"])
         await world.agent.options(template_params={"numbers": "primes"})("hi")
         assert world.model.requests[0].messages[0].text == 'You help with primes and {"json": true}.\n'
+
+    asyncio.run(scenario())
+
+
+def test_template_parameters_of_each_call_hold_in_a_conversation_with_a_key(tmp_path: Path):
+    topics = ["primes", "primes", "squares", None, "primes"]
+
+    async def scenario() -> None:
+        journal = MemoryJournal()
+        for topic in topics:
+            world = World(tmp_path, "Fine.", journal=journal, template_params={"numbers": "numbers"})  # a new process
+            values = {"numbers": topic} if topic else {}
+            reply = await world.agent.options(key="k", template_params=values)("hi")
+            text = f'You help with {topic or "numbers"} and {{"json": true}}.\n'
+            assert world.model.requests[0].messages[0].text.startswith(text)
+            assert "and {" in world.model.requests[0].messages[0].text
+        assert roles(reply.history) == ["user", "assistant"] * len(topics)
+        extended = [event.data for event in journal.read(reply.run_id) if event.kind == "transcript_extended"]
+        changes = [data for data in extended if data.get("instructions")]
+        assert len(changes) == 3  # where they differ from those before
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_conversation_is_told_can_change_with_a_message(tmp_path: Path):
+    async def scenario() -> None:
+        world = World(tmp_path, *(["Fine."] * 4))
+        chat = world.agent.options(key="k")
+        run = (await chat("hi")).run_id
+        rt = world.agent._definition.view(world.rt)
+        for text in ("Be brief.", "Be brief."):
+            rt.conversations.say(run, "go on", instructions=text)
+            await rt.resume(run)
+        await chat("and?")  # without parameters, a call changes nothing
+        prompts = [request.messages[0].text for request in world.model.requests]
+        assert [prompt.startswith("Be brief.\n") for prompt in prompts] == [False, True, True, True]
+        with pytest.raises(InputInvalid, match="blank"):
+            rt.conversations.say(run, "go on", instructions=" ")
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"reason": "x", "choice": "end", "confidence": 1, "data": {"text": "Hello."}},
+        {
+            "control": {
+                "type": "finish",
+                "decision": "finish",
+                "next_phase": None,
+                "confidence": 1,
+                "reason": {"summary": "x"},
+            },
+            "artifact": {"type": "reply", "data": {"text": "Hello."}},
+        },
+    ],
+)
+def test_an_object_of_the_contract_is_never_the_text_of_a_reply(tmp_path: Path, answer: dict[str, Any]):
+    async def scenario() -> None:
+        world = World(tmp_path, json.dumps(answer))
+        reply = await world.agent("hi")
+        assert (reply.text, reply.history[-1].text) == ("Hello.", "Hello.")
+        await world.check()
+
+    asyncio.run(scenario())
+
+
+def test_an_abort_in_a_chat_stops_it(tmp_path: Path):
+    async def scenario() -> None:
+        world = World(tmp_path, json.dumps({"reason": "no", "choice": "abort", "confidence": 1}))
+        with pytest.raises(ChatStopped) as stopped:
+            await world.agent("hi")
+        assert (stopped.value.status, roles(stopped.value.history)[0]) == ("aborted", "user")
 
     asyncio.run(scenario())
 

@@ -169,6 +169,51 @@ def test_a_run_that_is_resumed_without_its_hooks_says_so(tmp_path: Path):
         assert rt.runs.replay("k").events == len(kinds(rt, "k"))
 
 
+def as_pirate(turn: HookTurn) -> list[ContextMutation]:
+    return [ContextReplace(normalize([{"role": "system", "content": "You are a pirate."}, *turn.messages]))]
+
+
+@pytest.mark.parametrize("form", ["full", "short", "tools"])
+def test_a_system_message_of_a_hook_takes_the_place_of_the_instructions(tmp_path: Path, form: Any):
+    write_skill(tmp_path, "s", {"only": ["end"]}, phase_keys={"only": "role: editor\n"})
+    full = {"full": finish("Arr."), "short": SHORT, "tools": SHORT}[form]
+    model = Answers(full)
+    model.answer_form = form  # type: ignore[attr-defined]
+    with SyncRuntime.open(tmp_path, model=model, journal=MemoryJournal(), hooks=[as_pirate]) as rt:
+        assert rt.run("s", {"text": "in"}, run_id="k").ok
+        [system, user] = model.requests[0].messages
+        assert system.text.startswith("You are a pirate.\n")
+        assert "Do what only does." not in system.text
+        assert "editor" not in system.text
+        assert "abort" in system.text  # the rest of the prompt stays
+        assert user.text.startswith("in")
+        assert model.requests[0].task == "You are a pirate."
+        assert rt.runs.prompt_at("k")[0][1] == system.text
+        assert rt.runs.replay("k").events == len(kinds(rt, "k"))
+
+
+SHORT = {"reason": "x", "choice": "end", "confidence": 1, "data": {"text": "Arr."}}
+
+
+def test_a_system_message_of_a_hook_stays_in_a_conversation(tmp_path: Path):
+    hooks = [as_pirate]
+
+    def once(turn: HookTurn) -> Any:
+        return hooks.pop()(turn) if hooks else [ExperienceRemember("likes rum")]
+
+    async def scenario() -> None:
+        talk = Talk(tmp_path, "Arr.", "Aye.", "Bye.", hooks=[once])
+        for text in ("hi", "again", "bye"):
+            await talk.agent(text)
+        prompts = [request.messages[0].text for request in talk.model.requests]
+        assert prompts[0] == "You are a pirate.\n"
+        assert all(prompt.startswith("You are a pirate.\n") and "likes rum" in prompt for prompt in prompts[1:])
+        assert talk.seen() == ["hi", "Arr.", "again", "Aye.", "bye"]
+        await talk.check()
+
+    asyncio.run(scenario())
+
+
 def raises(turn: HookTurn) -> None:
     raise LookupError("no such thing")
 

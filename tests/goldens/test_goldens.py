@@ -92,7 +92,9 @@ def test_a_frame_of_another_wording_has_a_warning(tmp_path: Path, monkeypatch: p
     with rt:
         seq = next(event.seq for event in rt.runs.events("plain") if event.kind == "frame_built")
         frame = rt.runs.context_frame("plain", seq)
-        assert frame.warnings == ("another version of Reyn phrased this prompt; its exact text is in the messages",)
+        assert frame.warnings == (
+            "another version of Reyn, or a hook, phrased this prompt; its exact text is in the messages",
+        )
         assert list(frame.messages) == [one for one in rt.runs.prompt_at("plain", seq) if one[0] != "answer"]
 
 
@@ -110,7 +112,7 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
     ("module", "name", "changed"),
     [
         (prompt, "OPENING", "Be nice.\n"),
-        (render, "FULL_CONTENT", "workspace:.elsewhere/"),
+        (render, "RECORDED", "workspace:.elsewhere/"),
         (turn, "correction", loud_correction),
         (phase_executor, "successors", lambda skill, phase: ()),
     ],

@@ -18,6 +18,7 @@ from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import versions
 from reyn.testing import ScriptedModel
 from reyn.testing.fixtures import chain_events, run_started
+from tests.journal.stored import editing
 from tests.support import act, finish, go, question, write_skill
 
 ANSWERS = [act(question("Which one?")), go("b"), finish()]
@@ -68,7 +69,7 @@ def test_a_database_of_an_earlier_format_is_migrated_with_its_open_questions(
     before = rows(root)
     request.getfixturevalue("next_format")
     assert rows(root) == before
-    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+    with editing(root / ".reyn" / "journal.db") as db:
         assert db.execute("PRAGMA user_version").fetchone() == (3,)
         assert db.execute("SELECT name FROM labels").fetchall() == [("migrated",)]
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
@@ -82,7 +83,7 @@ def test_a_database_of_an_earlier_format_is_migrated_with_its_open_questions(
 def test_a_database_of_an_earlier_format_is_not_modified_in_read_only_mode(root: Path, next_format: None):
     with pytest.raises(StoreUnavailable, match="has format 1; this release reads formats up to 3"):
         rows(root, is_read_only=True)
-    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+    with editing(root / ".reyn" / "journal.db") as db:
         assert db.execute("PRAGMA user_version").fetchone() == (1,)
 
 
@@ -94,7 +95,7 @@ def test_a_migration_that_fails_changes_nothing(root: Path, monkeypatch: pytest.
         with pytest.raises(StoreUnavailable, match="nothing"):
             rows(root)
     assert rows(root) == before
-    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+    with editing(root / ".reyn" / "journal.db") as db:
         assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'labels'").fetchone()
 
 

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from reyn.errors import AppendConflict, BlobMissing, BudgetExceeded, StoreDamaged, StoreUnavailable
+from reyn.errors import (
+    AppendConflict,
+    BlobMissing,
+    BudgetExceeded,
+    StateFolderUnsafe,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from reyn.journal import Batch, Blob
 from reyn.journal import sqlite as module
 from reyn.journal.sqlite import SqliteJournal
@@ -20,6 +27,7 @@ from reyn.testing.fixtures import (
     phase_started,
     run_started,
 )
+from tests.journal.stored import editing
 
 
 def test_the_database_is_configured_for_durability(tmp_path: Path):
@@ -39,7 +47,7 @@ def test_a_file_that_is_not_a_database_raises_store_damaged(tmp_path: Path):
 
 def test_a_newer_format_is_refused_and_not_modified(tmp_path: Path):
     SqliteJournal(tmp_path).close()
-    with sqlite3.connect(tmp_path / "journal.db") as db:
+    with editing(tmp_path / "journal.db") as db:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreUnavailable, match="format 99"):
         SqliteJournal(tmp_path)
@@ -188,7 +196,7 @@ def test_planted_links_in_place_of_locks_are_not_followed(tmp_path: Path):
     (state / "checkpoint.lock").symlink_to(outside / "checkpoint.txt")
     journal = SqliteJournal(state)
     for run in ("r", "new"):
-        with pytest.raises(StoreUnavailable, match=f"{run}.lock"), journal.claim(run):
+        with pytest.raises(StateFolderUnsafe, match=f"{run}.lock` is a symbolic link"), journal.claim(run):
             pass
         assert not journal.is_claimed(run)
     journal.append("r", 0, chain_events("r", [run_started("r")]), [CONTENT])
@@ -203,7 +211,7 @@ def test_a_planted_link_in_place_of_the_folder_of_locks_is_not_followed(tmp_path
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "locks").symlink_to(outside)
     journal = SqliteJournal(tmp_path / "state")
-    with pytest.raises(StoreUnavailable, match="lock"), journal.claim("r"):
+    with pytest.raises(StateFolderUnsafe, match="locks` is a link"), journal.claim("r"):
         pass
     journal.close()
     assert list(outside.iterdir()) == []

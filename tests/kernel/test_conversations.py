@@ -27,7 +27,7 @@ from reyn.journal.kinds import ExperienceForgotten, FrameMessage, HistoryPart, P
 from reyn.kernel.core.run_state import apply, fold
 from reyn.runs.frames import RecordedPrompt
 from tests.kernel.support import Project
-from tests.support import act, file, finish, go, load_skill, read_skill, write_skill
+from tests.support import VOCABULARY, act, file, finish, go, load_skill, read_skill, write_skill
 
 REMEMBER = {"kind": "remember", "text": "The user is called Ada."}
 
@@ -282,6 +282,14 @@ def test_ops_of_conversations_are_errors_elsewhere(tmp_path: Path):
     assert [finding.code for finding in findings if finding.severity == "error"] == ["RYN224"] * 3
 
 
+@pytest.mark.parametrize("kind", sorted(op.kind for op in VOCABULARY.ops if op.is_for_conversations))
+def test_the_error_about_an_op_of_conversations_holds_for_each_of_them(tmp_path: Path, kind: str):
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": kind})
+    [finding] = [one for one in read_skill(folder).findings if one.code == "RYN224"]
+    assert finding.message == f"op `{kind}` is for conversations, but the phase is not one"
+    assert "memory" not in f"{finding.message} {finding.fix}"
+
+
 @pytest.mark.parametrize("value", ["maybe", "{max_tokens: 3}", "{size: 3}", "[]"])
 def test_a_malformed_setting_is_an_error(tmp_path: Path, value: str):
     write_talk(tmp_path, f"conversation: {value}\n")
@@ -321,7 +329,7 @@ def test_a_preview_of_a_failed_run_shows_the_request_that_is_sent_again(project:
 
 
 HISTORY: list[dict[str, Any]] = [
-    {"role": "system", "content": "not used"},
+    {"role": "system", "content": "You know the files."},
     {"role": "user", "content": "What is in a.txt?"},
     {
         "role": "assistant",
@@ -338,12 +346,48 @@ def test_a_run_can_start_with_a_history(project: Project):
         assert rt.run("talk", "And now?", run_id="k", history=HISTORY).status == "finished"
         request = list(project.model.requests[0].messages)
         assert [message.role for message in request] == ["system", "user", "assistant", "tool", "assistant", "user"]
-        assert "not used" not in request[0].text
+        assert request[0].text.startswith("You know the files.\n")
+        assert "Do what chat does." not in request[0].text
+        assert '"control"' in request[0].text  # the form of the answer follows
+        assert project.model.requests[0].task == "You know the files."
+        assert rt.runs.context_frame("k").stable.instructions == "You know the files."
         assert request[2].tool_calls[0].arguments == '{"at": 1}'
         assert request[-1].text == "And now?"
         out = rt.runs.transcript("k")
-        assert [message.text for message in out][:5] == ["What is in a.txt?", "", "noodles", "Noodles.", "And now?"]
+        assert [message.text for message in out][:3] == ["You know the files.", "What is in a.txt?", ""]
+        assert [message.text for message in out][3:6] == ["noodles", "Noodles.", "And now?"]
         assert rt.runs.prompt_at("k")[1][1] == "What is in a.txt?"
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize("system", [None, "You know the files.", "You sell noodles."])
+@pytest.mark.parametrize("first", [None, "You know the files."])
+def test_a_history_that_extends_another_has_its_own_system_message(
+    project: Project, first: str | None, system: str | None
+):
+    """The system message of a transcript ranks third for the prompt, before the instructions of the phase."""
+    history = normalize([{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}])
+    for number, text in enumerate((first, system, first)):
+        message = NormalizedMessage("system", text) if text else None
+        with project.open([finish("fine")]) as rt:
+            rt.run("talk", "And?", run_id=f"k{number}", history=history.with_system(message))
+            again = rt.rerun(f"k{number}", run_id=f"again{number}")
+            assert again.ok
+            assert rt.runs.transcript(f"k{number}").system == message
+        prompts = [one.messages[0].text for one in project.model.requests]
+        assert [prompt.startswith(f"{text or 'Do what chat does.'}\n") for prompt in prompts] == [True, True]
+        assert project.is_sound(f"k{number}")
+
+
+def test_a_system_message_stays_through_a_compaction(tmp_path: Path):
+    write_talk(tmp_path, "conversation: {max_tokens: 300}\n")
+    project = Project(tmp_path)
+    history = [{"role": "system", "content": "Be a pirate."}, *({"role": "user", "content": "x" * 900} for _ in "12")]
+    with project.open([{"summary": "Much was said."}, act(REMEMBER), finish("Bye.")]) as rt:
+        assert rt.run("talk", "And now?", run_id="k", history=history).status == "finished"
+        prompts = [one.messages[0].text for one in project.model.requests]
+        assert [prompt.startswith("Be a pirate.\n") for prompt in prompts] == [False, True, True]
+        assert "# Memory" in prompts[2]
     assert project.is_sound()
 
 
@@ -359,6 +403,7 @@ def test_histories_that_extend_each_other_share_their_content(project: Project):
     assert all(later[: len(earlier)] == earlier for earlier, later in itertools.pairwise(stored))
     assert [len(parts) for parts in stored] == list(range(1, 13))
     assert history.length == 4 + 24
+    assert history.system.text == "You know the files."
     with project.open([]) as rt:
         assert rt.runs.replay("k11").events
         assert len(rt.runs.prompt_at("k11")) == 1 + 4 + 23 + 1

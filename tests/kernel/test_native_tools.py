@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from reyn.journal import MemoryJournal, decode
 from reyn.models import ModelAnswer, ToolCall
 from reyn.models.protocol import decode_reply
 from reyn.testing import ScriptedModel
-from tests.support import act, file, finish, go, write_skill
+from tests.support import abort, act, file, finish, go, write_skill
 
 IN = {"text": "in"}
 END = {"reason": "it is good", "choice": "end", "confidence": 1, "data": {"text": "done"}}
@@ -283,4 +284,63 @@ def test_turns_with_native_tools_record_what_is_new(root: Path):
         frames = [len(event.raw) for event in rt.runs.events("k") if event.kind == "frame_built"][:40]
         assert max(frames) <= min(frames) + 1
         assert len(model.requests[40].messages) == 2 + 2 * 40
+        check_sound(rt, "k")
+
+
+@pytest.mark.parametrize("skill", ["s", "reply"])
+@pytest.mark.parametrize("answer", [abort("no data"), {"reason": "no data", "choice": "abort", "confidence": 1}])
+def test_a_model_with_native_tools_aborts_by_an_object_of_the_contract(root: Path, skill: str, answer: Any):
+    model = NativeModel([READ, json.dumps(answer)])
+    with SyncRuntime.open(root, model=model, journal=MemoryJournal()) as rt:
+        result = rt.run(skill, IN, run_id="k")
+        assert (result.status, result.reason, result.artifact) == ("aborted", "no data", None)
+        assert "abort" in model.requests[0].messages[0].text
+        check_sound(rt, "k")
+
+
+def test_every_turn_with_native_tools_says_how_many_are_left(root: Path):
+    both = calls(("file_read", {"path": "prices.csv"}), ("file_glob", {"pattern": "*.csv"}))
+    model = NativeModel([READ, both, GO, READ, "done"])
+    with SyncRuntime.open(root, model=model, journal=MemoryJournal()) as rt:
+        assert rt.run("s", IN, run_id="k").ok
+        frames = [event.seq for event in rt.runs.events("k") if event.kind == "frame_built"]
+        left = [rt.runs.context_frame("k", seq).remaining_act_turns for seq in frames]
+        assert left == [10, 9, 8, 10, 9]
+        for request, turns in zip(model.requests, left, strict=True):
+            notes = re.findall(r"^Turns with ops left: (\d+)\.$", request.messages[-1].text, re.MULTILINE)
+            assert notes == [str(turns)]
+        assert "Turns" not in model.requests[2].messages[-2].text  # of one batch, only the last result
+        check_sound(rt, "k")
+
+
+def test_reading_more_of_a_truncated_result_costs_no_turn(root: Path):
+    (root / "long.txt").write_text("long words\n" * 2_000)
+    more = calls(("file_read", {"path": "workspace:.full/1.1.1", "start": 0, "length": 10}))
+    model = NativeModel([calls(("file_read", {"path": "long.txt"})), more, GO, "done"])
+    with SyncRuntime.open(root, model=model, journal=MemoryJournal()) as rt:
+        assert rt.run("s", IN, run_id="k").ok
+        frames = [event.seq for event in rt.runs.events("k") if event.kind == "frame_built"]
+        assert [rt.runs.context_frame("k", seq).remaining_act_turns for seq in frames[:3]] == [10, 9, 9]
+
+
+@pytest.mark.parametrize(
+    ("skill", "wrong", "again"),
+    [
+        ("s", calls(("nothing", {})), "Correct the calls, or answer without them."),
+        ("reply", calls(("file_read", {"path": 3})), "Correct the calls, or answer without them."),
+        ("s", {"tool_calls": [{"id": "x", "name": "file_read", "arguments": {}}] * 2}, "Correct the calls, or answer"),
+        ("reply", "  ", "Reply again in text."),
+        ("s", "Hello!", "Answer again with one corrected JSON object."),
+        ("bare", calls(("file_read", {"path": "a"})), "Answer without tools."),
+    ],
+)
+def test_after_a_rejection_a_model_is_asked_for_what_it_may_answer(root: Path, skill: str, wrong: Any, again: str):
+    write_skill(root, "bare", {"only": ["end"]})
+    model = NativeModel([wrong, END if skill == "s" else "done"])
+    with SyncRuntime.open(root, model=model, journal=MemoryJournal()) as rt:
+        assert rt.run(skill, IN, run_id="k").ok
+        told = model.requests[1].messages[-1].text
+        assert "Your answer was rejected: " in told
+        assert told.splitlines()[-1].startswith(again)
+        assert ("JSON" in told.splitlines()[-1]) is ("JSON" in again)
         check_sound(rt, "k")

@@ -71,11 +71,6 @@ def test_an_op_on_a_file_that_holds_a_secret_is_denied_in_spite_of_a_grant(proje
     assert project.results()[0]["status"] == "denied"
 
 
-def test_a_part_of_the_file_without_the_secret_can_be_read(project: Project):
-    assert project.run("s", [act(file("read", ".env", limit=1)), finish()], **GRANT).ok
-    assert project.results()[0]["content"].strip() == "A=1"
-
-
 @pytest.mark.parametrize(
     "spelling",
     [

@@ -106,7 +106,9 @@ def test_what_is_truncated_can_be_read_again(root: Path):
     with SyncRuntime.open(root, model=model, journal=MemoryJournal()) as rt:
         assert rt.run("s", IN, run_id="k").ok
         last = [message.text for message in model.requests[-1].messages if message.role == "tool"][-1]
-        assert "number 0" in json.loads(last)["content"]
+        content, _, note = last.partition("\n")
+        assert "number 0" in json.loads(content)["content"]
+        assert note.startswith("Turns with ops left: ")
         check_sound(rt)
 
 

@@ -18,6 +18,7 @@ from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseI
 from reyn.journal.kinds import Usage
 from reyn.models import Candidate, ChatTurn, Message, ModelRequest, local
 from reyn.models.local import LocalModel
+from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE
 
 REQUEST = ModelRequest((Message("system", "be brief"), Message("user", "hello")), {"type": "object"}, "r", "1.1", "h")
 
@@ -421,3 +422,20 @@ def test_a_small_model_replies_in_plain_text(
     assert "grammar" not in sent
     # Earlier answers are shown as text; those that called ops are left out.
     assert [message["content"] for message in sent["messages"]] == ["Reply in text.", "hello", "Hi, Ada.", "and now?"]
+
+
+TASK = "Sort it.\n\nIf the task is impossible, choose abort, without data.\nAnswer in JSON.\n"
+
+
+@pytest.mark.parametrize("parameters", [135_000_000, 999_000_000, 1_000_000_000, 7_000_000_000])
+@pytest.mark.parametrize("note", [ABORT_NOTE, f"\n{ABORT_INSTEAD}"])
+@pytest.mark.parametrize("rest", ["", "\nWrite all texts in fr.\n"])
+def test_a_small_model_reads_the_same_prompt_as_if_no_one_could_abort(
+    model: LocalModel, monkeypatch: pytest.MonkeyPatch, parameters: int, note: str, rest: str
+):
+    engine = load(model, monkeypatch, FINISHED, FINISHED)
+    local._engine(model.path, model._settings).parameters = parameters  # type: ignore[arg-type]
+    messages = (Message("system", TASK + note + rest), REQUEST.messages[1])
+    asyncio.run(model.complete(msgspec.structs.replace(REQUEST, messages=messages)))
+    sent = engine.requests[-1]["messages"][0]["content"]
+    assert sent == (TASK + rest if parameters < 1_000_000_000 else TASK + note + rest)

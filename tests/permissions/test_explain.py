@@ -44,7 +44,6 @@ WRITE = "permissions.file.write: "
         (".github/", "allow", "deny", "", []),
         ("reyn/local/", [{"allow": "./"}], "deny", "", []),
         ("tickets/", [{"allow": "tickets/", "skill": "other"}], "deny", "", []),
-        ("/srv/data/", [{"allow": "/srv/"}], "allow", "allow /srv/", []),
     ],
 )
 def test_the_verdict_on_a_request_names_its_rule(
@@ -139,7 +138,7 @@ def test_a_request_without_a_grant_is_reported_with_the_line_to_add(project: Pro
     [warning] = result.warnings
     assert warning == (
         "skill `s` requests `file.write: tickets/`, but no rule grants it: add "
-        "`file.write: [{allow: tickets/}]` under `permissions` in reyn.yaml"
+        "`file.write: [{allow: tickets/}]` under `permissions` in reyn.yaml, and trust the project"
     )
     assert "permission_denied" not in project.kinds()
     configure(project, "permissions:\n  file.write: [{allow: tickets/}]\n")

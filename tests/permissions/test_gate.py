@@ -69,7 +69,6 @@ def test_hidden_names_cannot_be_read(roots, text):
         "output/.git/hooks/pre-commit",
         "output/.env",
         "OUTPUT/a.md",
-        "workspace:",
         "workspace:.git/config",
     ],
 )
@@ -165,11 +164,16 @@ def test_a_denial_names_the_line_to_add_and_the_file(roots):
     assert "`file.write: [tickets/a.md]` under `permissions` in skill.md" in reason
 
 
-def test_outside_the_project_a_named_path_can_be_granted(roots):
+def test_outside_the_project_a_program_may_see_a_path_that_is_granted(roots):
+    """No op opens it, so that no advice is given for it."""
     outside = str(roots.project.parent / "elsewhere" / "a.csv")
     request, grant = {"file.read": [outside]}, {"file.read": [{"allow": outside}]}
-    assert isinstance(read(roots, outside, grant, request), Allowed)
-    assert isinstance(read(roots, outside, grant), Denied)
+    location = locate(outside, roots)
+    assert isinstance(gate(roots, grant, request).show(location), Allowed)
+    assert isinstance(gate(roots, grant).show(location), Denied)
+    for verdict in (read(roots, outside, grant, request), write(roots, outside, grant, request)):
+        assert verdict.rule == "default: no files outside the project"
+        assert "reyn.yaml" not in verdict.reason
 
 
 def test_other_capabilities_need_request_and_grant(roots):
@@ -209,12 +213,21 @@ def test_a_denial_names_the_zones_that_need_no_grant(roots):
         ("output/x/run.py", "`run.py` is protected and must be named. Without"),
         ("a/.git/config", "`.git` is protected and must be named. Without"),
         ("README.md", ""),
-        ("/srv/.env", ""),
     ],
 )
 def test_a_denial_names_the_protected_name(roots, path, named):
     reason = write(roots, path).reason
-    assert (f"in reyn.yaml. {named}" if named else "in reyn.yaml. Without a grant") in reason
+    assert f"trust the project. {named or 'Without a grant'}" in reason
+
+
+def test_a_denial_lists_what_can_be_read_where_there_are_no_zones(roots):
+    verdict = Gate(roots, Policy(read_zone=())).read(locate("README.md", roots))
+    assert verdict.reason.endswith("Without a grant, only `workspace:` can be read.")
+
+
+@pytest.mark.parametrize("text", [".", "workspace:", "reyn/.."])
+def test_a_folder_that_is_a_root_cannot_be_written(roots, text):
+    assert "is a folder" in write(roots, text, {"file.write": "allow"}, {"file.write": ["./"]}).reason
 
 
 def test_a_denial_in_an_untrusted_project_says_that_its_settings_are_ignored(roots):

@@ -116,7 +116,7 @@ def test_files_of_a_case_are_read_and_writes_stay_in_its_folder(tmp_path: Path):
     add_case(folder, "c", [decided], files__prices_csv="x")
     (folder / "cases/c/files/prices_csv").rename(folder / "cases/c/files/prices.csv")
     before = sorted(tmp_path.rglob("*"))
-    assert problems(tmp_path, "s") == ""
+    assert problems(tmp_path, "s", permissions={"file.write": [{"allow": "reports/"}]}) == ""
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -128,29 +128,175 @@ def test_questions_are_answered_from_the_case(tmp_path: Path):
     assert "it is waiting" in problems(tmp_path, "s")
 
 
+# -- permissions ---------------------------------------------------------------------------------------
+
+FETCH = {"kind": "web_fetch", "url": "https://example.org/"}
+OPS: dict[str, tuple[dict, str, str]] = {
+    "zone": (file("write", "output/a.txt", content="a"), "file.write", "output/"),
+    "request": (file("write", "reports/a.txt", content="a"), "file.write", "reports/"),
+    "read": (file("read", "notes.md"), "file.read", "notes.md"),
+    "program": ({"kind": "sandboxed_exec", "argv": ["touch", "x"]}, "exec", "touch"),
+    "shell": ({"kind": "shell", "cmd": "touch x"}, "shell", "touch*"),
+    "web": (FETCH, "web", "example.org"),
+    "question": (question("Which?"), "ask_user", ""),
+}
+"""An op, the permission that decides about it, and a pattern of a rule that covers it."""
+ASKED_TWICE = ("question",)
+"""Ops that ask a question of their own after the approval."""
+
+each_op = pytest.mark.parametrize("name", OPS)
+
+
+def with_op(root: Path, name: str, replies: list, expected: Any = None) -> Path:
+    """Write a skill with a case that executes an op, and the replies of the case."""
+    op, _, _ = OPS[name]
+    keys = "permissions: {file.write: [reports/], exec: true, shell: true, web: true}\n"
+    folder = write_skill(root, "s", {"a": ["end"]}, ops={"a": op["kind"]}, skill_keys=keys)
+    lines = "".join(f"{json.dumps(reply)}\n" for reply in replies)
+    files = {"files/notes.md": "notes"} | ({"replies.jsonl": lines} if lines else {})
+    add_case(folder, "c", [act(op), finish("x")], expected, **files)
+    return folder
+
+
+def rules(name: str, effect: str) -> dict[str, Any]:
+    _, key, pattern = OPS[name]
+    return {key: [{effect: pattern}] if pattern else effect}
+
+
+def own_replies(name: str) -> list:
+    return ["blue"] if name in ASKED_TWICE else []
+
+
+@each_op
+@pytest.mark.parametrize("effect", ["allow", "ask", "deny"])
+def test_the_rules_of_the_project_decide_about_every_op_of_a_case(tmp_path: Path, name: str, effect: str):
+    with_op(
+        tmp_path, name, {"allow": [], "ask": ["approve"], "deny": []}[effect] + own_replies(name) * (effect != "deny")
+    )
+    found = problems(tmp_path, "s", trust=True, permissions=rules(name, effect))
+    assert ("is denied" in found) == (effect == "deny"), found
+    assert (found == "") == (effect != "deny")
+
+
+@each_op
+def test_an_op_that_a_rule_asks_about_needs_a_reply(tmp_path: Path, name: str):
+    with_op(tmp_path, name, [])
+    found = problems(tmp_path, "s", trust=True, permissions=rules(name, "ask"))
+    assert "it is waiting for a reply in `replies.jsonl` to: Approve" in found
+
+
+@each_op
+@pytest.mark.parametrize("effect", ["allow", "ask"])
+def test_a_reply_that_is_left_over_fails_the_case(tmp_path: Path, name: str, effect: str):
+    needed = [*(["approve"] if effect == "ask" else []), *own_replies(name)]
+    with_op(tmp_path, name, [*needed, "approve"])
+    found = problems(tmp_path, "s", trust=True, permissions=rules(name, effect))
+    assert f"it uses {len(needed)} of {len(needed) + 1} replies" in found
+
+
+@pytest.mark.parametrize("name", [name for name, (_, key, _) in OPS.items() if key in ("exec", "shell")])
+def test_an_op_without_a_grant_fails_the_case(tmp_path: Path, name: str):
+    with_op(tmp_path, name, [])
+    assert "(default: no grant)" in problems(tmp_path, "s")
+
+
+def test_a_case_may_expect_that_the_rules_deny_an_op(tmp_path: Path):
+    with_op(tmp_path, "zone", [], {"denied": ["file write"]})
+    assert problems(tmp_path, "s", permissions=rules("zone", "deny")) == ""
+    assert problems(tmp_path, "s") == "case `c`: the rules deny no op, expected file write"
+
+
+def test_a_reply_that_a_question_does_not_take_fails_the_case(tmp_path: Path):
+    with_op(tmp_path, "zone", ["yes", "approve"])
+    assert 'reply 1, "yes", does not fit the question' in problems(tmp_path, "s", permissions=rules("zone", "ask"))
+
+
+def test_a_rejected_approval_is_part_of_a_case(tmp_path: Path):
+    with_op(tmp_path, "zone", [{"decision": "reject", "remark": "not now"}])
+    assert problems(tmp_path, "s", permissions=rules("zone", "ask")) == ""
+
+
+def test_standing_approvals_do_not_count_in_a_case(tmp_path: Path):
+    with_op(tmp_path, "zone", [])
+    model, journal = ScriptedModel([act(OPS["zone"][0]), finish("x")]), MemoryJournal()
+    people = Person({"decision": "approve", "always": True})
+    options: dict[str, Any] = {"journal": journal, "permissions": rules("zone", "ask")}
+    with SyncRuntime.open(tmp_path, model=model, people=people, **options) as rt:
+        assert rt.run("s", NOTE).ok
+        assert len(rt.permissions.approvals()) == 1
+        assert not rt.project.try_cases("s").passed
+
+
+class Person:
+    """Replies to questions in order."""
+
+    def __init__(self, *replies: Any) -> None:
+        self._replies = iter(replies)
+
+    async def ask(self, run_id: str, question: Any) -> Any:
+        return next(self._replies)
+
+
+def test_grants_of_a_project_that_is_not_trusted_have_no_effect_in_a_case(tmp_path: Path):
+    with_op(tmp_path, "request", [])
+    (tmp_path / "reyn.yaml").write_text("permissions: {file.write: [{allow: reports/}]}\n")
+    assert "trust the project, whose configuration grants it" in problems(tmp_path, "s")
+    assert problems(tmp_path, "s", trust=True) == ""
+
+
+def test_the_requests_of_a_draft_are_granted_in_its_cases(tmp_path: Path):
+    """The operator sees the requests when the draft is installed, and can grant them only then."""
+    folder = with_op(tmp_path, "request", [])
+    draft = tmp_path / ".reyn/workspace/run/draft/s"
+    draft.parent.mkdir(parents=True)
+    folder.rename(draft)
+    with SyncRuntime.open(tmp_path, model=ScriptedModel([]), journal=MemoryJournal()) as rt:
+        assert rt.services.try_folder(draft).passed
+    denied = {"file.write": [{"deny": "reports/"}]}
+    with SyncRuntime.open(tmp_path, model=ScriptedModel([]), journal=MemoryJournal(), permissions=denied) as rt:
+        assert not rt.services.try_folder(draft).passed
+
+
 @pytest.mark.parametrize(
     "op",
     [
         {"kind": "sandboxed_exec", "argv": ["touch", "OUTSIDE/owned"]},
-        {"kind": "shell", "command": "touch OUTSIDE/owned"},
+        {"kind": "shell", "cmd": "touch OUTSIDE/owned"},
         {"kind": "web_fetch", "url": "http://127.0.0.1:9/"},
-        {"kind": "file", "op": "write", "path": "OUTSIDE/owned", "content": "x"},
-        {"kind": "file", "op": "read", "path": "../secret.txt"},
     ],
     ids=lambda op: op["kind"],
 )
-def test_a_case_has_no_effects_outside(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, op: dict):
-    """Whatever the skill requests and the project grants."""
+@pytest.mark.parametrize("effect", ["allow", "ask"])
+def test_a_case_has_no_effects_outside(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, op: dict, effect: str
+):
+    """Whatever the skill requests, the project grants and the case approves."""
     outside = tmp_path_factory.mktemp("outside")
     op = json.loads(json.dumps(op).replace("OUTSIDE", str(outside)))
-    keys = f"permissions: {{exec: true, shell: true, web: true, file.write: [{outside}/], file.read: [/]}}\n"
-    kind = op["kind"]
-    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": kind}, skill_keys=keys)
-    add_case(folder, "c", [finish("x") | {"control_ir": [op]}, finish("x")])
-    grants: dict[str, Any] = {"exec": "allow", "shell": "allow", "web": "allow"}
-    grants["file.write"] = [{"allow": f"{outside}/"}]
-    assert problems(tmp_path, "s", trust=True, allow_shell=True, permissions=grants) == ""  # the op was denied
+    keys = "permissions: {exec: true, shell: true, web: true}\n"
+    folder = write_skill(tmp_path, "s", {"a": ["end"]}, ops={"a": op["kind"]}, skill_keys=keys)
+    replies = {"replies.jsonl": '"approve"\n'} if effect == "ask" else {}
+    add_case(folder, "c", [act(op), finish("x")], **replies)
+    grants: dict[str, Any] = {"exec": effect, "shell": effect, "web": [{effect: "private:127.0.0.1:9"}]}
+    if effect == "ask":
+        grants["web"] += [{"allow": "127.0.0.1:9"}]
+    results: list[dict] = []
+    keep_results(monkeypatch, results)
+    assert problems(tmp_path, "s", trust=True, permissions=grants) == ""
+    assert [(one["status"], one["rule"]) for one in results] == [("denied", "default: no effects in a case")]
     assert list(outside.iterdir()) == []
+
+
+def keep_results(monkeypatch: pytest.MonkeyPatch, results: list[dict]) -> None:
+    """Collect the results of the ops of all cases."""
+    check = trials._problems
+
+    def look(case: Any, result: Any, runs: Any, replies: Any) -> Any:
+        done = [one for one in runs.events(result.run_id) if one.kind.endswith("_completed") and one.data.get("result")]
+        results.extend(json.loads(runs.content(one.data["result"])) for one in done)
+        return check(case, result, runs, replies)
+
+    monkeypatch.setattr(trials, "_problems", look)
 
 
 class Horn:
@@ -195,6 +341,16 @@ def test_a_changed_case_is_tried_again(tmp_path: Path):
         assert not rt.project.try_cases("pair").passed
 
 
+def test_a_changed_sub_skill_is_tried_again(tmp_path: Path):
+    two_phases(tmp_path)
+    folder = write_skill(tmp_path, "outer", {"a": ["@pair"], "@pair": ["end"]})
+    add_case(folder, "c", [go("@pair"), go("second"), finish("deep")])
+    with SyncRuntime.open(tmp_path, model=ScriptedModel([]), journal=MemoryJournal()) as rt:
+        assert rt.project.try_cases("outer").passed
+        (tmp_path / "reyn/project/pair/skill.md").write_text("no skill")
+        assert not rt.project.try_cases("outer").passed
+
+
 def test_a_link_out_of_the_skill_is_not_read_as_a_case(tmp_path: Path):
     two_phases(tmp_path)
     folder = tmp_path / "reyn/project/pair"
@@ -216,7 +372,7 @@ import sys
 from reyn import SyncRuntime
 from reyn.runtime import trials
 
-trials.Trials._trial_services = lambda self, root, case: os.kill(os.getpid(), signal.SIGKILL)
+trials.Trials._trial_services = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 with SyncRuntime.open(sys.argv[1]) as rt:
     rt.project.try_cases("pair")
 """

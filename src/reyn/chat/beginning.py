@@ -21,16 +21,22 @@ class Beginning(NamedTuple):
         history: What was said before; see `OSRuntime.run`.
         within: The op whose code holds the conversation, if it is a sub-run; see `OSRuntime.run`.
         is_single_turn: Whether the run ends with its first reply. Saying the same again returns the same reply.
+        instructions: The instructions that come with each message, if a program can change them.
     """
 
     skill: Skill
     history: NormalizedMessageList = NO_MESSAGES
     within: RunScope | None = None
     is_single_turn: bool = False
+    instructions: str | None = None
 
     def arguments(self, text: str, images: tuple[Image, ...]) -> dict[str, Any]:
-        """Return the arguments of `OSRuntime.run`. The input of a run is text; images come right before it."""
-        history = self.history.append(NormalizedMessage("user", "", images)) if images else self.history
+        """Return the arguments of `OSRuntime.run`. The input of a run is text; images come right before it.
+
+        The skill has the system message of the history as its instructions.
+        """
+        history = self.history.with_system(None)
+        history = history.append(NormalizedMessage("user", "", images)) if images else history
         message = {"type": USER_MESSAGE.name, "data": {"text": text}}
         return {"skill": self.skill, "input": message, "history": history, "within": self.within}
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.chat.items import ChatItem, MessageReceived, QuestionAsked, Reply, SkillProgressed, SkillStarted, Stopped
 from reyn.chat.reader import ItemReader
-from reyn.chat.recorded import CONTINUE_THERE, failure_of, history_of, last_reply, left_error, stop_error
+from reyn.chat.recorded import CONTINUE_THERE, failure_of, history_of, idle_result, last_reply, left_error, stop_error
 from reyn.chat.replies import PendingReplies
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
@@ -103,8 +103,7 @@ class Conversation:
         """The messages of this process that the conversation has not taken yet."""
         self._abort_reason: str | None = None
         """Why the next turn is to be aborted as soon as it begins."""
-        self._is_ready = asyncio.Event()
-        self._is_closed = False
+        self._is_ready, self._is_closed = asyncio.Event(), False
         self.runs = SkillRunner(self._runtime, run_id, self.publish)
 
     @property
@@ -269,10 +268,8 @@ class Conversation:
         if (is_new := not self._is_recorded) and self._is_driving:  # the first message is about to be recorded
             self._replies.early.append((message, reply))
             return
-        posted = (
-            0 if is_new else self._runtime.conversations.say(self.run_id, text, by=self._by, images=images).message_id
-        )
-        self._replies.add(posted, reply)
+        say = partial(self._runtime.conversations.say, instructions=self._beginning.instructions)
+        self._replies.add(0 if is_new else say(self.run_id, text, by=self._by, images=images).message_id, reply)
         self._posted += 1
         if is_new:
             arguments = self._beginning.arguments(text, images)
@@ -368,11 +365,8 @@ class Conversation:
             self._replies.fail(None)
             raise
         except Exception as error:  # noqa: BLE001 - raised where the reply is awaited
-            if isinstance(error, RunNotResumable):
-                result = self._runtime.runs.result(self.run_id)
-                if result.question is not None and result.question.is_message:
-                    self._stop(result)  # there is nothing to continue
-                    return
+            if (idle := idle_result(self._runtime.runs, self.run_id, error)) is not None:
+                return self._stop(idle)
             is_stored = self._is_recorded and self._posted > 0
             self._fail(*failure_of(self._runtime.runs, self.run_id, error, is_stored=is_stored))
         else:

@@ -50,13 +50,15 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
     """Return a message with its text. Of a reply that was recorded as JSON, this is what the user saw."""
     rendered = rendered_message(message, content, with_images=True)
-    is_json = message.role == "assistant" and not message.status and not any(part.reply for part in message.parts)
+    is_json = message.role == "assistant" and not message.status and not message.tool_calls
     try:
         answer = msgspec.json.decode(rendered.text) if is_json else None
     except (msgspec.DecodeError, RecursionError):
         return rendered
     match answer:
-        case {"data": {"text": str(text)}} | {"artifact": {"data": {"text": str(text)}}}:
+        case {"reason": _, "choice": _, "data": {"text": str(text)}}:
+            return msgspec.structs.replace(rendered, text=text)
+        case {"control": _, "artifact": {"data": {"text": str(text)}}}:
             return msgspec.structs.replace(rendered, text=text)
     return rendered
 
@@ -69,6 +71,12 @@ def last_reply(runs: Runs, run_id: str) -> Reply:
         return Reply("", "unanswered" if ended.code else "aborted", usage, reason=ended.reason)
     assert artifact is not None  # a turn that was not aborted ended with a reply
     return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
+
+
+def idle_result(runs: Runs, run_id: str, error: Exception) -> RunResult | None:
+    """Return the result of a conversation that could not be resumed because it waits for a message."""
+    result = runs.result(run_id) if isinstance(error, RunNotResumable) else None
+    return result if result is not None and result.question is not None and result.question.is_message else None
 
 
 def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) -> ChatStopped:

@@ -41,7 +41,7 @@ def function_work(target: str, value: Any, *, run_id: str | None, has_model: boo
     """
     function = _load(target)
     definition = function.definition
-    arguments = definition.arguments((), _to_arguments(function, value))
+    arguments, images = definition.arguments((), _to_arguments(function, value))
 
     def work(runtime: SyncRuntime, progress: Progress) -> RunResult:
         view = definition.derive(runtime, None if has_model else definition.decoration.llm_interface)
@@ -53,6 +53,7 @@ def function_work(target: str, value: Any, *, run_id: str | None, has_model: boo
             listener=progress,
             on_delta=progress.on_delta,
             check=definition.returns.check,
+            images=images,
         )
         return result
 

@@ -25,10 +25,16 @@ _POINTERS = ("$defs", "definitions")
 
 
 def field_order(schema: Schema) -> Order | None:
-    """Return the order in which a schema declares its fields; `None` if it is the alphabetical one at every depth."""
-    reader = _Reader(schema if isinstance(schema, dict) else {})
-    order = reader.read(schema, ())
-    return order if order is not None and not _is_sorted(order) else None
+    """Return the order in which a schema declares its fields; `None` if nothing depends on it.
+
+    That is so if the order is the alphabetical one at every depth, and no value has just one of several fields, which
+    is then rendered with its name.
+    """
+    root = schema if isinstance(schema, dict) else {}
+    order = _Reader(root).read(schema, ())
+    if order is None or not _is_sorted(order):
+        return order
+    return order if len(order) > 1 and len(root.get("required", ())) <= 1 else None
 
 
 class _Reader:
@@ -91,6 +97,10 @@ class FieldOrder:
             return FieldOrder(recorded)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise HistoryInvalid(f"the recorded order of an artifact's fields cannot be read: {error}") from error
+
+    def has_others(self, name: str) -> bool:
+        """Return whether there are fields besides one."""
+        return bool(self._inner.keys() - {name})
 
     def sort(self, fields: dict[str, bytes]) -> dict[str, bytes]:
         """Return the fields of an object in order, at every depth; values are JSON."""

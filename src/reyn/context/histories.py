@@ -42,7 +42,7 @@ class Histories:
         is_stored: Callable[[str], bool],
         scrub: Callable[[str], str] = str,
     ) -> tuple[Parts, tuple[Blob, ...]]:
-        """Return the parts of a history without its system message, and the new content.
+        """Return the parts of a history, and the new content.
 
         If the history extends a known one, the cost depends only on the new messages.
 
@@ -55,16 +55,22 @@ class Histories:
             TranscriptInvalid: A tool call has no result.
         """
         check_closed(messages)
+        text = scrub(messages.system.text) if messages.system is not None else ""
+        system = Blob.of(text.encode()) if text.strip() else None
         before = next(
             (
                 parts
                 for parts, known in reversed(self._known.items())
-                if len(parts) < MAX_PARTS and messages.extends(known) and is_stored(parts[-1].content)
+                if len(parts) < MAX_PARTS
+                and messages.extends(known)
+                and (system is not None or system_of(parts) is None)
+                and is_stored(parts[-1].content)
             ),
             (),
         )
         rest = messages.tail(messages.length - sum(part.messages for part in before))
-        if not rest:
+        is_instructed = system is not None and system.hash != system_of(before)
+        if not rest and not is_instructed:
             return before, ()
         new = tuple(_scrubbed(message, scrub) for message in rest)
         content = Blob.of(canonical(new))
@@ -72,14 +78,15 @@ class Histories:
         for message in new:
             text = sent_text(message, _no_content)
             tokens, size = tokens + estimate_tokens(text), size + len(text.encode())
-        parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens, size))
+        named = system.hash if system is not None and is_instructed else None
+        parts = (*before, kinds.HistoryPart(content.hash, len(new), tokens, size, named))
         is_clean = all(one is other for one, other in zip(new, rest, strict=True))
         # A list that continues the caller's own one extends it; one with the same messages does not.
         whole = (
             messages.with_system(None) if is_clean else self._known.get(before, NormalizedMessageList()).append(*new)
         )
         self._remember(parts, whole)
-        return parts, (content,)
+        return parts, (content, system) if system is not None and is_instructed else (content,)
 
     def load(self, parts: Parts, content: Callable[[str], bytes]) -> NormalizedMessageList:
         """Return the messages of a history.
@@ -147,6 +154,11 @@ class RenderedMessages:
         while len(self._known) > _CACHED:
             self._known.popitem(last=False)
         return rendered
+
+
+def system_of(parts: Parts) -> str | None:
+    """Return the hash of the system message of a history; `None` without one."""
+    return next((part.system for part in reversed(parts) if part.system is not None), None)
 
 
 def _no_content(name: str) -> bytes:

@@ -1,9 +1,9 @@
 """The static message of a turn: the task, the choices with their fields, the ops on offer, the form of the answer.
 
 It is the same on every visit of a phase and comes first, so that provider prompt caches hit. The texts of the short
-form were chosen by measurement on small models (`bench/decisions`): few words, and no mention of `abort`, which the
-smallest models choose once they have read of it; the answer's schema allows it. Several choices are repeated in short
-after the input, where larger models read them best.
+form were chosen by measurement on small models (`bench/decisions`): few words. The smallest models choose `abort` once
+they have read of it, so their adapter leaves out how to abort. Several choices are repeated in short after the input,
+where larger models read them best.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from reyn.context.words import describe_fields, either, one_line, quote_schema
-from reyn.models.protocol import ANSWER_HEADING
+from reyn.models.protocol import ABORT_INSTEAD, ABORT_NOTE, ANSWER_HEADING
 
 if TYPE_CHECKING:
     from reyn.context.frame import StableFrame
@@ -50,15 +50,19 @@ def static_text(
         form: The form of the answer; in the form `tools`, the ops are tools of the request and not in the text.
         asks_handoff: Whether the model may add a handoff.
         is_plain_text: Whether the answer is the text of a reply instead of JSON.
-        allows_abort: Whether the model may abort the run.
+        allows_abort: Whether the model is told how to abort the run.
     """
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
     language = f"Write all texts in {one_line(frame.output_language)}.\n" if frame.output_language else ""
+    if is_plain_text:
+        answer = ABORT_INSTEAD if allows_abort else ""
+    else:
+        answer = (_full_format if form == "full" else _short_format)(frame, allows_abort)
     parts = [
         task_text(frame),
         "" if form == "tools" else _ops(frame.available_control_ops, form),
         f"{'Reply' if is_plain_text else 'Choose end'} only when:\n{finish}" if finish else "",
-        "" if is_plain_text else _full_format(frame, allows_abort) if form == "full" else _short_format(frame),
+        answer,
         HANDOFF.format("artifact" if form == "full" else "data") if asks_handoff else "",
         language,
     ]
@@ -96,7 +100,7 @@ def _shortened(text: str) -> str:
     return line if len(line) <= MAX_REPEATED else f"{line[:MAX_REPEATED].rpartition(' ')[0] or line[:MAX_REPEATED]} …"
 
 
-def _short_format(frame: StableFrame) -> str:
+def _short_format(frame: StableFrame, allows_abort: bool) -> str:
     candidates = frame.candidate_outputs
     names = either([candidate.label for candidate in candidates])
     fields = {candidate.label: _fields(candidate) for candidate in candidates}
@@ -108,7 +112,8 @@ def _short_format(frame: StableFrame) -> str:
         "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if len(candidates) > 1 else ""
     )
     gap = "\n" if choices else ""
-    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}"
+    abort = ABORT_NOTE if allows_abort else ""
+    return f"{choices}{gap}Answer in JSON: reason, choice ({names}), confidence (0 to 1), data.\n{data}{abort}"
 
 
 def _fields(candidate: Candidate) -> str:

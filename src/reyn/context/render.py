@@ -30,7 +30,7 @@ from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
 from reyn.models import Image, ToolCall
 from reyn.models.protocol import decode_reply
-from reyn.workspace.paths import FULL_CONTENT
+from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,6 +52,7 @@ class TurnFrame(msgspec.Struct, frozen=True):
         repetitions: What the model did more than once without progress.
         handoff: The hash of what the phase sees of the handoffs of earlier phases.
         orders: The hash of the author's order of the fields, by the hash of the artifact.
+        input_type: The type of the input, if the phase accepts several.
     """
 
     input_hash: str
@@ -64,8 +65,10 @@ class TurnFrame(msgspec.Struct, frozen=True):
     repetitions: tuple[Repetition, ...] = ()
     handoff: str | None = None
     orders: dict[str, str] = {}
+    input_type: str | None = None
 
 
+INPUT_HEADING = "# Input "
 HANDOFF_HEADING = "# Handoff"
 _NOTES = "# Notes"
 _EARLIER = "\n\n# Earlier "
@@ -98,6 +101,8 @@ def turn_message(turn: TurnFrame, closing: str, *, has_choices: bool) -> FrameMe
     tail = f"\n\n{_NOTES}\n{notes}" if notes else ""
     if len(parts) > 1 or tail or has_choices:
         parts.append(Part(text=tail + closing))
+    if turn.input_type is not None:
+        parts.insert(0, Part(text=f"{INPUT_HEADING}{turn.input_type}\n"))
     return FrameMessage("user", tuple(parts))
 
 
@@ -120,9 +125,26 @@ def turn_parts(message: FrameMessage) -> TurnParts:
         elif part.text == f"\n\n{HANDOFF_HEADING}\n":
             handoff = following.blob
         elif part.text.startswith(f"\n\n{_NOTES}\n"):
-            left = re.search(rf"^{_TURNS_LEFT}(\d+)\.$", part.text, re.MULTILINE)
-            remaining = int(left[1]) if left is not None else None
-    return TurnParts(message.parts[0].blob or "", tuple(reads), handoff, remaining)
+            remaining = noted_turns((part,))
+    given = next((part.blob for part in message.parts if part.blob is not None), "")
+    return TurnParts(given, tuple(reads), handoff, remaining)
+
+
+def begins_visit(message: FrameMessage | NormalizedMessage) -> bool:
+    """Return whether a message begins with the input of a visit, as `turn_message` builds it."""
+    first = message.parts[0] if message.parts else Part()
+    return message.role == "user" and (first.blob is not None or first.text.startswith(INPUT_HEADING))
+
+
+def turns_left_note(turns: int) -> str:
+    """Return the line that says how many turns with ops are left: `remaining_act_turns` of the frame."""
+    return f"{_TURNS_LEFT}{turns}."
+
+
+def noted_turns(parts: Sequence[Part]) -> int | None:
+    """Return the turns that are left by the last note in a message; `None` without one."""
+    notes = re.findall(rf"^{_TURNS_LEFT}(\d+)\.$", "\n".join(part.text for part in parts), re.MULTILINE)
+    return int(notes[-1]) if notes else None
 
 
 def _notes(turn: TurnFrame) -> str:
@@ -134,7 +156,7 @@ def _notes(turn: TurnFrame) -> str:
         for name, count in turn.execution.remaining_visits.items()
     ]
     if turn.remaining_act_turns is not None:
-        notes.append(f"{_TURNS_LEFT}{turn.remaining_act_turns}.")
+        notes.append(turns_left_note(turn.remaining_act_turns))
     notes += [_repetition(repetition) for repetition in turn.repetitions]
     return "\n".join(notes)
 
@@ -179,7 +201,7 @@ def truncate(content: bytes, limit: int, name: str, reader: OpForm | None) -> by
         reader: The form of an op that reads it, if there is one.
     """
     beginning = content[:limit].decode("utf-8", "ignore")
-    path, start = f"{FULL_CONTENT}{name}", len(beginning)
+    path, start = f"{RECORDED}{name}", len(beginning)
     more = ""
     if reader is not None:
         op = reader.example | {"path": path, "start": start, "length": READ_LENGTH}
@@ -192,15 +214,18 @@ def read_marker(name: str, reader: OpForm | None) -> str:
     """Return what follows a text that a prompt budget truncated: how to read the whole, if an op can."""
     if reader is None:
         return "\n[truncated]\n"
-    op = reader.example | {"path": f"{FULL_CONTENT}{name}", "start": 0, "length": READ_LENGTH}
+    op = reader.example | {"path": f"{RECORDED}{name}", "start": 0, "length": READ_LENGTH}
     return f"\n[truncated. Read the whole, in parts, with {json.dumps(op, ensure_ascii=False)}]\n"
 
 
-def correction(answer_hash: str, path: str, message: str) -> tuple[AssistantMessage, UserMessage]:
-    """Return the mutations that follow a rejected answer: the answer itself, and the error."""
-    text = (
-        f"Your answer was rejected: {one_line(path)}: {one_line(message)}\nAnswer again with one corrected JSON object."
-    )
+def correction(
+    answer_hash: str, path: str, message: str, again: str = "Answer again with one corrected JSON object."
+) -> tuple[AssistantMessage, UserMessage]:
+    """Return the mutations that follow a rejected answer: the answer itself, and the error.
+
+    `again` says what to do next.
+    """
+    text = f"Your answer was rejected: {one_line(path)}: {one_line(message)}\n{again}"
     return AssistantMessage((Part(blob=answer_hash),)), UserMessage((Part(text=text),))
 
 
@@ -290,16 +315,15 @@ def rendered_message(
 def result_images(
     message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
 ) -> tuple[Image, ...]:
-    """Return the images of a message: its own, or those that op results in it name by hash.
+    """Return the images of a message: its own, and those that op results in it name by hash.
 
     Only messages of tools and the results of a turn are looked at: an input cannot name content of the journal.
     """
-    if own := [part.image for part in message.parts if part.image is not None]:
-        return tuple(_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own)
+    own = [part.image for part in message.parts if part.image is not None]
+    images = [_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own]
     names = [name for part in message.parts if part.results for name in results[: part.results]]
-    if message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),):
+    if not own and (message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),)):
         names += [part.blob for part in message.parts if part.blob]
-    images: list[Image] = []
     for raw in map(content, names):
         if b'"images":[{' in raw:
             with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key

@@ -61,12 +61,13 @@ _OBJECT_KEYS = {
 def plain_text(artifact: bytes, order: bytes = b"null") -> str:
     """Return the content of an artifact: the text itself if that is all of it, otherwise one line per field.
 
-    A text of several lines is indented, so that none of its lines can pass for a field or a heading. Truncated content
-    is not JSON any more and is returned as it is.
+    If the type has other fields, too, the text has the name of its field. A text of several lines is indented, so that
+    none of its lines can pass for a field or a heading. Truncated content is not JSON any more and is returned as it
+    is.
 
     Args:
         artifact: The artifact as it is stored, with sorted keys.
-        order: The author's order of its fields, as JSON; `null` leaves them sorted.
+        order: The author's order of the fields of its type, as JSON; `null` leaves them sorted.
     """
     text = artifact.decode()
     try:
@@ -76,10 +77,13 @@ def plain_text(artifact: bytes, order: bytes = b"null") -> str:
     if not isinstance(data, dict) or not data:
         return _value(data)
     fields = {name: bytes(value) for name, value in data.items()}
-    if order != b"null":
-        fields = FieldOrder.of(order).sort(fields)
-    if len(fields) == 1 and (only := next(iter(fields.values()))).startswith(b'"'):
-        return _field_value(only)
+    of_type = FieldOrder.of(order) if order != b"null" else None
+    if len(fields) == 1:
+        [(name, only)] = fields.items()
+        if only.startswith(b'"') and (of_type is None or not of_type.has_others(name)):
+            return _field_value(only)
+    if of_type is not None:
+        fields = of_type.sort(fields)
     return "\n".join([f"{_name(name)}: {_field_value(value)}" for name, value in fields.items()])
 
 

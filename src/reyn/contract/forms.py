@@ -5,7 +5,7 @@ A choice is the label of a candidate, or `abort`. A model that is asked for the 
 
 In the form `tools`, ops are native tools of the model: each form of an op is one tool, such as `file_read`. An answer
 with tool calls is an act turn. Without calls, its text is the decision: the short form as JSON, or the reply itself if
-the only candidate is an artifact of one text field.
+the only candidate is an artifact of one text field. A reply that is an object of the contract is that decision.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ class ShortForm:
         self._candidates: dict[str, Candidate | None] = {candidate.label: candidate for candidate in candidates}
         if allows_abort:
             self._candidates[ABORT] = None
+
+    def is_decision(self, value: dict[str, Any]) -> bool:
+        """Return whether a value is a short decision for one of the choices."""
+        return _SHORT_DECISION.is_valid(value) and value["choice"] in self._candidates
 
     def expand(self, value: dict[str, Any], probability: float | None) -> dict[str, Any] | Rejected:
         """Return the contract's object for a short answer; an answer in the full form is returned as it is.
@@ -167,6 +171,17 @@ class ToolsForm:
             if parsed.value.get(name, value) != value:
                 return Rejected("ops", f"{path}.arguments.{name}", f"the tool has no argument {name!r}")
         return tool.fixed | parsed.value
+
+
+def whole_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that a text consists of; `None` if it is something else."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def expand_text(candidate: Candidate, field: str, text: str, probability: float | None) -> dict[str, Any] | Rejected:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.config import Sizes
-from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path
+from reyn.contract.forms import ShortForm, ToolsForm, expand_text, to_short_path, whole_object
 from reyn.contract.ops import OpRules
 from reyn.contract.parsing import parse
 from reyn.contract.schema import CONFIDENCE, DECISIONS, HANDOFF_SCHEMA, TEXT, answer_schema, closed
@@ -127,13 +127,26 @@ class Contract:
     def _judge_native(
         self, tools: ToolsForm, text: str, is_truncated: bool, probability: float | None
     ) -> Judgement | str:
-        """Judge native tool calls or a plain reply; return the content of an answer in JSON, to be judged as such."""
+        """Judge native tool calls or a plain reply; return the content of an answer in JSON, to be judged as such.
+
+        Where a reply is asked for as text, an object of the contract is still a decision, and no text of a reply.
+        """
         reply = tools.decode(text)
         if isinstance(reply, Rejected):
             return reply
         if reply.tool_calls:
             return self._judge_calls(tools, reply.tool_calls, is_truncated=is_truncated)
-        return self._judge_reply(reply.content, is_truncated, probability) if self.is_plain_text else reply.content
+        if not self.is_plain_text or self._is_object(reply.content):
+            return reply.content
+        return self._judge_reply(reply.content, is_truncated, probability)
+
+    def _is_object(self, text: str) -> bool:
+        """Return whether a text is nothing but an object of the contract, in the full form or in the short one."""
+        value = whole_object(text)
+        if value is None:
+            return False
+        assert self._short is not None
+        return _DECISION.is_valid(value) or _ACT.is_valid(value) or self._short.is_decision(value)
 
     def reject_output(self, path: str, message: str) -> Rejected:
         """Return the rejection of a final output that fits its schema; `path` leads to the error in its data."""

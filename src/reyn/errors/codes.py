@@ -177,7 +177,7 @@ PYTHON_SANDBOX = finding_code(
     "There is nothing to fix. `python.sandbox` in reyn.yaml selects the sandbox.",
 )
 CONVERSATION_OP = finding_code(
-    "RYN224: A phase allows an op that changes the memory of a conversation, but the phase is not a conversation.",
+    "RYN224: A phase allows an op that only conversations have, but the phase is not a conversation.",
     "Add `conversation: true` to the phase, or remove the op from `allowed_ops`.",
 )
 UNKNOWN_MODEL_CLASS = finding_code(

@@ -267,9 +267,13 @@ class ChatStream:
             raise CallImpossible(f"{definition.what}: the conversation `{key}` does not exist")
         if self._message is not None and row is not None:
             _end_turn(runtime, row)
-        skill = definition.skill(options, history.system.text if history.system is not None else None)
+        system = history.system.text if history.system is not None else None
+        skill = definition.skill(options, system)
+        # What can differ from call to call comes with the message; otherwise the run keeps its first instructions.
+        changes = definition.is_template or system is not None
+        instructions = skill.phases[skill.entry].instructions if changes else None
         within = enclosing(current_scope(), runtime, run_id)
-        beginning = Beginning(skill, history, within, is_single_turn=key is None)
+        beginning = Beginning(skill, history, within, is_single_turn=key is None, instructions=instructions)
         return Conversation(lambda _: runtime, beginning, run_id or "", listener=options.listener)
 
 

@@ -135,6 +135,7 @@ class Definition:
         except HookFailed as error:
             raise FunctionInvalid(f"{self.what}: {error.message}", hint=error.own_hint) from error
         self._defaults = self._template_defaults(decoration.template_params)
+        self.is_template = bool(self._defaults)
         self.decoration = replace(decoration, toolkit=check_toolkit(decoration.toolkit, self.what))
         self._views = lru_cache(_MAX_VIEWS)(self._derive_own)
 

@@ -12,8 +12,9 @@ import stat
 import time
 from contextlib import AbstractContextManager, suppress
 
-from reyn.errors import RunBusy, StoreUnavailable
+from reyn.errors import RunBusy, StateFolderUnsafe, StoreUnavailable
 from reyn.folders import OpenFolder, make_folders, open_beneath
+from reyn.journal.state_folder import file_status
 
 _LOCKS = "locks"
 _WAIT_SECONDS = 0.1
@@ -71,7 +72,17 @@ class FileClaims:
             self._locks = locks = OpenFolder(path, make_folders(self._state.handle, _LOCKS))
             return open_lock(name, locks.handle), locks
         except OSError as error:
+            with suppress(OSError):
+                self._check_planted(name)
             raise StoreUnavailable(f"cannot create `{_LOCKS}/{name}`: {error.strerror}") from error
+
+    def _check_planted(self, name: str) -> None:
+        """Raise `StateFolderUnsafe` if a lock file, or the folder of all of them, is not Reyn's own."""
+        if self._locks is not None:
+            file_status(self._locks.handle, name, self._locks.path)
+        elif not stat.S_ISDIR(os.stat(_LOCKS, dir_fd=self._state.handle, follow_symlinks=False).st_mode):
+            message = f"`{self._state.path}/{_LOCKS}` is a link, or not a folder"
+            raise StateFolderUnsafe(message, hint="Move it away; it may have been planted.")
 
 
 class _Claim(AbstractContextManager[None]):

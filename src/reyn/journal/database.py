@@ -9,7 +9,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -88,10 +88,10 @@ class Database:
         self.errors = TranslatedErrors(self.path)
         self._read_lock = threading.Lock()
         self._is_open = True
-        with self.errors:
+        with self.errors, ExitStack() as on_failure:
             self.folder = _opened(folder, is_read_only=is_read_only)
             before = _check_files(self.folder, is_read_only=is_read_only)
-            self.writer = _connect(self.path, is_read_only=is_read_only)
+            self.writer = on_failure.enter_context(closing(_connect(self.path, is_read_only=is_read_only)))
             self.transaction = Transaction(self.writer, self.errors, self.path)
             if not is_read_only:
                 self._prepare(owner)
@@ -101,12 +101,14 @@ class Database:
                     hint="Use the release of Reyn that wrote it, or a newer one.",
                 )
             self._check_tables()
-            self.reader = _connect(self.path, is_read_only=is_read_only)
+            self.reader = on_failure.enter_context(closing(_connect(self.path, is_read_only=is_read_only)))
             # SQLite opens files by path, so what the path leads to must be the same before and afterwards.
             if _check_files(self.folder, is_read_only=True) != before or not self.folder.is_at(self.folder.path):
+                on_failure.pop_all()
                 self._abandon()
                 raise StateFolderUnsafe(f"`{self.path}` was replaced while it was opened", hint="Try again.")
             self.transaction.identity = before
+            on_failure.pop_all()
 
     def _prepare(self, owner: Owner | None) -> None:
         """Create the tables, or convert those of an earlier format."""
@@ -146,12 +148,12 @@ class Database:
         if mark is not None:
             self.writer.execute("INSERT INTO owners VALUES (?)", (mark,))
 
-    def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def rows(self, query: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[Any]:
         """Return the rows of a query, in a short read transaction."""
         with self._read_lock, self.errors:
             return self.reader.execute(query, values).fetchall()
 
-    def own_rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def own_rows(self, query: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[Any]:
         """Return the rows of a query as the writing connection sees them inside its transaction."""
         return self.writer.execute(query, values).fetchall()
 
@@ -249,10 +251,14 @@ def _connect(path: Path, *, is_read_only: bool) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=64,
     )
-    connection.execute("PRAGMA page_size = 8192")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    try:
+        connection.execute("PRAGMA page_size = 8192")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

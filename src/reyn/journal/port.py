@@ -45,7 +45,9 @@ class Batch(msgspec.Struct, frozen=True):
     blobs: Sequence[Blob] = ()
 
 
-class InboxRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type", tag=True):
+class InboxRequest(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="type", tag=True
+):
     """What another process asks of a run. It is stored with the name of its class."""
 
     @property
@@ -100,13 +102,14 @@ class Answer(InboxRequest, frozen=True):
 class Say(InboxRequest, frozen=True):
     """Say something in a conversation. It is the next message, whether the conversation waits for one or is busy.
 
-    `ask` is set if another agent says it.
+    `ask` is set if another agent says it. `instructions` are those that the model has from this message on.
     """
 
     text: str
     by: str = ""
     ask: kinds.AskRef | None = None
     images: tuple[AttachedImage, ...] = ()
+    instructions: str | None = None
 
 
 class Rename(InboxRequest, frozen=True):

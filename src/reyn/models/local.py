@@ -39,7 +39,7 @@ from reyn.models.local_engine import (
 )
 from reyn.models.narrowing import DecodingLimits
 from reyn.models.prices import prompt_bound
-from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer
+from reyn.models.protocol import PLAIN_TEXT, Message, ModelAnswer, without_abort
 from reyn.models.two_step import choice_prompt, decided_contract
 from reyn.models.weights import KNOWN_WEIGHTS, find_weights, is_gguf, weights_path
 
@@ -112,11 +112,11 @@ class LocalModel:
 
     async def choose(self, request: ModelRequest) -> Choice:
         """Return the first step of an answer, for a request that has a `choice_prompt`."""
-        prompt = choice_prompt(request)
-        assert prompt is not None
 
         def choose() -> Choice:
             engine = _engine(self.path, self._settings)
+            prompt = choice_prompt(self._readable(request, engine))
+            assert prompt is not None
             return engine.choose(prompt, self._labels(request, engine, prompt), threading.Event())
 
         return await asyncio.get_running_loop().run_in_executor(_THREAD, choose)
@@ -147,6 +147,7 @@ class LocalModel:
         self, request: ModelRequest, cancelled: threading.Event, on_delta: Callable[[str], None] | None
     ) -> ModelAnswer:
         engine = _engine(self.path, self._settings)
+        request = self._readable(request, engine)
         contract = hashlib.sha256(msgspec.json.encode(request.contract)).digest()
         is_free = (
             self._settings.mode == "free" or contract in self._rejected_contracts or request.contract == PLAIN_TEXT
@@ -233,6 +234,11 @@ class LocalModel:
     def _can_abort(self, engine: Engine) -> bool:
         """Return whether the model may abort: a small one cannot judge that a task is impossible."""
         return not self._is_small and engine.parameters >= LARGE_PARAMETERS
+
+    def _readable(self, request: ModelRequest, engine: Engine) -> ModelRequest:
+        """Return a request as the model may read it: one that cannot abort is not told how."""
+        messages = request.messages if self._can_abort(engine) else without_abort(request.messages)
+        return request if messages is request.messages else msgspec.structs.replace(request, messages=messages)
 
     def _has_two_steps(self, engine: Engine) -> bool:
         if self._settings.two_step == "auto":

@@ -192,6 +192,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         turn: The turn of a conversation, in the short form.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
+        needs_images: Whether the input has images. Reyn sends such a request only to a model that reads images.
     """
 
     messages: Sequence[Message]
@@ -209,6 +210,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     task: str = ""
     turn: ChatTurn | None = None
     max_tokens: int = 1024
+    needs_images: bool = False
 
     @cached_property
     def input(self) -> Any:
@@ -218,6 +220,23 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
 
 ANSWER_HEADING = "\n\n# Answer\n"
 """Begins the end of the message with the input: what to answer."""
+
+ABORT_NOTE = "If the task is impossible, choose abort, without data.\n"
+"""Follows the fields of the choices in the short form."""
+
+ABORT_INSTEAD = 'If the task is impossible, answer {"reason": ..., "choice": "abort", "confidence": ...} instead.\n'
+"""A paragraph of a prompt that asks for plain text."""
+
+
+def without_abort(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return a prompt that does not say how to abort, for a model that may not."""
+    system = messages[0]
+    for note, rest in ((f"\n\n{ABORT_INSTEAD}", "\n"), (ABORT_NOTE, "")):
+        before, found, after = system.text.rpartition(note)
+        if found:
+            return (msgspec.structs.replace(system, text=before + rest + after), *messages[1:])
+    return messages
+
 
 PLAIN_TEXT: dict[str, Any] = {"type": "string"}
 """The contract of a request whose answer is plain text: constrain nothing."""
@@ -375,7 +394,7 @@ def takes_time(model: Model) -> bool:
 
 
 def reads_images(model: Model) -> bool:
-    """Return whether a model is sent the images that tools return."""
+    """Return whether a model is sent images: of inputs, of messages, and of the results of tools."""
     return model.reads_images if isinstance(model, DeclaresImages) else False
 
 

@@ -18,7 +18,19 @@ from msgspec.structs import replace
 from reyn.journal import Blob, check_json, digest
 from reyn.journal.kinds import AskRequest, RunRequest
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.ops.op import Call, Env, HasOverview, Op, Overview, Plan, Preparable, Result, Targeted
+from reyn.ops.op import (
+    NO_SECRETS,
+    Call,
+    Env,
+    HasOverview,
+    HoldsSecret,
+    Op,
+    Overview,
+    Plan,
+    Preparable,
+    Result,
+    Targeted,
+)
 from reyn.permissions import Allowed, Denied, NeedsApproval, refusal, unnamed_target
 from reyn.vocabulary.schemas import STATUSES
 from reyn.workspace import Change, ChangeUncertain, apply_change, locate
@@ -50,6 +62,8 @@ def plan_op(
     except BaseException as error:  # becomes the result
         if is_interrupt(error):
             raise
+        if isinstance(error, HoldsSecret):
+            return Denied(NO_SECRETS, str(error))
         return Plan(result=failed(call, error))
     if verdict is None or isinstance(plan, Denied):
         return plan

@@ -22,7 +22,7 @@ from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunReq
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
 from reyn.permissions import Denied, Gate, NeedsApproval, Verdict
 from reyn.vocabulary import OpSpec, OpTarget
-from reyn.workspace import Change, FileError, Location, PathInvalid, Roots
+from reyn.workspace import Change, FileError, Location, PathInvalid, RecordedFiles, Roots
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -126,6 +126,22 @@ class Attachments:
         return blob.hash
 
 
+NO_SECRETS = "default: no secret in an op"
+"""The rule that denies an op whose arguments, files or result hold a known secret."""
+
+
+class HoldsSecret(OpRefused, FileError):
+    """A file that an op looks at holds a known secret: of a search, the file is skipped; any other op is denied."""
+
+    def __init__(self, handle: str) -> None:
+        super().__init__(f"the file holds the value of `{handle}`; nothing of it was recorded", NO_SECRETS)
+
+
+def no_secrets(_content: bytes) -> str:
+    """Find no known secret: there are none here."""
+    return ""
+
+
 def no_credentials(name: str) -> str:
     """Refuse a credential: nothing is required here."""
     raise OpFailed(f"the skill does not require the credential `{name}`; add it to `required_credentials` in skill.md")
@@ -138,7 +154,7 @@ class Env(msgspec.Struct, frozen=True):
         roots: The folders of the project and the run.
         gate: The run's permissions.
         content: Returns recorded content by its hash.
-        full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
+        recorded: What the run has recorded, as the files below `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
         budget: The bytes and the search time that the ops of the visit have left.
         modules: The sources of the modules of the skill's python steps, by path.
@@ -148,12 +164,13 @@ class Env(msgspec.Struct, frozen=True):
             list the secret in `required_credentials`.
         attachments: Content to record beside the result.
         skills: Patterns of the names of the skills that the phase may run; `None` allows all.
+        secret_in: Returns the handle of a known secret that content holds; empty if there is none.
     """
 
     roots: Roots
     gate: Gate
     content: Callable[[str], bytes]
-    full_content: Mapping[str, str]
+    recorded: RecordedFiles
     file_bytes: int
     budget: OpBudget = msgspec.field(default_factory=OpBudget)
     modules: Mapping[str, str] = {}
@@ -162,6 +179,7 @@ class Env(msgspec.Struct, frozen=True):
     python: PythonSettings = PythonSettings()
     attachments: Attachments = msgspec.field(default_factory=Attachments)
     skills: tuple[str, ...] | None = None
+    secret_in: Callable[[bytes], str] = no_secrets
 
     def may_run(self, skill: str) -> bool:
         """Return whether the phase may run a skill."""
@@ -215,13 +233,15 @@ class RunOutcome(msgspec.Struct, frozen=True):
         run_id: The sub-run.
         artifact: Its final artifact; `None` if the sub-run failed.
         error: Why it failed; empty otherwise.
-        phases: The phases that were visited last, each with its artifact.
+        phases: The phases that were visited last, each with its artifact and the name of that as a recorded file.
+        is_recorded: Whether the sub-run was executed, so that its files can be read.
     """
 
     run_id: str
     artifact: dict[str, Any] | None
     error: str = ""
-    phases: tuple[tuple[str, dict[str, Any]], ...] = ()
+    phases: tuple[tuple[str, dict[str, Any], str], ...] = ()
+    is_recorded: bool = False
 
 
 class MemoryOutcome(msgspec.Struct, frozen=True):

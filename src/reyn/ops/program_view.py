@@ -157,7 +157,7 @@ class _Walk:
 
         A link is shown as it is, and leads to what is shown, unless a rule restricts paths through it.
         """
-        if not is_utf8(entry.name) or refusal(self._env.gate.read(location), approved=self._approved):
+        if not is_utf8(entry.name) or refusal(self._env.gate.show(location), approved=self._approved):
             return False
         if entry.is_symlink():
             return not self._env.gate.is_evaded_by(self._env.roots.path_of(location))

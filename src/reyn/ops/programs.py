@@ -167,7 +167,7 @@ class SandboxedExecOp:
         """Yield the verdicts of the gate on the paths and the network of the program."""
         args = call.args
         for text_ in args.get("read_paths", ()):
-            yield env.gate.read(locate(text_, env.roots))
+            yield env.gate.show(locate(text_, env.roots))
         for text_ in args.get("write_paths", ()):
             yield _write_verdict(locate(text_, env.roots), env)
         if args.get("network"):
@@ -200,7 +200,7 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
     read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
     write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
     for location in (*read, *write):
-        if location.zone == "full_content" or not os.path.lexists(env.roots.path_of(location)):
+        if location.zone == "recorded" or not os.path.lexists(env.roots.path_of(location)):
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
     return Access(
         **program_view(read, write, env, approved)._asdict(),

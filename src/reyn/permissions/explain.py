@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reyn.permissions.gate import Allowed, Denied, Gate, Verdict
+from reyn.journal.port import STATE
+from reyn.permissions.gate import SWITCHES, UNGRANTABLE, Allowed, Denied, Gate, Verdict
 from reyn.permissions.paths import Access, PathPattern
 from reyn.permissions.rules import EFFECTS, Policy, Rule, SkillRequests, recorded_requests
 from reyn.permissions.targets import Target, access_of
 from reyn.skills.agents import agent_of
-from reyn.workspace import Location, Roots
+from reyn.workspace import Location, Roots, locate
+from reyn.workspace.paths import folded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +66,11 @@ class RequestVerdict(msgspec.Struct, frozen=True):
 
 
 def explain_requests(
-    skill: str, permissions: dict[str, Any], policy: Policy, above: Sequence[SkillRequests] = ()
+    skill: str,
+    permissions: dict[str, Any],
+    policy: Policy,
+    above: Sequence[SkillRequests] = (),
+    roots: Roots | None = None,
 ) -> tuple[RequestVerdict, ...]:
     """Return a verdict about every request of a skill.
 
@@ -73,6 +79,7 @@ def explain_requests(
         permissions: Its `permissions`.
         policy: The operator's rules and zones.
         above: The requests of the skills that run it: each has to make the request as well.
+        roots: The folders of the project, if it is known: a rule for an absolute path covers nothing in them.
     """
     requests = recorded_requests(permissions)
     all_requests = (requests, *(recorded_requests(one.permissions) for one in above))
@@ -81,8 +88,12 @@ def explain_requests(
     verdicts = []
     for capability, patterns in requests.files.items():
         for pattern in patterns:
-            sample, access = _sample(pattern), access_of(capability)
-            decided = gate.write(sample) if access == "write" else gate.read(sample)
+            sample, access = _sample(pattern, roots), access_of(capability)
+            if pattern.zone == "outside" and sample.zone == "project":
+                rule, reason = "default: no request", f"it is in the project; request `{sample.display_path}`"
+                verdicts.append(RequestVerdict(skill, capability, pattern.text, "", "deny", (rule,), reason=reason))
+                continue
+            decided = gate.write(sample) if access == "write" else gate.show(sample)
             covered = partial(_covers_sample, pattern, access)
             verdicts.append(_explained(gate, decided, capability, sample, _grant_pattern(pattern), covered))
     for capability, names in requests.others.items():
@@ -125,21 +136,16 @@ def _explained(
     return RequestVerdict(skill, capability, target, "", effect, (rule,), _texts(part, but=effect))
 
 
-_SWITCHES = {
-    "default: shell is off": "shell is off: start the run with `--allow-shell`",
-    "default: no unsafe python": "it is unsafe: start the run with `--allow-unsafe-python`",
-}
-"""The reasons of verdicts that an option of the run changes."""
-
-
 def _denied(
     gate: Gate, decided: Denied, capability: str, sample: Target, target: str, decisive: Rule | None, part: list[Rule]
 ) -> RequestVerdict:
     rule = decided.rule
     if decisive is not None and decisive.effect == "deny":
         reason = f"the rule `{decisive.text}` denies it"
-    elif rule in _SWITCHES:
-        reason = _SWITCHES[rule]
+    elif rule in UNGRANTABLE:
+        reason = f"no rule can grant it: {decided.reason}"
+    elif rule in SWITCHES:
+        reason = f"{rule.removeprefix('default: ')}: start the run with `{SWITCHES[rule]}`"
     elif capability == "python" and target:
         rule = "default: no request above"
         reason = "the skill that runs it does not list it with `mode: unsafe` under `permissions.python`"
@@ -147,12 +153,14 @@ def _denied(
         rule = "default: no request above"
         reason = "the skill that runs it does not request it under `permissions` in its skill.md"
     else:
-        rule, line = "default: no grant", _line(capability, target, gate.policy)
+        rule, line = "default: no grant", gate.policy.grant(capability, target)
         if granting := _texts(part, but="deny"):
             denying = tuple(one.text for one in part if one.effect == "deny")
-            reason = f"to grant all of it, add {line}"
+            reason = f"to grant all of it, add {line} in reyn.yaml, and trust the project"
             return RequestVerdict(gate.skill, capability, target, "", "partly", granting, denying, reason)
-        reason = f"no rule grants it: add {line} in reyn.yaml"
+        reason = f"no rule grants it: add {line} in reyn.yaml, and trust the project"
+        if gate.is_ignored(capability, sample):
+            reason = "the configuration of the project grants it, and the project is not trusted"
     return RequestVerdict(gate.skill, capability, target, "", "deny", (rule,), reason=reason)
 
 
@@ -169,21 +177,14 @@ def _covers_name(request: str, pattern: str) -> bool:
     return not request or fnmatchcase(pattern, request)
 
 
-def _line(capability: str, target: str, policy: Policy) -> str:
-    """Return what to add where. A second key of the same name would be an error in YAML."""
-    has_rules = any(rule.capability == capability for rule in policy.rules)
-    if has_rules:
-        rule = f"- allow: {_yaml(target)}" if target else "- allow"
-        return f"`{rule}` to the list `{capability}` under `permissions`"
-    rules = f"[{{allow: {_yaml(target)}}}]" if target else "allow"
-    return f"`{capability}: {rules}` under `permissions`"
-
-
-def _sample(pattern: PathPattern) -> Location:
+def _sample(pattern: PathPattern, roots: Roots | None = None) -> Location:
     """Return a path that a pattern covers, with names that stand for any name where it has wildcards."""
     parts = tuple(_sample_name(segment) for segment in pattern.segments)
     parts = (*parts, _NAME) if pattern.is_recursive else parts
-    return Location(pattern.zone, parts, pattern.text)
+    if pattern.zone == "outside" and roots is not None:
+        return locate(f"/{'/'.join(parts)}", roots)
+    is_state = pattern.zone == "project" and folded(parts[0]) == STATE
+    return Location("state" if is_state else pattern.zone, parts, pattern.text)
 
 
 def _sample_name(segment: str) -> str:
@@ -199,8 +200,3 @@ def _grant_pattern(pattern: PathPattern) -> str:
     if pattern.is_recursive:
         return pattern.text if is_slashed else f"{pattern.text}/"
     return pattern.text.rstrip("/") if is_slashed else pattern.text
-
-
-def _yaml(text: str) -> str:
-    """Quote a text that YAML would not read as it is."""
-    return text if re.fullmatch(r"[A-Za-z0-9_./~][A-Za-z0-9_./~-]*", text) else msgspec.json.encode(text).decode()

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.permissions.hosts import PRIVATE
-from reyn.permissions.paths import must_spell, protected_name
-from reyn.permissions.rules import ASKED, OPEN, Policy, Requests
-from reyn.permissions.targets import AnyTarget, Restrictions
+from reyn.permissions.paths import exact_pattern, must_spell, protected_name
+from reyn.permissions.rules import ASKED, OPEN, Policy, Requests, yaml_text
+from reyn.permissions.targets import AnyTarget, Restrictions, is_protected
 from reyn.workspace import Location, Roots
 from reyn.workspace.paths import folded
 
@@ -92,6 +92,13 @@ def _owner(location: Location, access: Access, *, is_folded: bool = False) -> tu
     return None
 
 
+OUT_OF_REACH = "the state directory is out of reach"
+OUTSIDE = "default: no files outside the project"
+NO_SHELL, NO_UNSAFE = "default: shell is off", "default: no unsafe python"
+SWITCHES = {NO_SHELL: "--allow-shell", NO_UNSAFE: "--allow-unsafe-python"}
+"""The options of a run that change what these rules deny."""
+UNGRANTABLE = (OUT_OF_REACH, OUTSIDE)
+"""The rules about files that no request and no grant opens."""
 _MAX_REMEMBERED = 1_000
 _OWN = Allowed("default: the run's workspace")
 _RECORDED = Allowed("default: content of this run")
@@ -180,13 +187,24 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def read(self, location: Location) -> Verdict:
-        if location.zone == "full_content":
+        """Decide whether an op may read a file. No op opens one outside of the project; a program may be shown it."""
+        if location.zone == "outside":
+            advice = "a program that `sandboxed_exec` runs can read such a file, if its `read_paths` names it"
+            return Denied(OUTSIDE, f"`{location.display_path}` is outside of the project; {advice}")
+        return self.show(location)
+
+    def show(self, location: Location) -> Verdict:
+        """Decide whether a program may see a file."""
+        if location.zone == "recorded":
             return _RECORDED
         return self._remembered("file.read", location, Gate._file)
 
     def write(self, location: Location) -> Verdict:
-        if location.zone == "full_content":
-            return Denied("default: recorded content is read-only", f"`{location.display_path}` is recorded content")
+        if location.zone == "recorded":
+            reason = f"`{location.display_path}` is what the run has recorded; write to another path in `workspace:`"
+            return Denied("default: recorded content is read-only", reason)
+        if location.zone == "outside":
+            return Denied(OUTSIDE, f"`{location.display_path}` is outside of the project and cannot be written")
         return self._remembered("file.write", location, Gate._file)
 
     def capability(self, key: str, target: str | AnyTarget = "") -> Verdict:
@@ -199,12 +217,11 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies `{key}`{_denied_target(rule, target)}")
         if key == "shell" and not self.policy.allow_shell:
-            return Denied("default: shell is off", "the operator must start the run with `--allow-shell`")
+            return Denied(NO_SHELL, f"the operator must start the run with `{SWITCHES[NO_SHELL]}`")
         if rule is None and key in OPEN:
             return Allowed(f"default: {key}")
-        if key not in OPEN and not all(requests.covers(key, target) for requests in self.requests):
-            named = f" for `{name}`" if name and any(key in requests.others for requests in self.requests) else ""
-            reason = f"the skill must request `{key}`{named} under `permissions` in skill.md"
+        if key not in OPEN and (skills := self._without_request(key, target)):
+            reason = f"{skills} must request it: {self._request(key, name)} under `permissions` in skill.md"
             if key == "agent" and self.agent:
                 reason = f"`agents` in the agent's file does not include `{name}`"
             return Denied("default: no request", reason)
@@ -213,9 +230,10 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if rule is None and key in ASKED and not name.startswith(PRIVATE):
             reason = f"no rule allows `{key}` for `{name}` yet"
             if isinstance(target, AnyTarget):
-                reason = f"`{name}` reaches every host, also private ones; `{_grant(key, name)}` would allow it"
+                advice = self._to_grant(key, target, name)
+                reason = f"`{name}` reaches every host, also private ones; to allow it, the operator must {advice}"
             return NeedsApproval(f"default: ask for {key} {name}", reason)
-        return self._granted(rule, key, _grant(key, name), name)
+        return self._granted(rule, key, target, _nameable(name), name)
 
     def python(self, target: str, *, is_unsafe: bool) -> Verdict:
         """Decide about a function of the skill, named `module:function`.
@@ -229,21 +247,21 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if not self.requests[0].covers("python", target):
             return Denied("default: no request", f"the skill must list `{target}` under `permissions.python`")
         if is_unsafe and not self.policy.allow_unsafe_python:
-            reason = "the operator must start the run with `--allow-unsafe-python`"
-            return Denied("default: no unsafe python", reason)
+            return Denied(NO_UNSAFE, f"the operator must start the run with `{SWITCHES[NO_UNSAFE]}`")
         if is_unsafe and not all(target in requests.unsafe_python for requests in self.requests):
             reason = f"each skill must list `{target}` with `mode: unsafe` under `permissions.python`"
             return Denied("default: no request", reason)
         if rule is not None and rule.effect == "ask":
             return NeedsApproval(rule.text, "the operator wants to be asked about `python`")
-        return Allowed("--allow-unsafe-python" if is_unsafe else "default: python in the sandbox")
+        return Allowed(SWITCHES[NO_UNSAFE] if is_unsafe else "default: python in the sandbox")
 
     def _file(self, key: str, location: Location) -> Verdict:
         access: Access = "read" if key == "file.read" else "write"
         if location.zone == "state":
-            return Denied(
-                "the state directory is out of reach", f"`{location.display_path}` belongs to Reyn's own records"
-            )
+            return Denied(OUT_OF_REACH, f"`{location.display_path}` belongs to Reyn's own records")
+        if access == "write" and not location.parts:
+            reason = f"`{location.display_path}` is a folder; name a file in it"
+            return Denied("default: a folder is not written", reason)
         rule, owner = self.rule(key, location), _owner(location, access, is_folded=True)
         rules = (rule, None if owner is None else self.rule(*owner))
         for one in rules:
@@ -251,9 +269,10 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
                 return Denied(one.text, f"the operator denies to {access} `{location.display_path}`")
         verdict = self._zone(access, location) or self._owned(access, location)
         if verdict is None:
-            if not all(requests.covers(key, location) for requests in self.requests):
-                return Denied(f"default: no {access} outside the zones", self._noted(self._how_to(access, location)))
-            verdict = self._granted(rule, key, f"{key}: [{{allow: {location.display_path}}}]")
+            if skills := self._without_request(key, location):
+                reason = self._how_to(access, location, skills, is_granted=rule is not None)
+                return Denied(f"default: no {access} outside the zones", self._noted(reason))
+            verdict = self._granted(rule, key, location, _shown_pattern(location))
         # A rule of a memory that asks is about changing it.
         asking = [one.text for one in rules[: 1 if access == "read" else 2] if one is not None and one.effect == "ask"]
         return _asked(verdict, asking)
@@ -286,28 +305,52 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
             )
         return verdict
 
-    def _granted(self, rule: Rule | None, key: str, line: str, target: str = "") -> Verdict:
+    def _granted(self, rule: Rule | None, key: str, target: Target, pattern: str, name: str = "") -> Verdict:
         if rule is None:
-            reason = f"the operator must grant it: add `{line}` under `permissions` in reyn.yaml"
+            reason = f"the operator must {self._to_grant(key, target, pattern)}"
             return Denied("default: no grant", self._noted(reason))
         if rule.effect == "ask":
             # Named with its target, so that an approval of one host or tool does not cover another.
-            text = f"{rule.text} for {target}" if key in ASKED or key in OPEN else rule.text
+            text = f"{rule.text} for {name}" if key in ASKED or key in OPEN else rule.text
             return NeedsApproval(text, f"the operator wants to be asked about `{key}`")
         return Allowed(rule.text)
+
+    def is_ignored(self, key: str, target: Target) -> bool:
+        """Return whether a rule of the project would allow a target, if the operator trusted the project."""
+        return any(self.applies(rule, key, target) for rule in self.policy.ignored)
 
     def _noted(self, reason: str) -> str:
         return f"{reason.rstrip('.')}. {self.policy.note}" if self.policy.note else reason
 
-    def _how_to(self, access: Access, location: Location) -> str:
-        zones = ", ".join(f"`{pattern.text}`" for pattern in self.policy.zone(access))
+    def _without_request(self, key: str, target: Target) -> str:
+        """Return the skills that do not request a target, as a text: that of the run, and those of the runs above."""
+        names = ["the skill", *(f"the skill `{skill}`" for skill in self.above)]
+        lacking = [number for number, requests in enumerate(self.requests) if not requests.covers(key, target)]
+        return " and ".join(names[number] if number < len(names) else "each skill above" for number in lacking)
+
+    def _request(self, key: str, name: str) -> str:
+        """Return the line of skill.md that requests a capability: for one target, if others are listed."""
+        plain = _nameable(name.removeprefix(PRIVATE))
+        is_listed = is_protected(key, plain) or any(requests.others.get(key) for requests in self.requests)
+        return f"`{key}: [{yaml_text(plain)}]`" if plain and is_listed else f"`{key}: true`"
+
+    def _to_grant(self, key: str, target: Target, pattern: str) -> str:
+        """Return what the operator has to do, so that a rule allows a target."""
+        if self.is_ignored(key, target):
+            return "trust the project, whose configuration grants it"
+        return f"grant it: add {self.policy.grant(key, pattern)} in reyn.yaml, and trust the project"
+
+    def _how_to(self, access: Access, location: Location, skills: str, *, is_granted: bool) -> str:
+        key, pattern = f"file.{access}", _shown_pattern(location)
+        grant = "" if is_granted else f", and the operator must {self._to_grant(key, location, pattern)}"
         named = protected_name(location.parts, access) if location.zone == "project" else ""
         why = f" `{named}` is protected and must be named." if named else ""
-        path = location.display_path
+        listed = [f"`{one.text}`" for one in self.policy.zone(access)]
+        zones = f"{', '.join(listed)} and `workspace:`" if listed else "only `workspace:`"
         return (
-            f"to {access} `{path}` the skill must request it (`file.{access}: [{path}]` under "
-            f"`permissions` in skill.md) and the operator must grant it in reyn.yaml.{why} "
-            f"Without a grant, {zones} and `workspace:` can be {'read' if access == 'read' else 'written'}."
+            f"to {access} `{location.display_path}` {skills} must request it (`{key}: [{yaml_text(pattern)}]` under "
+            f"`permissions` in skill.md){grant}.{why} "
+            f"Without a grant, {zones} can be {'read' if access == 'read' else 'written'}."
         )
 
 
@@ -330,11 +373,17 @@ def _denied_target(rule: Rule, target: str | AnyTarget) -> str:
 
 
 _MAX_TARGET = 80
+ABSOLUTE = "/ABSOLUTE/PATH"
+"""Stands for the path of a file outside of the project in advice, if the model did not name it by its own path."""
 
 
-def _grant(key: str, target: str) -> str:
-    """Return the narrowest line of reyn.yaml that grants a capability: for one target, if a pattern can name it."""
+def _nameable(target: str) -> str:
+    """Return a target if a pattern can name it; empty otherwise."""
     is_plain = target.isprintable() and not any(char in target for char in "*?[]'`") and len(target) <= _MAX_TARGET
-    if not target or not (is_plain or target.startswith(PRIVATE)):
-        return f"{key}: allow"
-    return f"{key}: [{{allow: '{target}'}}]"
+    return target if is_plain or target.startswith(PRIVATE) else ""
+
+
+def _shown_pattern(location: Location) -> str:
+    """Return the pattern of a file. Where links and `..` lead outside of the project is not shown to a model."""
+    is_hidden = location.zone == "outside" and location.display_path != f"/{'/'.join(location.parts)}"
+    return ABSOLUTE if is_hidden else exact_pattern(location)

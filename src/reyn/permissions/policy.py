@@ -49,7 +49,7 @@ def policy_of(
     try:
         capabilities = tuple(known)
         rules = parse_rules(config.permissions, capabilities)
-        parse_rules(trust.ignored_permissions if trust else {}, capabilities)
+        ignored = parse_rules(trust.ignored_permissions if trust else {}, capabilities)
         zones = [tuple(_zone(text, key) for text in getattr(config.files, key)) for key in ("read", "write")]
     except RuleError as error:
         findings = list(_findings(root, capabilities)) if root is not None else []
@@ -60,6 +60,7 @@ def policy_of(
         rules,
         zones[0],
         zones[1],
+        ignored,
         note if trust is not None and trust.ignored else "",
         allow_shell=allow_shell,
         allow_unsafe_python=allow_unsafe_python,

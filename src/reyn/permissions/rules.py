@@ -6,6 +6,7 @@ decides: `deny`, then `ask`, then `allow`.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ import msgspec
 from reyn.documents import nearest
 from reyn.permissions.hosts import PRIVATE, host_pattern
 from reyn.permissions.paths import PathPattern, parse_patterns
-from reyn.permissions.targets import AnyTarget, access_of, is_file, is_granted, is_protected
+from reyn.permissions.targets import AnyTarget, access_of, is_file, is_granted, is_protected, python_name
 from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location
 
@@ -88,6 +89,8 @@ class Policy(msgspec.Struct, frozen=True):
     rules: tuple[Rule, ...] = ()
     read_zone: tuple[PathPattern, ...] = (PathPattern.parse("./"),)
     write_zone: tuple[PathPattern, ...] = (PathPattern.parse("output/"),)
+    ignored: tuple[Rule, ...] = ()
+    """Rules of the project that allow something and have no effect, because the project is not trusted."""
     note: str = ""
     """Added to the reason of a denial: why settings of the project are ignored."""
     allow_shell: bool = False
@@ -115,6 +118,28 @@ class Policy(msgspec.Struct, frozen=True):
 
     def zone(self, access: Access) -> tuple[PathPattern, ...]:
         return self.read_zone if access == "read" else self.write_zone
+
+    def grant(self, capability: str, pattern: str) -> str:
+        """Return what to add where, so that a rule allows what a pattern covers; everything if it is empty.
+
+        A second key of the same name would be an error in YAML.
+        """
+        if any(rule.capability == capability for rule in (*self.rules, *self.ignored)):
+            rule = f"- allow: {yaml_text(pattern)}" if pattern else "- allow"
+            return f"`{rule}` to the list `{capability}` under `permissions`"
+        rules = f"[{{allow: {yaml_text(pattern)}}}]" if pattern else "allow"
+        return f"`{capability}: {rules}` under `permissions`"
+
+
+def yaml_text(text: str) -> str:
+    """Quote a text that YAML would not read as it is."""
+    is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS
+    return text if is_plain else msgspec.json.encode(text).decode()
+
+
+_PLAIN = re.compile(r"(\.|\./|/|~/)?[A-Za-z_][A-Za-z0-9_./-]*|\./")
+_WORDS = frozenset(("yes", "no", "on", "off", "true", "false", "null", "y", "n", ".inf", ".nan"))
+"""Words that YAML reads as a value of another type."""
 
 
 def parse_rules(value: Mapping[str, Any], known: Iterable[str]) -> tuple[Rule, ...]:
@@ -253,7 +278,7 @@ def parse_requests(value: Mapping[str, Any]) -> Requests:
 
 def python_target(entry: Mapping[str, Any]) -> str:
     """Return how rules name a function of a skill: `module:function`."""
-    return f"{entry.get('module')}:{entry.get('function')}"
+    return python_name(f"{entry.get('module')}:{entry.get('function')}")
 
 
 def recorded_requests(value: Mapping[str, Any]) -> Requests:

@@ -15,7 +15,15 @@ from reyn.context import estimate_tokens
 from reyn.context.budget import FrameSection, SectionCost
 from reyn.context.frame import ContextFrame, Execution, RejectedArtifact
 from reyn.context.handoff import PhaseHandoff
-from reyn.context.render import frame_message, message_text, normalized, rendered_message, turn_parts
+from reyn.context.render import (
+    begins_visit,
+    frame_message,
+    message_text,
+    normalized,
+    noted_turns,
+    rendered_message,
+    turn_parts,
+)
 from reyn.errors import EventInvalid, HistoryInvalid, ReynError
 from reyn.journal import decode, kinds
 from reyn.kernel.core.limits import visits_left
@@ -28,8 +36,9 @@ if TYPE_CHECKING:
     from reyn.context.transcript import NormalizedMessage
     from reyn.journal import Event
     from reyn.journal.canonical import ReadBlob
-    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.compiled_skill import CompiledSkill
+    from reyn.kernel.visit.turn_spec import TurnSpec
     from reyn.runs.reader import Turn
     from reyn.skills import Skill
 
@@ -121,7 +130,7 @@ class RecordedPrompt:
         sections: list[FrameSection] = []
         if self._tools is not None:
             sections.append(_whole(TOOLS, estimate_tokens(self._content(self._tools).decode())))
-        turn = next((number for number, one in enumerate(self._frame) if _is_turn(one)), len(self._frame))
+        turn = next((number for number, one in enumerate(self._frame) if begins_visit(one)), len(self._frame))
         if self._transcript:
             turn = 1
         for number, message in enumerate(self._frame):
@@ -139,7 +148,7 @@ class RecordedPrompt:
     def _transcript_sections(self) -> Iterator[FrameSection]:
         """Yield the sections of the first message of a transcript, if it has several, and the rest as one section."""
         rest = self._transcript
-        if rest and len(rest[0].parts) > 1 and _is_turn(first := frame_message(rest[0])):
+        if rest and len(rest[0].parts) > 1 and begins_visit(first := frame_message(rest[0])):
             yield from self._turn_sections(first)
             rest = rest[1:]
         if rest:
@@ -211,7 +220,7 @@ class RecordedPrompt:
                 state.history.total_steps,
                 phase.remaining_visits(state, visits_left(state, compiled.skill, compiled.settings, phase.name)),
             ),
-            parts.remaining_act_turns,
+            self._remaining_act_turns(parts.remaining_act_turns),
             tuple(value(name) for name in parts.reads),
             self._content(parts.handoff).decode() if parts.handoff else None,
             RejectedArtifact(value(back.rejected.hash), back.reason) if back is not None else None,
@@ -221,29 +230,41 @@ class RecordedPrompt:
             warnings,
         )
 
+    def _remaining_act_turns(self, first: int | None) -> int | None:
+        """Return the act turns that are left: as noted with the last results of native tools, if there are any."""
+        parts = [one.parts for one in self._transcript if one.role == "tool"]
+        parts += [one.parts for one in self._frame if one.role == "tool"]
+        noted = map(noted_turns, reversed(parts))
+        return next((turns for turns in noted if turns is not None), first)
+
     @property
     def _input_message(self) -> kinds.FrameMessage:
-        begun = next((one for one in reversed(self._transcript) if one.parts and one.parts[0].plain), None)
+        said = (one for one in reversed(self._transcript) if any(part.plain for part in one.parts[:2]))
+        begun = next(filter(begins_visit, said), None)
         if begun is not None:
             return frame_message(begun)
-        return next((message for message in self._frame if _is_turn(message)), self._frame[-1])
+        return next((message for message in self._frame if begins_visit(message)), self._frame[-1])
 
     def _spec(self, skill: CompiledSkill) -> tuple[CompiledPhase, TurnSpec, tuple[str, ...]]:
         """Return the phase and the turn whose static text was recorded.
 
         A limit that was raised during the visit changes the phase. If no turn has the recorded text, another version of
-        Reyn phrased it.
+        Reyn phrased it, or a hook.
         """
         turn, form = self._turn, self._turn.frame.form
+        conversation = turn.state.conversations.get(turn.state.phase)
+        system = conversation.messages.system if conversation is not None else None
+        told = message_text(system, self._content) if system is not None and system.content else ""
         phases = [skill.phase(turn.state.phase, state) for state in (turn.start, turn.state)]
         for phase in phases:
             for is_truncated in (False, True):
                 for acting in (True, False):
                     spec = phase.turn_spec(form, acting=acting, is_truncated=is_truncated)
+                    spec = spec.instructed(told) if told.strip() else spec
                     if spec.system == self._frame[0]:
                         return phase, spec, ()
         phase = phases[0]
-        warning = "another version of Reyn phrased this prompt; its exact text is in the messages"
+        warning = "another version of Reyn, or a hook, phrased this prompt; its exact text is in the messages"
         return phase, phase.turn_spec(form, acting=bool(phase.ops), is_truncated=False), (warning,)
 
 
@@ -330,10 +351,6 @@ def _whole(name: str, tokens: int) -> FrameSection:
 
 def _tool_lines(tools: list[Any]) -> str:
     return "".join(f"{msgspec.json.encode(tool).decode()}\n" for tool in tools)
-
-
-def _is_turn(message: kinds.FrameMessage) -> bool:
-    return message.role == "user" and message.parts[0].blob is not None
 
 
 _HEADING = "\n\n# "

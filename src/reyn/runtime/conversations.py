@@ -49,7 +49,9 @@ class Conversations:
         self._executor = executor
         self._known: set[str] = set()
 
-    def say(self, run: str, text: str, *, by: str = "", images: Sequence[Image] = ()) -> PostedMessage:
+    def say(
+        self, run: str, text: str, *, by: str = "", images: Sequence[Image] = (), instructions: str | None = None
+    ) -> PostedMessage:
         """Say something in a conversation. It is the next message, or one after it if the conversation is busy.
 
         The message is durable when this method returns. A process that executes the conversation takes it; `resume`
@@ -60,6 +62,8 @@ class Conversations:
             text: The message.
             by: The name of the user who says it; it is recorded.
             images: The images of the message.
+            instructions: The instructions that the model has from this message on, in place of those of the phase; by
+                default, they stay as they are.
 
         Raises:
             InputInvalid: The text is blank or too long, or an image has no content.
@@ -74,7 +78,9 @@ class Conversations:
         attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
         if fault := images_error(attached):
             raise InputInvalid(fault, hint="Pass images with content, or with an address.")
-        posted = self._post(row.run_id, Say(message, by, images=attached))
+        if instructions is not None:
+            instructions = checked_message(self._services.scrubber.scrub_value(instructions))
+        posted = self._post(row.run_id, Say(message, by, images=attached, instructions=instructions))
         return PostedMessage(row.run_id, posted, self._services.journal.is_claimed(row.run_id))
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import read_skill
 from reyn.skills.agents import CHAT, agent_of
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
+from reyn.workspace import RecordedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from reyn.ops import OpTable
     from reyn.permissions import Policy
     from reyn.skills import Skill
+    from reyn.workspace import Roots
 
 _EFFECTS = ("allow", "partly", "ask", "deny")
 """From the most to the least that a request gets."""
@@ -109,6 +110,10 @@ class Permissions:
     def _places(self) -> RulePlaces:
         return RulePlaces(self._services.root, self._ops.vocabulary.permission_keys)
 
+    @cached_property
+    def _roots(self) -> Roots:
+        return roots_of(self._services.root, self._services.state_folder, _NO_RUN)
+
     def approvals(self) -> list[Approval]:
         """Return the standing approvals in the journal, oldest first. Those of another project have no effect."""
         return self._services.existing_journal.approvals()
@@ -175,7 +180,7 @@ class Permissions:
         return [*reports, *(ZoneReport(access, "workspace:", "default") for access in accesses)]
 
     def _requests(self, skill: Skill, name: str, above: tuple[SkillRequests, ...]) -> list[RequestVerdict]:
-        verdicts = explain_requests(skill.name, skill.permissions, self._policy, above)
+        verdicts = explain_requests(skill.name, skill.permissions, self._policy, above, self._roots)
         return [
             msgspec.structs.replace(
                 verdict,
@@ -226,7 +231,7 @@ class Permissions:
             return OpReport(kind, phases, None, "allow", "default: no permission needed", "", note)
         target, own = kind, list[RequestVerdict]()
         if isinstance(self._ops.get(kind), Targeted):  # the most that any target gets
-            verdicts = explain_requests(skill.name, skill.permissions, self._policy)
+            verdicts = explain_requests(skill.name, skill.permissions, self._policy, roots=self._roots)
             target, own = "", [verdict for verdict in verdicts if verdict.capability == permission]
         if own:
             best = min(own, key=lambda verdict: _EFFECTS.index(verdict.effect))
@@ -244,9 +249,8 @@ class Permissions:
         return any(rule.capability == permission for rule in self._policy.rules)
 
     def _gate(self, skill: Skill) -> Gate:
-        roots = roots_of(self._services.root, self._services.state_folder, _NO_RUN)
         requests = (parse_requests(skill.permissions),)
-        return Gate(roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
+        return Gate(self._roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
 
     def _verdict(self, skill: Skill, args: dict[str, Any]) -> OpReport:
         """Return the verdict on one op: planned with today's files, and not performed."""
@@ -261,7 +265,7 @@ class Permissions:
                 f"the op is invalid: {where} {error[1]}", hint=f"See the documentation of the op `{kind}`."
             )
         gate = self._gate(skill)
-        env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._services.config.sizes.file_bytes)
+        env = Env(gate.roots, gate, _no_content, RecordedFiles(), self._services.config.sizes.file_bytes)
         plan = plan_op(implementation, Call(_NO_RUN, args), env, is_foreign=self._ops.is_foreign(kind))
         phases, permission = _allowed_ops(skill).get(kind, ()), implementation.spec.permission
         if isinstance(plan, Denied):

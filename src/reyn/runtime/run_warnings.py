@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.documents import nearest
-from reyn.kernel.world.environments import requests_above
+from reyn.kernel.world.environments import requests_above, roots_of
 from reyn.permissions import SkillRequests
 from reyn.permissions.explain import explain_requests
 from reyn.skills.agents import PREFIX
@@ -65,8 +65,9 @@ def ungranted_requests(
     """Return a message for each request of a run and of its pinned sub-skills that no rule grants."""
     skill = services.compile_skill(started, content).skill
     above = requests_above(started, content)
-    verdicts = [*explain_requests(skill.name, skill.permissions, services.policy, above)]
+    roots = roots_of(services.root, services.state_folder, "none")
+    verdicts = [*explain_requests(skill.name, skill.permissions, services.policy, above, roots)]
     own = SkillRequests(skill.name, skill.permissions)
     for one in skill.skills.values():
-        verdicts += explain_requests(one.name, one.permissions, services.policy, (own, *above))
+        verdicts += explain_requests(one.name, one.permissions, services.policy, (own, *above), roots)
     return tuple(verdict.warning for verdict in verdicts if verdict.warning)

@@ -1,7 +1,9 @@
 """Try a skill with its cases: runs with scripted answers, in memory and in an empty folder that is removed afterwards.
 
-A trial has no effect outside: files go to the temporary folder, programs, the web, MCP servers and ops of other
-packages are denied, and no model is called. The next trial on the machine removes the folder of one that was killed.
+The permission rules of the project decide about every op, and the replies of the case to every question. A trial has
+no effect outside: files go to the temporary folder, programs, the web, MCP servers, unsafe Python and ops of other
+packages are not executed, and no model is called. The next trial on the machine removes the folder of one that was
+killed.
 """
 
 from __future__ import annotations
@@ -25,20 +27,25 @@ from reyn.errors import CaseInvalid, ReynError
 from reyn.folders import remove_temporary
 from reyn.journal import MemoryJournal, decode, digest, kinds
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.world.inbox import answer_error
 from reyn.kernel.world.services import Services
 from reyn.models.scripted import ScriptedModel
-from reyn.ops import Denied
+from reyn.ops import Denied, OpTable, Plan, Targeted
+from reyn.permissions.rules import Rule
 from reyn.permissions.trust import ProjectTrust
 from reyn.runs.recorded import Runs
 from reyn.skills import Library
 from reyn.skills.cases import Case, CaseReport, TrialReport, read_cases
+from reyn.vocabulary import PERMISSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
+    from reyn.journal import Event
     from reyn.journal.kinds import Question
     from reyn.journal.results import RunResult
-    from reyn.ops import Call, Env, OpSpec, OpTable, Plan
+    from reyn.ops import Call, Env, Op
+    from reyn.permissions import Policy
 
     RunCase = Callable[[Services, str, Any], Coroutine[Any, Any, RunResult]]
 
@@ -49,14 +56,9 @@ _CASE_SECONDS = 10
 _MAX_KNOWN = 32
 _MAX_PROBLEMS = 5
 _MAX_CHARS = 400
-_DENIED = ("shell", "exec", "mcp", "tool", "web")
-"""Capabilities that reach outside; denied whatever the skill requests."""
-_PERMISSIONS: dict[str, Any] = {
-    **dict.fromkeys(_DENIED, "deny"),
-    "file.read": [{"allow": "./"}],
-    "file.write": [{"allow": "./"}],
-}
-_REASON = "a case executes no op with effects outside of its own folder"
+_OUTSIDE = frozenset(("shell", "exec", "mcp", "tool", "web"))
+"""Capabilities that reach outside."""
+_NOT_EXECUTED = Denied("default: no effects in a case", "a case executes no op with effects outside of its own folder")
 
 
 class Trials:
@@ -76,7 +78,7 @@ class Trials:
 
     def run(self, folder: Path) -> TrialReport:
         """Run the cases of the skill in a folder and compare each with what it expects. Blocks until all have ended."""
-        stamp = _fingerprint(folder)
+        stamp = _fingerprint(folder, self._services.root)
         if stamp not in self._known:
             # Its own thread, because the caller may be inside an event loop.
             with ThreadPoolExecutor(1, thread_name_prefix="reyn-trial") as thread:
@@ -105,30 +107,42 @@ class Trials:
                 target = scratch / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
-            trial = self._trial_services(scratch.resolve(), case)
+            replies = _Replies(case.replies)
+            trial = self._trial_services(scratch.resolve(), case, replies, self._policy_of(folder))
             try:
                 result = asyncio.run(self._run_case(trial, str(folder.resolve()), case.input))
-                return CaseReport(case.name, tuple(_problems(case, result, Runs(trial))))
+                return CaseReport(case.name, tuple(_problems(case, result, Runs(trial), replies)))
             except ReynError as error:
                 return CaseReport(case.name, (_short(f"{error.code}: {error.message}"),))
 
-    def _trial_services(self, root: Path, case: Case) -> Services:
-        """Return services in a temporary folder with the skills and the ops of the project."""
+    def _policy_of(self, folder: Path) -> Policy:
+        """Return the rules of the project, as if every run had the switches for ops that a case does not execute.
+
+        The operator grants the requests of a draft when it is installed, so that they are granted in its cases.
+        """
+        policy = msgspec.structs.replace(self._services.policy, allow_shell=True, allow_unsafe_python=True)
+        if not folder.resolve().is_relative_to(self._services.state_folder.resolve()):
+            return policy
+        grants = (Rule("allow", entry.key) for entry in PERMISSIONS if not (entry.is_asked or entry.is_open))
+        return msgspec.structs.replace(policy, rules=(*policy.rules, *grants))
+
+    def _trial_services(self, root: Path, case: Case, replies: _Replies, policy: Policy) -> Services:
+        """Return services in a temporary folder with the skills, the ops and the rules of the project."""
         real = self._services
-        limits = {"limits": {"run_seconds": _CASE_SECONDS}}
-        config = msgspec.convert({"permissions": _PERMISSIONS, **limits}, Config)
+        config = msgspec.convert({"limits": {"run_seconds": _CASE_SECONDS}}, Config)
         config = msgspec.structs.replace(config, sandbox=real.config.sandbox, python=real.config.python)
-        model, people = ScriptedModel(case.answers), _Replies(case.replies)
-        trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=people)
-        trial.journal, trial.library, trial.secrets, trial.ops = MemoryJournal(), self._library, real.secrets, self._ops
+        model = ScriptedModel(case.answers)
+        trial = Services(root=root, config=config, trust=ProjectTrust(str(root)), model=model, people=replies)
+        trial.journal, trial.library, trial.secrets = MemoryJournal(), self._library, real.secrets
+        trial.ops, trial.policy = self._ops, policy
         return trial
 
     @cached_property
     def _ops(self) -> OpTable:
-        """The ops of the project, without those of other packages."""
+        """The ops of the project, none of which reaches outside."""
         ops = self._services.ops
-        foreign = (spec for spec in ops.vocabulary.ops if spec.is_available and ops.is_foreign(spec.kind))
-        return ops.overlaid(*map(_Refused, foreign))
+        installed = [op for spec in ops.vocabulary.ops if (op := ops.get(spec.kind)) is not None]
+        return OpTable(_isolated(op, is_foreign=ops.is_foreign(op.spec.kind)) for op in installed)
 
 
 @contextmanager
@@ -174,41 +188,76 @@ def _locked(folder: Path, operation: int) -> int | None:
     return None
 
 
-class _Refused:
-    """Takes the place of an op from outside the package."""
+def _isolated(op: Op, *, is_foreign: bool) -> Op:
+    """Return an op as a case uses it."""
+    if not is_foreign and op.spec.permission not in _OUTSIDE and op.spec.kind != "python":
+        return op
+    return (_IsolatedTarget if isinstance(op, Targeted) else _Isolated)(op, is_foreign=is_foreign)
 
-    def __init__(self, spec: OpSpec) -> None:
-        self.spec = spec
 
-    def plan(self, call: Call, env: Env) -> Denied:
-        return Denied("default: no effects in a case", _REASON)
+class _Isolated:
+    """An op that is planned, so that the rules decide about it, and not executed. Safe python steps are."""
+
+    def __init__(self, op: Op, *, is_foreign: bool) -> None:
+        self._op = op
+        self._is_foreign = is_foreign
+        self.spec = op.spec
+
+    def plan(self, call: Call, env: Env) -> Plan | Denied:
+        plan = Plan() if self._is_foreign else self._op.plan(call, env)
+        if isinstance(plan, Denied) or (call.kind, call.op) == ("python", "safe"):
+            return plan
+        return Plan(plan.rule, result=call.denied(_NOT_EXECUTED), approval=plan.approval)
 
     async def perform(self, call: Call, plan: Plan, env: Env) -> dict[str, Any]:
-        return call.error(_REASON)
+        return await self._op.perform(call, plan, env)
+
+
+class _IsolatedTarget(_Isolated):
+    """An isolated op with a target that rules can name."""
+
+    def target(self, call: Call) -> str:
+        return self._op.target(call)  # type: ignore[attr-defined, no-any-return]
 
 
 class _Replies:
-    """Replies to questions from a list; after the last one, the run waits."""
+    """Replies to questions from a list; after the last one, and after one that the question does not take, it waits."""
 
     def __init__(self, replies: tuple[Any, ...]) -> None:
-        self._replies = iter(replies)
+        self._replies = replies
+        self._used = 0
+        self._rejected = ""
 
     async def ask(self, run_id: str, question: Question) -> Any:
-        return next(self._replies, LATER)
+        if self._rejected or self._used == len(self._replies):
+            return LATER
+        reply = self._replies[self._used]
+        self._used += 1
+        if reason := answer_error(question, question.id, reply):
+            self._rejected = f"reply {self._used}, {_json(reply)}, does not fit the question: {reason}"
+            return LATER
+        return reply
+
+    @property
+    def problem(self) -> str:
+        """Why the replies are not those that the run needs."""
+        if self._rejected or self._used == len(self._replies):
+            return self._rejected
+        return f"it uses {self._used} of {len(self._replies)} replies"
 
 
-def _problems(case: Case, result: RunResult, runs: Runs) -> Iterator[str]:
-    """Yield how a result differs from what the case expects, and the answers that Reyn rejected."""
+def _problems(case: Case, result: RunResult, runs: Runs, replies: _Replies) -> Iterator[str]:
+    """Yield how a run differs from what the case expects, and the answers that Reyn rejected."""
     expected = case.expected
-    found = []
+    events = [event for row in runs.all() for event in runs.events(row.run_id)]
+    found = [*_denials(events, expected.denied), *([replies.problem] if replies.problem else ())]
     if result.status != expected.status:
-        reason = f" ({result.reason})" if result.reason else ""
-        found.append(f"it is {result.status}{reason}, expected {expected.status}")
+        found.append(f"it is {result.status}{_why(result)}, expected {expected.status}")
     if expected.path is not None and list(result.path) != expected.path:
         found.append(f"it visits {_names(result.path)}, expected {_names(expected.path)}")
     if not isinstance(expected.artifact, msgspec.UnsetType) and result.artifact != expected.artifact:
         found.append(f"it returns {_json(result.artifact)}, expected {_json(expected.artifact)}")
-    used = sum(event.kind == kinds.LlmResponded.kind for row in runs.all() for event in runs.events(row.run_id))
+    used = sum(event.kind == kinds.LlmResponded.kind for event in events)
     if not found and used < len(case.answers):
         found.append(f"it uses {used} of {len(case.answers)} answers")
     if found:
@@ -217,6 +266,24 @@ def _problems(case: Case, result: RunResult, runs: Runs) -> Iterator[str]:
             f"answer {one.call}: {one.path}: {one.message}" for one in errors if isinstance(one, kinds.ValidationError)
         ]
     return (_short(problem) for problem in found[:_MAX_PROBLEMS])
+
+
+def _denials(events: list[Event], expected: list[str]) -> list[str]:
+    """Return the ops that the rules deny, if they are not those that a case expects."""
+    bodies = (decode(event) for event in events if event.kind == kinds.PermissionDenied.kind)
+    denied = [(f"{one.op_kind} {one.op}".strip(), one) for one in bodies if isinstance(one, kinds.PermissionDenied)]
+    names = [name for name, _ in denied]
+    if names == expected:
+        return []
+    if expected:
+        return [f"the rules deny {', '.join(names) or 'no op'}, expected {', '.join(expected)}"]
+    return [f"`{name}` is denied ({one.rule}): {one.reason}" for name, one in denied]
+
+
+def _why(result: RunResult) -> str:
+    if result.question is not None:
+        return f" for a reply in `replies.jsonl` to: {result.question.message}"
+    return f" ({result.reason})" if result.reason else ""
 
 
 def _names(path: Any) -> str:
@@ -232,13 +299,17 @@ def _short(text: str) -> str:
     return line if len(line) <= _MAX_CHARS else f"{line[:_MAX_CHARS]}…"
 
 
-def _fingerprint(folder: Path) -> str:
-    """Return a digest of the contents of a folder, without files that cases cannot use: too large, links, pipes."""
+def _fingerprint(folder: Path, root: Path) -> str:
+    """Return a digest of a skill's folder, and of the skills and shared files of the project, which it may use.
+
+    Files that cases cannot use are left out: too large, links, pipes.
+    """
     parts = []
-    for path in sorted(folder.rglob("*")):
-        try:
-            content = digest(read_raw(path, path.name, inside=folder))
-        except DocumentError:
-            content = ""
-        parts.append(f"{path.relative_to(folder).as_posix()}\0{content}")
+    for top in (folder, *(root / "reyn" / shelf for shelf in ("local", "project", "shared"))):
+        for path in sorted(top.rglob("*")):
+            try:
+                content = digest(read_raw(path, path.name, inside=top))
+            except DocumentError:
+                content = ""
+            parts.append(f"{path}\0{content}")
     return digest("\n".join([str(folder), *parts]).encode("utf-8", "surrogateescape"))

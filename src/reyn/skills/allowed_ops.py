@@ -42,6 +42,6 @@ def check_allowed_op(
         message = f"op `{kind}` is reserved for a later version; Reyn does not offer it to the model"
         return document.finding(codes.UNSUPPORTED, message, *path, severity="warning")
     if spec.is_for_conversations and not is_conversation:
-        message = f"op `{kind}` changes the memory of a conversation, but the phase is not one"
+        message = f"op `{kind}` is for conversations, but the phase is not one"
         return document.finding(codes.CONVERSATION_OP, message, *path, fix="set `conversation: true`, or remove it")
     return None

@@ -1,7 +1,8 @@
 """The cases of a skill: what a test run of it starts with, what its model answers, and what it must return.
 
 `cases/<name>/` has `input.json`, `answers.jsonl` and `expected.json`; optionally `replies.jsonl`, the replies to
-questions in order, and `files/`, files of the project that the skill finds. Cases are not part of the skill.
+questions and approvals in order, and `files/`, files of the project that the skill finds. Cases are not part of the
+skill.
 """
 
 from __future__ import annotations
@@ -28,13 +29,21 @@ Answer = dict[str, Any] | str
 
 
 class Expected(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a case must return. A part that is left out is not compared."""
+    """What a case must return. A path or an artifact that is left out is not compared.
 
-    TRUST: ClassVar[TrustClasses] = trust_classes(plain="status path artifact")
+    Attributes:
+        status: The status of the run.
+        path: The phases that it visits.
+        artifact: Its final output.
+        denied: The ops that the project's permission rules deny, in order, as `KIND` or `KIND OP`.
+    """
+
+    TRUST: ClassVar[TrustClasses] = trust_classes(plain="status path artifact denied")
 
     status: str = "finished"
     path: list[str] | None = None
     artifact: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    denied: list[str] = []
 
 
 class Case(msgspec.Struct, frozen=True):

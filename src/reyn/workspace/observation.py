@@ -12,6 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.workspace.files import TEMPORARY, FileChange, FileError, FolderHandle, Guard, is_utf8, read
+from reyn.workspace.paths import may_have_entries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES = 50_000
 """The number of files and folders that are looked at."""
+MAX_CHARS = 5_000_000
+"""The size of all their paths."""
 
 
 class Observed(NamedTuple):
@@ -28,7 +31,8 @@ class Observed(NamedTuple):
 
     Attributes:
         changes: The changes of files, deletions first.
-        unrecorded: Files that changed and whose contents are not known: too large, or not regular files.
+        unrecorded: Files that changed and whose contents are not known: too large, too many, not regular files, or
+            folders that are too deep to look into.
     """
 
     changes: tuple[FileChange, ...]
@@ -52,13 +56,13 @@ class Observation:
         locations: Folders or files of the workspace.
         roots: The folders of the run.
         file_bytes: The maximum size of a file whose content is recorded.
-        total_bytes: The maximum size of all contents that are read ahead.
+        total_bytes: The maximum size of all contents that are read ahead, and of those that are read afterwards.
     """
 
     def __init__(self, locations: Iterable[Location], roots: Roots, *, file_bytes: int, total_bytes: int) -> None:
         self._locations = tuple(locations)
         self._roots = roots
-        self._file_bytes = file_bytes
+        self._file_bytes, self._total_bytes = file_bytes, total_bytes
         self._folders: set[str] = set()
         self._before = self._entries(self._folders)
         self._images: dict[str, FileImage] = {}
@@ -70,18 +74,20 @@ class Observation:
                 self._images[path] = image
 
     def changes(self) -> Observed | None:
-        """Return what has changed since; `None` if there are more than `MAX_ENTRIES` files."""
+        """Return what has changed since; `None` if there are more files than can be looked at."""
         after = self._entries(set())
         if self._before is None or after is None:
             return None
         changed: list[FileChange] = []
         unrecorded: list[str] = []
+        left = self._total_bytes
         for path in sorted(self._before.keys() | after.keys(), key=lambda path: (path in after, path)):
             old, new = self._before.get(path), after.get(path)
             if old is not None and new is not None and old.stamp == new.stamp:
                 continue
             before = self._images.get(path)
-            image = self._image(new) if new is not None else None
+            image = self._image(new) if new is not None and new.stamp[1] <= left else None
+            left -= 0 if image is None else len(image.content)
             if (old is None) != (before is None) or (new is None) != (image is None):
                 unrecorded.append(path)
                 continue
@@ -92,9 +98,11 @@ class Observation:
         return Observed(tuple(changed), tuple(unrecorded))
 
     def _made(self, location: Location) -> tuple[str, ...]:
-        """Return the folders above a new file that did not exist before, outermost first."""
+        """Return the folders above a new file that did not exist before and no other file needs, outermost first."""
         above = (location.upper(depth).display_path for depth in range(1, len(location.parts)))
-        return tuple(path for path in above if path not in self._folders)
+        made = tuple(path for path in above if path not in self._folders)
+        self._folders.update(made)
+        return made
 
     def _image(self, entry: _Entry) -> FileImage | None:
         if not entry.is_regular or entry.stamp[1] > self._file_bytes:
@@ -113,7 +121,7 @@ class Observation:
     def _scan(self, folders: set[str]) -> Iterator[_Entry]:
         """Yield everything below the locations that is not a folder, and collect the folders."""
         waiting: list[Location] = []
-        seen, guard = 0, Guard(self._roots)
+        seen, chars, guard = 0, 0, Guard(self._roots)
         for location in self._locations:
             folders.update(location.upper(depth).display_path for depth in range(len(location.parts) + 1))
             try:
@@ -132,12 +140,13 @@ class Observation:
                 continue
             folders.add(above.display_path)
             seen += len(entries)
-            if seen > MAX_ENTRIES:
+            chars += sum(len(above.display_path) + len(name) for name, _ in entries)
+            if seen > MAX_ENTRIES or chars > MAX_CHARS:
                 raise _TooManyFiles
             for name, status in entries:
                 if is_utf8(name) and not name.startswith(TEMPORARY):
                     location = above.below(name)
-                    if stat.S_ISDIR(status.st_mode):
+                    if stat.S_ISDIR(status.st_mode) and may_have_entries(location):
                         waiting.append(location)
                     else:
                         yield _entry(location, status)

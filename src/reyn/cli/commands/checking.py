@@ -144,8 +144,9 @@ def test_command(skills: tuple[str, ...]) -> Report:
     """Run the cases of SKILL, or of every skill of the project, and compare the results.
 
     A case is a folder below `cases/` of the skill, with an input, the answers of a model and the expected result. No
-    model is called and nothing is recorded. Files go to a temporary folder; programs, the web, MCP servers and ops of
-    other packages are denied. The exit code is 1 if a case fails.
+    model is called and nothing is recorded. The permission rules of the project decide about each op, and
+    `replies.jsonl` of the case replies where they ask. Files go to a temporary folder; programs, the web, MCP servers
+    and ops of other packages are not executed. The exit code is 1 if a case fails.
     """
     project = open_existing_project().project
     names = [skill_name(name) for name in skills] or [name for name, shelf, _ in project.library if shelf != "stdlib"]

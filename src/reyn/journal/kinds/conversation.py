@@ -18,6 +18,7 @@ class TranscriptExtended(Body, frozen=True):
 
     `visit` is 0 for a conversation, whose transcript all visits of the phase share; otherwise the transcript belongs to
     this visit. `tokens` estimates the size of the messages at four characters a token, `size` is their length in bytes.
+    `instructions` take the place of those of the phase from here on, if the message of a conversation came with some.
     """
 
     phase: str
@@ -25,6 +26,7 @@ class TranscriptExtended(Body, frozen=True):
     tokens: Annotated[Count, _Rendered]
     visit: Count = 0
     size: Annotated[Count, _Rendered] = 0
+    instructions: ContentName | None = None
 
 
 @event("turn_aborted", v=1, origin="outside", enters="running")
@@ -159,7 +161,7 @@ class MessageQueued(Body, frozen=True):
     `text` is the message, `images` come with it, `message` is its id in the inbox, and `by` the user who sent it, if
     known. If the message reports the end of a background run, `run` is that run, `status` its status, and `usage` and
     `answers` count its tokens and model answers. If another agent sent it, `ask` says which one, and for which of its
-    calls.
+    calls. `instructions` are those that the model has from this message on, if a program sent some.
     """
 
     text: ContentName
@@ -171,6 +173,7 @@ class MessageQueued(Body, frozen=True):
     answers: Count = 0
     ask: AskRef | None = None
     images: tuple[ImageRef, ...] = ()
+    instructions: ContentName | None = None
 
 
 @event("message_taken", v=1, origin="derived")

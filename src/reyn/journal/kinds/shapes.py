@@ -43,10 +43,11 @@ class RollbackRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PhaseArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The artifact that a visit of a phase produced."""
+    """The artifact that a visit of a phase produced; `step` is the number of the visit in its run."""
 
     phase: str
     artifact: ArtifactRef
+    step: Count
 
 
 class ImageRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -100,7 +101,8 @@ class FrameMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages.
+    """A part of the history that a run starts with: `content` is a JSON list of `messages` messages, and `system` the
+    text of the system message, in the first part that it holds for.
 
     `tokens` estimates the size of their texts, `size` is its length in bytes.
     """
@@ -109,6 +111,7 @@ class HistoryPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     messages: Count
     tokens: Count
     size: Count = 0
+    system: ContentName | None = None
 
 
 class TranscriptRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,11 +21,12 @@ from reyn.context import (
     NormalizedMessageList,
     compile_context,
 )
-from reyn.context.histories import HISTORIES
+from reyn.context.histories import HISTORIES, system_of
 from reyn.context.records import mutation_of
 from reyn.context.render import recorded_mutation, rendered_message
 from reyn.context.selfref import forget, memory_text, remember
 from reyn.context.tokens import estimate_tokens
+from reyn.context.transcript import NormalizedMessage
 from reyn.errors import MutationInvalid
 from reyn.journal import kinds
 from reyn.journal.kinds import Part
@@ -51,6 +52,7 @@ class Transcript(msgspec.Struct, frozen=True):
         size: Their length in bytes.
         history: What came before the messages, until it is compacted.
         wants_compaction: Whether a program asked for a compaction.
+        instructions: The hash of the instructions that the last message with others than before came with.
     """
 
     visit: int = 0
@@ -60,6 +62,7 @@ class Transcript(msgspec.Struct, frozen=True):
     history: tuple[kinds.HistoryPart, ...] = ()
     size: int = 0
     wants_compaction: bool = False
+    instructions: str | None = None
 
     def mutated(self, mutations: Sequence[ContextMutation], tokens: int = 0, size: int = 0) -> Transcript:
         """Return the conversation with mutations applied, which add to its tokens and bytes."""
@@ -72,7 +75,14 @@ class Transcript(msgspec.Struct, frozen=True):
             self.history,
             self.size + size,
             self.wants_compaction,
+            self.instructions,
         )
+
+    def instructed(self, system: str) -> Transcript:
+        """Return the conversation with a system message, by its hash. What it remembers stays."""
+        memory = self.messages.system.marker if self.messages.system is not None else None
+        message = NormalizedMessage("system", "", parts=(Part(blob=system),), marker=memory)
+        return msgspec.structs.replace(self, messages=self.messages.with_system(message), instructions=system)
 
     def without_history(self) -> Transcript:
         """Return the conversation without the messages that came before it, and without their size."""
@@ -95,7 +105,9 @@ class Transcript(msgspec.Struct, frozen=True):
         """Return the history and the messages, with their texts and images."""
         own = self.messages.tail(self.messages.length)
         rendered = (rendered_message(message, content, with_images=True) for message in own)
-        return HISTORIES.load(self.history, content).append(*rendered)
+        messages = HISTORIES.load(self.history, content).append(*rendered)
+        system = self.messages.system
+        return messages.with_system(rendered_message(system, content)) if system and system.content else messages
 
 
 class ConversationSize(msgspec.Struct, frozen=True):
@@ -125,7 +137,9 @@ def seed_of(started: kinds.RunStarted) -> dict[str, Transcript]:
     if not started.history:
         return {}
     tokens, size = sum(part.tokens for part in started.history), sum(part.size for part in started.history)
-    return {SEED: Transcript(tokens=tokens, history=started.history, size=size)}
+    seed = Transcript(tokens=tokens, history=started.history, size=size)
+    system = system_of(started.history)
+    return {SEED: seed.instructed(system) if system is not None else seed}
 
 
 def begun(conversations: Mapping[str, Transcript], phase: str, visit: int) -> Transcript:
@@ -153,6 +167,8 @@ def changed(conversations: Mapping[str, Transcript], body: Change) -> dict[str, 
 def _changed(conversation: Transcript, body: Change) -> Transcript:
     match body:
         case kinds.TranscriptExtended(messages=messages, tokens=tokens, size=size):
+            if body.instructions is not None:
+                conversation = conversation.instructed(body.instructions)
             return conversation.mutated([recorded_mutation(message) for message in messages], tokens, size)
         case kinds.ExperienceRemembered(text=text) | kinds.MemoryChanged(action="remember", text=text):
             return conversation.mutated([ExperienceRemember(text)])

@@ -13,7 +13,7 @@ from reyn.models.protocol import decode_reply
 if TYPE_CHECKING:
     from reyn.context import ContextMutation
     from reyn.kernel.core.effects import ModelReply
-    from reyn.kernel.visit.compiled_phase import TurnSpec
+    from reyn.kernel.visit.turn_spec import TurnSpec
 
 
 def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
@@ -28,6 +28,15 @@ def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
     if "" in ids or len(ids) != len(calls):
         return AssistantMessage((kinds.Part(blob=reply.hash),))
     return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
+
+
+def next_answer(spec: TurnSpec, reply: ModelReply) -> str:
+    """Return what a model is told to do after a rejected answer; empty for the usual: answer with JSON."""
+    if spec.form != "tools":
+        return ""
+    if decode_reply(reply.text.encode()).tool_calls:
+        return "Correct the calls, or answer without them." if spec.tools else "Answer without tools."
+    return "Reply again in text." if spec.contract.is_plain_text else ""
 
 
 def aborted_batch(

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from reyn import models
 from reyn.config.values import HandoffSettings, PromptLimit
-from reyn.context import InvocationSpec, PromptContract, static_text
 from reyn.context.field_order import field_order
 from reyn.context.frame import stable_frame
 from reyn.context.handoff import choose_context
-from reyn.context.prompt import closing_text, task_text
 from reyn.context.tokens import ESTIMATING, NEUTRAL
-from reyn.context.words import describe_fields, one_line
 from reyn.contract import Contract, candidates_of, limit_targets, offered_ops, with_truncated_reads
 from reyn.journal import Blob, kinds, ordered
 from reyn.journal.summary import limit_of
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.core.limits import visits_left
+from reyn.kernel.visit.turn_spec import TurnSpec
 from reyn.skills import successors
 from reyn.vocabulary import OpTarget
 
@@ -29,7 +26,6 @@ if TYPE_CHECKING:
 
     from reyn.config import RunSettings
     from reyn.config.values import CounterName
-    from reyn.context.frame import StableFrame
     from reyn.context.handoff import PhaseContext
     from reyn.contract import Candidate
     from reyn.jsonschema import Schema, Validator
@@ -147,90 +143,6 @@ def uses_handoffs(skill: Skill, settings: RunSettings) -> bool:
     return any(choose_context(_LATER, phase.context, *levels).manifest for phase in skill.phases.values())
 
 
-class TurnSpec:
-    """The static prompt text and the output contract of one turn: its candidates and the ops on offer."""
-
-    def __init__(
-        self,
-        context: RunContext,
-        phase: str,
-        candidates: tuple[Candidate, ...],
-        ops: tuple[OpSpec, ...],
-        max_phase_visits: int | None,
-        form: kinds.AnswerForm,
-        *,
-        asks_handoff: bool,
-        stays_open: bool = False,
-    ) -> None:
-        settings = context.settings
-        self._ops = ops
-        self._asks_handoff = asks_handoff
-        self.stays_open = stays_open
-        self.phase = phase
-        self.form = form
-        self.candidates = candidates
-        self.contract = Contract(
-            candidates,
-            ops,
-            strict=settings.strict,
-            sizes=settings.sizes,
-            form=form,
-            asks_handoff=asks_handoff,
-            allows_abort=not stays_open,
-        )
-        self.frame: StableFrame = stable_frame(
-            context.skill,
-            phase,
-            candidates,
-            ops,
-            max_phase_visits=max_phase_visits,
-            output_language=settings.output_language,
-        )
-        self.task = task_text(self.frame).rstrip()
-        is_plain = self.contract.is_plain_text
-        self.closing = closing_text(self.frame, form, is_plain_text=is_plain)
-        text = static_text(
-            self.frame, form, asks_handoff=asks_handoff, is_plain_text=is_plain, allows_abort=not stays_open
-        )
-        self.stable = Blob.of(text.encode())
-        self.schema = Blob.of(ordered(self.contract.schema))
-        self.tools = Blob.of(ordered(self.contract.tools)) if self.contract.tools else None
-        self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
-        self.invocation = InvocationSpec(phase, "phase", PromptContract(system_prompt=self.system.parts))
-
-    @cached_property
-    def reply_text(self) -> str:
-        """The static text of a reply in a conversation, without the ops on offer."""
-        frame, field = msgspec.structs.replace(self.frame, available_control_ops=()), self.contract.reply_field
-        return static_text(frame, self.form, asks_handoff=self._asks_handoff, is_plain_text=field is not None)
-
-    @cached_property
-    def targets(self) -> tuple[models.OfferedTarget, ...]:
-        """What the ops on offer can act on."""
-        return tuple(
-            models.OfferedTarget(spec.kind, spec.target_field, target.name, one_line(target.text), _fields(target))
-            for spec in self._ops
-            if spec.target_field is not None and not spec.targets_of
-            for target in spec.targets
-        )
-
-    @property
-    def answer_schema(self) -> dict[str, Any]:
-        """The JSON Schema of every allowed answer."""
-        return self.contract.schema
-
-    @property
-    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
-        """The native tools of a request; `tools` is their record."""
-        return self.contract.tools
-
-
-def _fields(target: OpTarget) -> str:
-    """Return the arguments of a call with a target, one per line, in words."""
-    described = ((name, describe_fields(schema)) for name, schema in target.arguments.items())
-    return "".join(f"{name}: {fields}.\n" for name, fields in described if fields)
-
-
 class CompiledPhase(RunContext):
     """One node of the graph: a phase, or a skill used as a node."""
 
@@ -307,6 +219,16 @@ class CompiledPhase(RunContext):
     @cached_property
     def _candidates(self) -> tuple[Candidate, ...]:
         return tuple(one for one in candidates_of(self.skill, self.name) if one.next_phase not in self.used_up)
+
+    @cached_property
+    def instructions_hash(self) -> str:
+        """The hash of the instructions."""
+        return Blob.of(self.definition.instructions.encode()).hash
+
+    @cached_property
+    def accepts_several(self) -> bool:
+        """Whether the input of the phase is a union of types."""
+        return len(self.definition.inputs) > 1
 
     @cached_property
     def skips_limit_checks(self) -> bool:
@@ -412,15 +334,26 @@ class CompiledPhase(RunContext):
             if is_truncated:
                 ops = with_truncated_reads(self.vocabulary, ops)
             asks = self.context(1).asks_handoff
-            spec = TurnSpec(
-                self,
+            frame = stable_frame(
+                self.skill,
                 self.name,
                 self._candidates,
                 ops,
-                self._max_phase_visits,
-                form,
+                max_phase_visits=self._max_phase_visits,
+                output_language=self.settings.output_language,
+            )
+            contract = Contract(
+                self._candidates,
+                ops,
+                strict=self.settings.strict,
+                sizes=self.settings.sizes,
+                form=form,
                 asks_handoff=asks,
-                stays_open=self.stays_open,
+                allows_abort=not self.stays_open,
+            )
+            is_conversation = self.conversation is not None
+            spec = TurnSpec(
+                frame, contract, ops, asks_handoff=asks, is_conversation=is_conversation, stays_open=self.stays_open
             )
             if len(self._turn_specs) >= _MAX_TURN_SPECS:
                 self._turn_specs.pop(next(iter(self._turn_specs)))

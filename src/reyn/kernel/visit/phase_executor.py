@@ -33,11 +33,13 @@ from reyn.skills.values import skill_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reyn.context.handoff import HandoffStatus
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext, TurnSpec
+    from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
     from reyn.kernel.visit.prompt_budget import Prompt, TurnDraft
     from reyn.kernel.visit.turn import LlmPhaseResult, ToolBatchResult
+    from reyn.kernel.visit.turn_spec import TurnSpec
 
 
 MAX_TRUNCATED_READS = 10
@@ -283,18 +285,19 @@ async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepte
     batch: ToolBatchResult | None = None
     if verdict.ops:
         batch = await schedule_tool_batch(verdict, progress.call, answer.reply.hash, phase, log, tape)
-    context.add_turn(spec, answer, batch, max(0, progress.left - 1))
-    if isinstance(verdict, Accepted) and (batch is None or batch.deferral is None):
-        return True
-    if context.overviews is not None and _may_change(phase, verdict.ops):
+    is_final = isinstance(verdict, Accepted) and (batch is None or batch.deferral is None)
+    if not is_final:
+        is_free = isinstance(verdict, Acting) and progress.reads < MAX_TRUNCATED_READS
+        if is_free and spec.contract.ops.only_reads_truncated(verdict.ops):
+            progress.reads += 1
+        elif progress.left > 0:
+            progress.turns, progress.left = progress.turns + 1, progress.left - 1
+        else:
+            progress.retries += 1
+    context.add_turn(spec, answer, batch, progress.left if phase.ops else MAX_TRUNCATED_READS - progress.reads)
+    if not is_final and context.overviews is not None and _may_change(phase, verdict.ops):
         context.overviews = await read_overviews(phase, progress.entry, context.prepared, tape, progress.call)
-    if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
-        progress.reads += 1
-    elif progress.left > 0:
-        progress.turns += 1
-    else:
-        progress.retries += 1
-    return False
+    return is_final
 
 
 def _may_change(phase: CompiledPhase, ops: Sequence[dict[str, Any]]) -> bool:
@@ -313,8 +316,16 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     )
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
+        status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
         hand_over(
-            progress.phase, entry, verdict.artifact, progress.log, tape, reason=verdict.reason, extra=verdict.handoff
+            progress.phase,
+            entry,
+            verdict.artifact,
+            progress.log,
+            tape,
+            status=status,
+            reason=verdict.reason,
+            extra=verdict.handoff,
         )
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
 

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from reyn.context import NormalizedMessageList
     from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.op_dispatch import OpLog
+    from reyn.kernel.visit.turn_spec import TurnSpec
 
 ESTIMATES: Mapping[str, TokenCounter] = {CHARS.name: CHARS, BYTES.name: BYTES}
 """Counters that need nothing but the text, so that a replay counts again."""
@@ -380,7 +381,9 @@ class _PromptFitting:
         if room > 0:
             built = assemble_sections(changing, room, counter, separator="")
             is_input_left = any(
-                text for section, text in zip(changing, built.texts, strict=True) if section.name == "input"
+                text
+                for section, text in zip(changing, built.texts, strict=True)
+                if section.name == "input" and not section.never_truncate
             )
             is_fixed = all(
                 text == section.text

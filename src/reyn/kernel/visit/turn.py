@@ -35,11 +35,12 @@ from reyn.context.render import (
     normalized,
     results_message,
     sent_text,
+    turns_left_note,
 )
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
-from reyn.kernel.visit.answer_messages import aborted_batch, answer_message
+from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
@@ -48,7 +49,7 @@ from reyn.models import ChatTurn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reyn.context import ContextMutation, InvocationSpec
+    from reyn.context import ContextMutation
     from reyn.context.frame import Rollback
     from reyn.context.transcript import NormalizedMessage
     from reyn.contract import Acting
@@ -56,9 +57,10 @@ if TYPE_CHECKING:
     from reyn.kernel.core.effects import ModelReply
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
-    from reyn.kernel.visit.compiled_phase import CompiledPhase, TurnSpec
+    from reyn.kernel.visit.compiled_phase import CompiledPhase
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
+    from reyn.kernel.visit.turn_spec import TurnSpec
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -73,9 +75,15 @@ class PreparedInput(NamedTuple):
     rollback: Rollback | None = None
     reads: tuple[tuple[str, str], ...] = ()
     images: tuple[kinds.Part, ...] = ()
-    """The images of what a user says."""
+    """The images of the input, or of what a user says."""
     orders: dict[str, str] | None = None
     """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
+    needs_images: bool = False
+    """Whether only a model that reads images can answer; others get the description of what a user says."""
+    type: str | None = None
+    """The type of the input, if the phase accepts several."""
+    instructions: str | None = None
+    """The hash of the instructions that the message of a conversation came with."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -176,16 +184,30 @@ class TurnContext:
         """Return the messages of the next turn. A fresh frame that nothing patches is sent as it is."""
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
+            if self.prepared.images:
+                message = replace(message, parts=(*message.parts, *self.prepared.images))
             if not self._hooked and not self.pending:
                 return TurnDraft(spec, (spec.system, message))
             base = _NO_MESSAGES.append(normalized(message))
+            if self._hooked and (system := apply_mutations(base, self._hooked).system) is not None:
+                spec = self._instructed(spec, system)
             compiled = compile_invocation_turn(spec.invocation, base, (*self._hooked, *self.pending))
             return TurnDraft(spec, tuple(map(frame_message, compiled.llm_messages)))
         if self._first_results is None:
             self._begin(spec, turns_left)
-        invocation = with_overviews(spec.invocation, self.overviews.text if self.overviews is not None else None)
-        compiled = compile_invocation_turn(invocation, self.messages, self.pending, self.transcript.selfref)
+        messages = self.messages
+        if (system := messages.system) is not None:
+            spec = self._instructed(spec, system)
+        invocation = spec.invocation
+        if self.overviews is not None and self.overviews.text is not None:
+            invocation = spec.invocation_with(self.overviews.text)
+        compiled = compile_invocation_turn(invocation, messages, self.pending, self.transcript.selfref)
         return TurnDraft(spec, sent=compiled.llm_messages)
+
+    def _instructed(self, spec: TurnSpec, system: NormalizedMessage) -> TurnSpec:
+        """Return the turn with the latest system message in place of the phase's instructions, if it has a text."""
+        text = message_text(system, self._tape.content)
+        return spec.instructed(text) if text.strip() else spec
 
     def chat_turn(self, spec: TurnSpec, system: kinds.FrameMessage) -> ChatTurn:
         """Return the turn of a conversation with this system message.
@@ -228,7 +250,11 @@ class TurnContext:
         frame = self._turn_frame(None if self.is_conversation else turns_left)
         has_choices = not self.is_conversation and len(spec.candidates) > 1
         message = turn_message(frame, spec.closing, has_choices=has_choices)
-        self._extend((UserMessage((*message.parts, *self.prepared.images)),), *self.prepared.blobs)
+        said = UserMessage((*message.parts, *self.prepared.images))
+        told = self.prepared.instructions
+        if told is not None and told == (self.transcript.instructions or self._phase.instructions_hash):
+            told = None
+        self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
         """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
@@ -241,21 +267,22 @@ class TurnContext:
         message = answer_message(spec, answer.reply)
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
-            more = tuple(
-                self._tool_result(call.id, name) for call, name in zip(message.tool_calls, results, strict=True)
-            )
+            # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
+            last = "" if self.is_conversation else turns_left_note(turns_left)
+            each = (*[""] * (len(results) - 1), last)
+            more = tuple(map(self._tool_result, [call.id for call in message.tool_calls], results, each))
         elif results:
-            notes = "" if is_final else f"Turns with ops left: {turns_left}."
+            notes = "" if is_final else turns_left_note(turns_left)
             more = (UserMessage(results_message(results, notes)),)
         else:
             more = ()
         self._extend((message, *more))
 
-    def _tool_result(self, call: str, result: str) -> ContextMutation:
-        """Return the mutation for the result of a call: its content, and the images that it names."""
-        content = kinds.Part(blob=result)
+    def _tool_result(self, call: str, result: str, notes: str = "") -> ContextMutation:
+        """Return the mutation for the result of a call: its content, the images that it names, and notes."""
         images = image_parts(self._tape.content(result))
-        return MultimodalToolResult(call, (content, *images), ()) if images else ToolResult(call, (content,))
+        content = (kinds.Part(blob=result), *images, *([kinds.Part(text=f"\n{notes}")] if notes else []))
+        return MultimodalToolResult(call, content, ()) if images else ToolResult(call, content)
 
     def begin_ops(self, spec: TurnSpec, answer: LlmPhaseResult, call: str) -> None:
         """Remember which answer's ops are executed next, in case the turn is aborted."""
@@ -295,7 +322,8 @@ class TurnContext:
             path: Where the error is.
             error: What is wrong.
         """
-        rejected, feedback = correction(answer_hash, path, error)
+        again = next_answer(spec, answer.reply)
+        rejected, feedback = correction(answer_hash, path, error, *([again] if again else []))
         if spec.form == "tools":
             rejected = answer_message(spec, answer.reply)
             if rejected.tool_calls:
@@ -304,7 +332,7 @@ class TurnContext:
                 return
         self.pending = (rejected, feedback)
 
-    def _extend(self, mutations: tuple[ContextMutation, ...], *blobs: Blob) -> None:
+    def _extend(self, mutations: tuple[ContextMutation, ...], *blobs: Blob, instructions: str | None = None) -> None:
         """Record messages by reference. The pipeline validates them before they are recorded."""
         new = {blob.hash: blob.content for blob in blobs}
         messages = apply_mutations(_NO_MESSAGES, mutations)
@@ -315,7 +343,8 @@ class TurnContext:
         texts = [sent_text(message, content, self.results) for message in messages]
         tokens, size = sum(map(estimate_tokens, texts)), sum(len(text.encode()) for text in texts)
         recorded = tuple(frame_message(message) for message in messages)
-        self._tape.emit(kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit, size), *blobs)
+        body = kinds.TranscriptExtended(self._phase.name, recorded, tokens, self._visit, size, instructions)
+        self._tape.emit(body, *blobs)
 
     def _turn_frame(self, turns_left: int | None) -> TurnFrame:
         entry, prepared, log = self._entry, self.prepared, self._log
@@ -334,6 +363,7 @@ class TurnContext:
             tuple([one for one in (entry.repeated, failure) if one is not None]),
             self._handoff,
             prepared.orders or {},
+            prepared.type,
         )
 
 
@@ -374,21 +404,12 @@ async def execute_single_llm_phase(
     transcript = context.messages if frame.transcript is not None else None
     is_chat = spec.stays_open and spec.form == "short"
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
-    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn)
+    needs = prepared.needs_images
+    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
-
-
-def with_overviews(invocation: InvocationSpec, overviews: str | None) -> InvocationSpec:
-    """Return an invocation whose system prompt ends with the list of what ops can act on."""
-    if overviews is None:
-        return invocation
-    contract = invocation.prompt_contract
-    prompt = contract.system_prompt or ()
-    parts = (kinds.Part(text=prompt),) if isinstance(prompt, str) else prompt
-    return replace(invocation, prompt_contract=replace(contract, system_prompt=(*parts, kinds.Part(blob=overviews))))
 
 
 def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:

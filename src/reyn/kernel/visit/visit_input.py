@@ -43,9 +43,12 @@ def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInpu
     if len(tape.content(name)) > phase.settings.sizes.input_bytes:
         return None
     order = phase.field_order(entry.input.type)
-    if order is None:
-        return PreparedInput(name, name)
-    return PreparedInput(name, name, (order,), orders={name: order.hash})
+    blobs, orders = ((), None) if order is None else ((order,), {name: order.hash})
+    named = _named_type(phase, entry) if phase.accepts_several else None
+    if not tape.state.started.images:  # nearly always
+        return PreparedInput(name, name, blobs, orders=orders, type=named)
+    images = _images(entry, tape)
+    return PreparedInput(name, name, blobs, images=images, orders=orders, needs_images=bool(images), type=named)
 
 
 async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -55,10 +58,10 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
-    images: tuple[kinds.Part, ...] = ()
-    is_reply = _continues(phase, entry)
+    is_reply, images, instructions = _continues(phase, entry), _images(entry, tape), None
+    needs_images = bool(images) and not is_reply
     if is_reply:
-        content, images = await _next_message(content.content, entry, tape)
+        content, images, instructions = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
         artifact: dict[str, Any] = msgspec.json.decode(content.content)
         enriched = await run_steps(phase.definition.preprocessor, artifact, f"{entry.step}.pre", phase, log, tape)
@@ -81,18 +84,32 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     found = {one: order for one, name in types.items() if (order := phase.field_order(name)) is not None}
     blobs = (*blobs, *dict.fromkeys(found.values()))
     orders = {one: order.hash for one, order in found.items()}
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders)
+    named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, needs_images, named, instructions)
 
 
-async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...]]:
-    """Take the oldest message in the queue; return it as a `user_message`, and its images."""
+def _images(entry: Visit, tape: Tape) -> tuple[kinds.Part, ...]:
+    """Return the images of the run's input, if that is the input of the visit."""
+    started = tape.state.started
+    return tuple(kinds.Part(image=image) for image in started.images) if entry.input == started.input else ()
+
+
+def _named_type(phase: CompiledPhase, entry: Visit) -> str | None:
+    """Return the type of an input that may have several; what a user says in a conversation has no heading."""
+    is_said = phase.conversation is not None and entry.input.type == USER_MESSAGE.name
+    return None if is_said else entry.input.type
+
+
+async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...], str | None]:
+    """Take the oldest message in the queue; return it as a `user_message`, with its images and instructions."""
     if not tape.state.inbox.queued:
         excerpt = beginning(plain_text(reply))
         await ask_person(call_id(f"{entry.step}.{kinds.MESSAGE}", tape), excerpt, _MESSAGE, tape, reason=kinds.MESSAGE)
     queued = tape.state.inbox.queued[0]
     tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text, queued.message, queued.by, queued.run))
     message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(queued.text).decode()}}
-    return Blob.of(canonical(message)), tuple(kinds.Part(image=image) for image in queued.images)
+    images = tuple(kinds.Part(image=image) for image in queued.images)
+    return Blob.of(canonical(message)), images, queued.instructions
 
 
 def _continues(phase: CompiledPhase, entry: Visit) -> bool:

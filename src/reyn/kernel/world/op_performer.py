@@ -19,7 +19,7 @@ from reyn.kernel.world.overviews import find_overviews, overviews_read
 from reyn.ops import Call, Denied, Env, Plan
 from reyn.ops.budget import OpBudgetExceeded
 from reyn.ops.execution import apply_changes, perform_op, plan_op, prepare_op
-from reyn.ops.op import Attachments, Preparable
+from reyn.ops.op import NO_SECRETS, Attachments, Preparable
 from reyn.ops.preview import preview
 from reyn.permissions.rules import BOUND_TO_ARGUMENTS
 from reyn.workspace.restore import Files, restore
@@ -44,7 +44,6 @@ _ARGUMENTS_DIGITS = 32
 """Digits of the hash of the arguments in a rule that is bound to them."""
 _MAX_UNRECORDED = 100
 """Files that an event names without their contents."""
-_SECRETS = "default: no secret in an op"
 
 
 class OpPerformer:
@@ -244,6 +243,8 @@ class OpPerformer:
         if op.may_take_time:  # other ops attach nothing
             env = msgspec.structs.replace(env, attachments=Attachments())
         result = await perform_op(op.op, call, plan, env, permissions=op.permissions, is_foreign=op.is_foreign)
+        if result["status"] == "denied" and result.get("rule") == NO_SECRETS:
+            return _denied(effect, call, Denied(NO_SECRETS, str(result.get("error"))))
         content = Blob.of(canonical(result))
         attached = tuple(env.attachments.blobs.values()) if result["status"] == "ok" else ()
         try:
@@ -380,7 +381,10 @@ def _call(effect: PlanOp | PerformOp, tape: Tape) -> Call:
 
 def _withheld(effect: PlanOp | PerformOp, call: Call, handle: str, what: str) -> OutcomeEvent:
     """Return the denial of an op that holds a secret. It names the secret, and repeats nothing of the op."""
-    denied = Denied(_SECRETS, f"{what} the value of `{handle}`; nothing of it was recorded")
+    return _denied(effect, call, Denied(NO_SECRETS, f"{what} the value of `{handle}`; nothing of it was recorded"))
+
+
+def _denied(effect: PlanOp | PerformOp, call: Call, denied: Denied) -> OutcomeEvent:
     result = Blob.of(canonical(call.denied(denied)))
     event = kinds.PermissionDenied(effect.key, call.op or "", denied.rule, denied.reason, result.hash, call.kind)
     return event, (result,)

@@ -249,6 +249,8 @@ class Services:
             self.config.sandbox,
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
+            lambda: self._key_scrubber,
+            self.journal,
         )
         return OpPerformer(
             self.ops, environments, self.journal, self.identity, self.compile_skill, lambda: self._key_scrubber
@@ -354,7 +356,7 @@ class Services:
 
     def store_history(self, history: NormalizedMessageList) -> History:
         """Return the parts of a history, and the content that the journal does not have."""
-        if not history.length:
+        if not history:
             return (), ()
 
         def is_stored(name: str) -> bool:

@@ -18,12 +18,12 @@ from reyn.journal import digest
 from reyn.ops.file.reading import read_file
 from reyn.ops.file.searching import glob_files, glob_root, grep_files
 from reyn.ops.file.writing import Arguments, Written, changes_error, delete_file, edit_file, write_file, write_index
-from reyn.ops.op import Call, Env, Plan, RecordedChanges, Result
+from reyn.ops.op import Call, Env, HoldsSecret, Plan, RecordedChanges, Result
 from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import EffectClass, OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, Fields, arguments, boolean, integer, path, result, text
 from reyn.workspace import Location, locate, read
-from reyn.workspace.paths import FULL_CONTENT
+from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,8 +174,8 @@ FILE_FORMS = (
 
 READ_FULL_CONTENT = _read_form(
     "Read more of truncated content, by the path that its marker names.",
-    path(pattern=f"^{FULL_CONTENT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$"),
-    f"{FULL_CONTENT}NAME",
+    path(pattern=f"^{RECORDED.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$"),
+    f"{RECORDED}NAME",
 )
 """Reads content that was truncated in a frame; offered even in phases that do not allow `file`."""
 
@@ -226,6 +226,8 @@ class FileOp:
             return Plan(verdict.rule, approval=approval, reads=reads, locations=(location,))
         try:
             written = _WRITERS[op](arguments, location, env)
+        except HoldsSecret:
+            raise
         except Exception as error:  # noqa: BLE001 - becomes the result, under the rule that allowed the op
             return Plan(verdict.rule, result=call.failed(error))
         if isinstance(written, Denied):

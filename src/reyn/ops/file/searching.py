@@ -17,6 +17,8 @@ import msgspec
 from reyn.ops.budget import SEARCH_SECONDS, Deadline, OpBudgetExceeded, OpFailed
 from reyn.ops.file.reading import (
     TextLine,
+    entries_at,
+    is_folder,
     is_readable_below,
     iterate_lines,
     lines_after,
@@ -24,7 +26,7 @@ from reyn.ops.file.reading import (
     not_found,
     text_at,
 )
-from reyn.workspace import FileError, Guard, Location, kind_of, walk
+from reyn.workspace import FileError, Guard, walk
 from reyn.workspace.paths import MAX_DEPTH, WORKSPACE
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from reyn.ops.file.writing import Arguments
     from reyn.ops.op import Call, Env
+    from reyn.workspace import Location
 
 _ANY = "**"
 
@@ -146,10 +149,9 @@ def _listing(pattern: Pattern, location: Location, env: Env) -> Pattern:
     """Expand a pattern that is the name of a folder to the files in it."""
     if not pattern.names:
         return Pattern(("*",))
-    if len(pattern.names) > 1 or location.zone == "full_content" or not is_plain(pattern.names[0]):
+    if len(pattern.names) > 1 or not is_plain(pattern.names[0]):
         return pattern
-    is_folder = kind_of(location.below(*pattern.names), env.roots) == "folder"
-    return Pattern((*pattern.names, "*")) if is_folder else pattern
+    return Pattern((*pattern.names, "*")) if is_folder(location.below(*pattern.names), env) else pattern
 
 
 def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadline, guard: Guard) -> Iterator[Location]:
@@ -161,8 +163,7 @@ def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadli
         deadline.remaining()
         return pattern.may_match_below(folder.parts[depth:])
 
-    stored = (Location.at("full_content", (name,)) for name in sorted(env.full_content))
-    for found in stored if location.zone == "full_content" else walk(location, env.roots, enter, guard):
+    for found in walk(location, lambda folder: entries_at(folder, env, guard), enter):
         deadline.remaining()
         if pattern.matches(found.parts[depth:]) and is_readable(found):
             yield found
@@ -175,6 +176,10 @@ _MAX_SEARCHED_CHARS = 100_000
 """A search can take hundreds of bytes of memory for each character of its line."""
 _SHORTENED = f"longer lines were searched in their first {_MAX_SEARCHED_CHARS} characters only"
 _RECURSION = re.compile(r"\(\?(?:R|[+-]?\d|&|P>)")
+_VERBOSE = re.compile(r"\(\?[\w-]*x")
+_REPEAT = re.compile(r"\\.|\{([0-9]+),?[0-9]*\}", re.DOTALL)
+_MAX_EXPANDED = 100_000
+"""The length of a pattern with its repeats written out: `regex` takes up to a kilobyte for each of its characters."""
 
 
 def grep_files(call: Call, arguments: Arguments, location: Location, env: Env) -> dict[str, Any]:
@@ -234,18 +239,13 @@ class _Grep:
 
     def _sources(self, guard: Guard) -> Iterator[Location]:
         """Yield the named file, or the files below the named folder that `glob` and `file_type` select."""
-        if not self._is_folder():
+        if not is_folder(self.location, self.env):
             yield self.location
             return
         pattern, kind = anywhere(self.arguments["glob"]), self.arguments.get("file_type", "").removeprefix(".")
         for source in files_below(self.location, pattern, self.env, self.deadline, guard):
             if not kind or source.parts[-1].endswith(f".{kind}"):
                 yield source
-
-    def _is_folder(self) -> bool:
-        if self.location.zone == "full_content":
-            return not self.location.parts
-        return not self.location.parts or kind_of(self.location, self.env.roots) == "folder"
 
     def _text(self, source: Location, guard: Guard) -> str | None:
         """Return the text of a file. Skip a file that cannot be read, unless it is the one that was named."""
@@ -301,6 +301,10 @@ def _compile(pattern: str, *, ignore_case: bool) -> Any:
     if _RECURSION.search(pattern):
         # A recursive pattern can use a gigabyte of memory before the time limit is reached.
         raise OpFailed("a pattern that calls itself is not allowed")
+    if _VERBOSE.search(pattern):
+        raise OpFailed("the flag `x` is not allowed in a pattern")
+    if _expanded(pattern) > _MAX_EXPANDED:
+        raise OpFailed("the pattern repeats too much; give smaller minimums of `{…}`")
     try:
         # Not cached: a pattern holds the memory of its longest search.
         return regex.compile(pattern, regex.IGNORECASE if ignore_case else 0, cache_pattern=False)
@@ -308,6 +312,24 @@ def _compile(pattern: str, *, ignore_case: bool) -> Any:
         raise OpFailed(f"`pattern` is not a regular expression: {error}") from None
     except Exception:  # noqa: BLE001 - `regex` raises undocumented exceptions for some malformed patterns
         raise OpFailed("`pattern` is not a regular expression that can be used") from None
+
+
+def _expanded(pattern: str) -> int:
+    """Return at least the length of a pattern in which everything is written as often as it has to match.
+
+    A count after a letter, a digit, a dot or a set repeats one character; any other may repeat what repeats itself.
+    """
+    single, nested = 1, 1
+    for repeat in _REPEAT.finditer(pattern):
+        if repeat[1] is None:
+            continue
+        count = int(repeat[1])
+        before = pattern[: repeat.start()][-1:]
+        if before.isalnum() or before in ("_", ".", "]"):
+            single += count
+        else:
+            nested *= max(1, count)
+    return len(pattern) * single * nested
 
 
 def _shorten(line: str, column: int = 0) -> str:

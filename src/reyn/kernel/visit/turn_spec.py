@@ -1,0 +1,111 @@
+"""What a model is asked in one turn of a phase: the static prompt text, and the output contract."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from reyn import models
+from reyn.context import InvocationSpec, PromptContract, static_text
+from reyn.context.prompt import closing_text, task_text
+from reyn.context.words import describe_fields, one_line
+from reyn.journal import Blob, kinds, ordered
+
+if TYPE_CHECKING:
+    from reyn.context.frame import StableFrame
+    from reyn.contract import Contract
+    from reyn.vocabulary import OpSpec, OpTarget
+
+
+class TurnSpec:
+    """The static prompt text and the output contract of one turn: its candidates and the ops on offer.
+
+    In a conversation, a reply in plain text says what is impossible, so that its prompt does not say how to abort.
+    """
+
+    def __init__(
+        self,
+        frame: StableFrame,
+        contract: Contract,
+        ops: tuple[OpSpec, ...],
+        *,
+        asks_handoff: bool = False,
+        is_conversation: bool = False,
+        stays_open: bool = False,
+    ) -> None:
+        self.frame = frame
+        self.contract = contract
+        self._ops = ops
+        self._asks_handoff = asks_handoff
+        self._is_conversation = is_conversation
+        self.stays_open = stays_open
+        self.phase = frame.current_phase
+        self.form = contract.form
+        self.candidates = contract.candidates
+        self.task = task_text(frame).rstrip()
+        self.closing = closing_text(frame, self.form, is_plain_text=contract.is_plain_text)
+        self.stable = Blob.of(self._static_text(frame, is_plain_text=contract.is_plain_text).encode())
+        self.schema = Blob.of(ordered(contract.schema))
+        self.tools = Blob.of(ordered(contract.tools)) if contract.tools else None
+        self.system = kinds.FrameMessage("system", (kinds.Part(blob=self.stable.hash),))
+        self.invocation = InvocationSpec(self.phase, "phase", PromptContract(system_prompt=self.system.parts))
+        self._instructed: TurnSpec | None = None
+
+    def _static_text(self, frame: StableFrame, *, is_plain_text: bool) -> str:
+        tells_abort = not self.stays_open and not (self._is_conversation and is_plain_text)
+        return static_text(
+            frame, self.form, asks_handoff=self._asks_handoff, is_plain_text=is_plain_text, allows_abort=tells_abort
+        )
+
+    def instructed(self, instructions: str) -> TurnSpec:
+        """Return the same turn with other instructions, which take the place of the phase's role and instructions."""
+        if self._instructed is None or self._instructed.frame.instructions != instructions:
+            frame = msgspec.structs.replace(self.frame, current_phase_role=None, instructions=instructions)
+            self._instructed = TurnSpec(
+                frame,
+                self.contract,
+                self._ops,
+                asks_handoff=self._asks_handoff,
+                is_conversation=self._is_conversation,
+                stays_open=self.stays_open,
+            )
+        return self._instructed
+
+    def invocation_with(self, overviews: str) -> InvocationSpec:
+        """Return the invocation whose system prompt ends with the list of what ops can act on, by its hash."""
+        prompt = (*self.system.parts, kinds.Part(blob=overviews))
+        return InvocationSpec(self.phase, "phase", PromptContract(system_prompt=prompt))
+
+    @cached_property
+    def reply_text(self) -> str:
+        """The static text of a reply in a conversation, without the ops on offer."""
+        frame = msgspec.structs.replace(self.frame, available_control_ops=())
+        return self._static_text(frame, is_plain_text=self.contract.reply_field is not None)
+
+    @cached_property
+    def targets(self) -> tuple[models.OfferedTarget, ...]:
+        """What the ops on offer can act on."""
+        return tuple(
+            models.OfferedTarget(spec.kind, spec.target_field, target.name, one_line(target.text), _fields(target))
+            for spec in self._ops
+            if spec.target_field is not None and not spec.targets_of
+            for target in spec.targets
+        )
+
+    @property
+    def answer_schema(self) -> dict[str, Any]:
+        """The JSON Schema of every allowed answer."""
+        return self.contract.schema
+
+    @property
+    def tool_definitions(self) -> tuple[models.ToolDefinition, ...]:
+        """The native tools of a request; `tools` is their record."""
+        return self.contract.tools
+
+
+def _fields(target: OpTarget) -> str:
+    """Return the arguments of a call with a target, one per line, in words."""
+    described = ((name, describe_fields(schema)) for name, schema in target.arguments.items())
+    return "".join(f"{name}: {fields}.\n" for name, fields in described if fields)
