@@ -260,3 +260,28 @@ def test_a_pull_removes_only_folders_of_pulls(tmp_path: Path):
     weights._remove_stale(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {".pull-notes", "models", "outside"}
     assert (tmp_path / "outside/f").exists()
+
+
+@pytest.mark.parametrize("owned", ["reyn.yaml", "."])
+def test_a_project_of_another_user_above_the_current_folder_is_not_used(
+    owned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    two_phases(tmp_path / "p")
+    (tmp_path / "p/reyn.yaml").write_text("model: scripted:a.jsonl\n")
+    (tmp_path / "p/work").mkdir()
+    monkeypatch.chdir(tmp_path / "p/work")
+    assert run_app(("runs",)) == 0
+    stat, lstat = Path.stat, Path.lstat
+
+    def foreign(path: Path, status: os.stat_result) -> os.stat_result:
+        is_foreign = path == tmp_path / "p" / owned
+        return os.stat_result((*status[:4], status.st_uid + 7 if is_foreign else status.st_uid, *status[5:]))
+
+    monkeypatch.setattr(Path, "stat", lambda self, **kw: foreign(self, stat(self, **kw)))
+    monkeypatch.setattr(Path, "lstat", lambda self: foreign(self, lstat(self)))
+    capsys.readouterr()
+    assert run_app(("runs",)) == 2
+    assert "belongs to another user" in capsys.readouterr().err
+    assert run_app(("--project", "..", "runs")) == 0
+    monkeypatch.chdir(tmp_path / "p")
+    assert run_app(("runs",)) == 0

@@ -23,12 +23,18 @@ import pytest
 
 from reyn import SyncRuntime
 from reyn.cli.app import run_app
-from reyn.errors import ReynError, StateFolderUnsafe
+from reyn.errors import ReynError, SkillNotFound, StateFolderUnsafe
 from reyn.folders import opening, remove_tree
 from reyn.journal.git_index import is_tracked
 from reyn.journal.sqlite import SqliteJournal
 from reyn.models.scripted import ScriptedModel
+from reyn.ops import standard_ops
 from reyn.ops.memory_files import MemoryFile, format_memory
+from reyn.skills import load_skill, read_skill
+from reyn.skills.agents import Agents
+from reyn.skills.cases import read_cases
+from reyn.skills.names import find_path
+from reyn.skills.resolve import Library, ReadFiles
 from tests.cli.support import write_answers
 from tests.journal.stored import editing
 from tests.support import act, file, finish, write_skill
@@ -561,13 +567,29 @@ def test_a_tracked_state_folder_is_an_error_with_a_next_step(world: World, capsy
     assert run_app(("runs",)) == 0
 
 
-def test_the_index_of_a_worktree_is_read_and_other_places_are_not(tmp_path: Path):
-    place = tmp_path / "main/.git/worktrees/wt"
-    place.mkdir(parents=True)
-    (place / "index").write_bytes(index_of(2, [".reyn/journal.db"]))
+@pytest.mark.parametrize("made", ["commondir", "objects"])
+@pytest.mark.parametrize("place", ["main/.git/worktrees/wt", "main/.git/modules/a/b", "gd", "repo.git", "store"])
+def test_the_index_of_a_repository_in_another_place_is_read(tmp_path: Path, place: str, made: str):
+    """`.git` is a file of a worktree, a submodule or `--separate-git-dir`, or a link."""
+    repository = tmp_path / place
+    repository.mkdir(parents=True)
+    for name in ("HEAD", made):
+        (repository / name).touch()
     (tmp_path / "wt").mkdir()
-    (tmp_path / "wt/.git").write_text(f"gitdir: {place}\n")
-    assert is_tracked(str(tmp_path / "wt/.reyn"))
+    for target in (str(repository), os.path.relpath(repository, tmp_path / "wt")):
+        (tmp_path / "wt/.git").write_text(f"gitdir: {target}\n")
+        for tracked in (True, False):
+            (repository / "index").write_bytes(index_of(2, [".reyn/journal.db" if tracked else "a"]))
+            assert is_tracked(str(tmp_path / "wt/.reyn")) == tracked
+        (repository / "index").write_bytes(index_of(2, [".reyn/journal.db"]))
+        (tmp_path / "wt/.git").unlink()
+        (tmp_path / "wt/.git").symlink_to(target)
+        assert is_tracked(str(tmp_path / "wt/.reyn"))
+        (tmp_path / "wt/.git").unlink()
+
+
+def test_a_place_that_is_no_repository_is_not_read(tmp_path: Path):
+    (tmp_path / "wt").mkdir()
     (tmp_path / "home").mkdir()
     (tmp_path / "home/index").write_bytes(index_of(2, [".reyn/journal.db"]))
     age(tmp_path / "home")
@@ -623,3 +645,57 @@ def outcome_of(folder: int, names: list[str]) -> str:
     except OSError:
         return "refused"
     return "opened"
+
+
+# -- folders of skills that are replaced after they were found ----------------------------------------------------
+
+
+def replace_by_link(path: Path, outside: Path) -> None:
+    path.rename(path.with_name("moved"))
+    path.symlink_to(outside)
+
+
+@pytest.mark.parametrize("place", ["reyn", "reyn/project", "reyn/project/s", "reyn/shared"])
+def test_a_folder_that_became_a_link_after_the_check_is_not_read(place: str, tmp_path: Path):
+    root, outside = tmp_path / "p", tmp_path / "outside"
+    for folder, text in ((root, "Do."), (outside, "canary")):
+        skill = write_skill(folder, "s", {"a": ["end"], "b": ["end"]}, entry="b")
+        (skill / "cases/one").mkdir(parents=True)
+        (skill / "cases/one/input.json").write_text(f'"{text}"')
+        (skill / "cases/one/answers.jsonl").write_text("")
+        shared = folder / "reyn/shared/phases"
+        shared.mkdir(parents=True)
+        (skill / "phases/a.md").rename(shared / "a.md")
+        for path in (shared / "a.md", skill / "phases/b.md"):
+            path.write_text(f"{path.read_text()}{text}\n")
+    library, vocabulary = Library(root), standard_ops().vocabulary
+    found = library.find("s")
+    before = load_skill(found, vocabulary, library)
+    files = ReadFiles()
+    files.read(found / "skill.md", "skill.md", found)
+    replace_by_link(root / place, outside / place)
+    assert "canary" not in repr(before)
+    assert "canary" not in repr(read_skill(found, vocabulary, library))
+    assert "canary" not in repr(read_cases(found))
+    assert library.unchanged(found, vocabulary) is None
+    files.read(found / "skill.md", "skill.md", found)  # a folder that is open stays the one that was found
+
+
+@pytest.mark.parametrize("letter", ["e", "\u00e9", "e\u0301"])
+def test_no_name_lists_a_folder_outside(letter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A name with letters outside of ASCII is looked for in its folder, in each normalization form."""
+    root, outside = tmp_path / "p", tmp_path / "outside"
+    write_skill(outside, "s", {"a": ["end"]})
+    (outside / "reyn/project/s").rename(outside / f"caf{letter}")
+    (outside / f"caf{letter}.md").touch()
+    (root / "reyn").mkdir(parents=True)
+    for link in ("agents", "project", "phases"):
+        (root / "reyn" / link).symlink_to(outside)
+    listed: list[int] = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: listed.append(os.fstat(path).st_ino) or listdir(path))
+    with pytest.raises(SkillNotFound):
+        Library(root).find(f"caf{letter}")
+    assert find_path(root / "reyn", f"phases/caf{letter}.md") is None or letter == "e"
+    assert Agents(root).path(f"caf{letter}") is None or letter == "e"
+    assert outside.stat().st_ino not in listed

@@ -342,3 +342,16 @@ def test_a_conversation_cannot_steer_the_terminal(hostile: Path):
     seen += terminal.end().out
     assert forbidden(PROMPT.sub("", seen)) == []
     assert "https://bank.example (https://evil.example/" in PROMPT.sub("", seen)
+
+
+@pytest.mark.parametrize("columns", [10, 40, 80])
+@pytest.mark.parametrize("cells", [1, 3, 12, 40])
+def test_a_table_shows_the_whole_target_of_a_link(cells: int, columns: int):
+    target = "https://docs.example.login.0123456789abcdef0123456789abcdef.evil.example/x"
+    table = f"|{'h|' * cells}\n|{'-|' * cells}\n|{f'[docs]({target})|' * cells}\n"
+    lines = [str(line) for line in markdown_lines(table, columns)]
+    assert "\u2026" not in "".join(lines)
+    shown = "".join(lines).replace(" ", "")
+    assert shown.count("v") >= cells * target.count("v")
+    if cells == 1:
+        assert target in shown

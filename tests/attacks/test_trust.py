@@ -400,3 +400,31 @@ def test_a_key_without_a_class_and_a_class_without_a_key_are_errors(declared: di
     shape = msgspec.defstruct("Added", [("known", str, "")], namespace={"TRUST": declared})
     with pytest.raises(TypeError, match=r"`Added\.TRUST` has no class, or one for no field"):
         check_keys(Document("f", {}, {}), shape, Codes("", ""))
+
+
+# -- what a decision is bound to ------------------------------------------------------------------------------
+
+PIECES = ("a", "a: read ../n.jsonl", "a.b", 'a"', "a; load x.y:Z", "")
+MODELS = ("x.y:Z", "scripted:../n.jsonl", "scripted:../n.jsonl: load x.y:Z", "scripted:../n; read ../m", "local:x.gguf")
+
+
+def test_no_two_configurations_have_the_same_digest(tmp_path: Path):
+    """A name looked like the end of a description: `models: {"a: read ../n.jsonl": x.y:Z}`."""
+    configs: list[dict[str, object]] = [{"models": {name: model}} for name in PIECES for model in MODELS]
+    configs += [{"models": {"a": {"model": one, "fallback": [two]}}} for one in MODELS for two in MODELS if one < two]
+    digests = {}
+    for config in configs:
+        (tmp_path / "reyn.yaml").write_text(json.dumps(config))
+        digests[load_project(tmp_path).trust.digest] = config
+    assert len(digests) == len(configs)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"base_url": "http://127.0.0.1:9"}, {"base_url": "http://127.0.0.1:9", "key": "env://K"}]
+)
+def test_a_library_that_finds_credentials_by_itself_needs_trust_with_any_settings(tmp_path: Path, settings: dict):
+    config = {"models": {"m": {"model": "litellm:openai/x", **settings}}}
+    (tmp_path / "reyn.yaml").write_text(json.dumps(config))
+    assert "models.m: use credentials of the environment for litellm:openai/x" in {
+        grant.text for grant in load_project(tmp_path).trust.ignored
+    }

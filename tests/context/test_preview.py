@@ -255,3 +255,9 @@ def test_the_frame_after_a_rollback_has_the_rejected_artifact(tmp_path: Path):
 
 def frames_of(rt: SyncRuntime, run: str) -> list[int]:
     return [event.seq for event in rt.runs.events(run) if event.kind == "frame_built"]
+
+
+def test_a_conversation_has_a_preview_without_the_list_of_what_its_ops_can_act_on(tmp_path: Path):
+    with SyncRuntime.open(tmp_path, model=ScriptedModel([])) as rt:
+        frame = rt.project.first_frame("chat", "hi")
+    assert frame.warnings == ("what the ops of phase `converse` can act on is not listed in a preview",)

@@ -43,7 +43,12 @@ def project_root() -> Path:
         current = Path.cwd()
     except OSError as error:
         raise ProjectNotFound(f"the current folder does not exist: {error.strerror}") from error
-    return next((folder for folder in (current, *current.parents) if (folder / _CONFIG).is_file()), current)
+    found = next((folder for folder in (current, *current.parents) if (folder / _CONFIG).is_file()), current)
+    owners = {found.stat().st_uid, (found / _CONFIG).lstat().st_uid} if found != current else set()
+    if not owners <= {os.geteuid(), 0}:
+        message = f"the project around the current folder, `{found}`, belongs to another user"
+        raise ProjectNotFound(message, hint="If you trust that user, name the folder with `--project`.")
+    return found
 
 
 def has_project() -> bool:

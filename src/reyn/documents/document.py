@@ -7,16 +7,14 @@ import os
 import re
 import stat
 from io import FileIO
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from reyn.errors import Finding
 from reyn.errors.codes import LINK_OUTSIDE, UNREADABLE
-from reyn.folders import FILE, open_inside
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from reyn.folders import FILE, OpenFolder, open_inside
 
 KeyPath = tuple[str | int, ...]
 """The path of a value in a document: `("graph", "review", 0)`."""
@@ -91,7 +89,7 @@ def read_error(error: OSError | ValueError) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def read_text(path: Path, label: str, *, inside: Path | None = None) -> str:
+def read_text(path: Path, label: str, *, inside: Path | OpenFolder | None = None) -> str:
     """Return the text of a UTF-8 file, with LF line ends and without a byte-order mark.
 
     Args:
@@ -113,7 +111,7 @@ def read_text(path: Path, label: str, *, inside: Path | None = None) -> str:
     return text.replace("\r\n", "\n")
 
 
-def read_raw(path: Path, label: str, *, inside: Path | None = None, max_bytes: int = MAX_BYTES) -> bytes:
+def read_raw(path: Path, label: str, *, inside: Path | OpenFolder | None = None, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a file.
 
     Raises:
@@ -133,11 +131,12 @@ def read_raw(path: Path, label: str, *, inside: Path | None = None, max_bytes: i
     return raw
 
 
-def _open_inside(path: Path, folder: Path, label: str) -> int:
+def _open_inside(path: Path, folder: Path | OpenFolder, label: str) -> int:
     """Open a file below a folder. Links are resolved first and not followed again, so they cannot change meanwhile."""
     handle = open_inside(folder, path, FILE)
     if handle is None:
-        message = f"`{label}` is a link, or below a link, that leads out of `{folder.name}`; it is not read"
+        name = Path(folder.path).name if isinstance(folder, OpenFolder) else folder.name
+        message = f"`{label}` is a link, or below a link, that leads out of `{name}`; it is not read"
         raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
     return handle
 

@@ -163,8 +163,15 @@ def inside(root: str | os.PathLike[str], path: str | os.PathLike[str]) -> str | 
     return target[len(base) + 1 :] if target.startswith(f"{base}/") else None
 
 
-def open_inside(root: str | os.PathLike[str], path: str | os.PathLike[str], flags: int = FOLDER) -> int | None:
+def open_inside(
+    root: str | os.PathLike[str] | OpenFolder, path: str | os.PathLike[str], flags: int = FOLDER
+) -> int | None:
     """Open a file or a folder below a folder. Links may lead to it inside the folder, and are resolved first.
+
+    Args:
+        root: The folder. One that is open is used even if its path leads elsewhere now.
+        path: A path that starts with that of the folder.
+        flags: As for `os.open`; by default a folder is opened.
 
     Returns:
         The descriptor; `None` if the path leads out of the folder.
@@ -172,13 +179,19 @@ def open_inside(root: str | os.PathLike[str], path: str | os.PathLike[str], flag
     Raises:
         OSError: There is nothing, or it cannot be opened.
     """
-    base, text = os.fspath(root).rstrip("/"), os.fspath(path)
-    with OpenFolder("", os.open(root, FOLDER)) as above:
-        if text.startswith(f"{base}/"):
-            with suppress(_LinkOnTheWay):
-                return _open_plain(above, text[len(base) + 1 :], flags)
-        relative = inside(root, path)
-        return None if relative is None else open_beneath(above, relative, flags)
+    if not isinstance(root, OpenFolder):
+        with OpenFolder("", os.open(root, FOLDER)) as above:
+            return _open_inside(above, os.fspath(root), os.fspath(path), flags)
+    return _open_inside(root.handle, root.path, os.fspath(path), flags)
+
+
+def _open_inside(above: int, root: str, path: str, flags: int) -> int | None:
+    base = root.rstrip("/")
+    if path.startswith(f"{base}/"):
+        with suppress(_LinkOnTheWay):
+            return _open_plain(above, path[len(base) + 1 :], flags)
+    relative = inside(root, path)
+    return None if relative is None else open_beneath(above, relative, flags)
 
 
 class _LinkOnTheWay(Exception):
@@ -195,15 +208,18 @@ def _open_plain(above: int, path: str, flags: int) -> int:
         raise
 
 
-def names_in(root: str | os.PathLike[str], folder: str) -> list[str]:
+def names_in(root: str | os.PathLike[str] | OpenFolder, folder: str = "") -> list[str]:
     """Return the names in a folder below another, sorted; none if it does not exist or a link leads out.
 
     Args:
         root: The folder that links must not lead out of.
-        folder: Its path relative to the root.
+        folder: Its path relative to the root; by default the root itself.
     """
+    path = root.path if isinstance(root, OpenFolder) else os.fspath(root)
     try:
-        handle = open_inside(root, f"{os.fspath(root).rstrip('/')}/{folder}")
+        if not folder:
+            return sorted(os.listdir(root.handle if isinstance(root, OpenFolder) else root))  # noqa: PTH208
+        handle = open_inside(root, f"{path.rstrip('/')}/{folder}")
         if handle is None:
             return []
         with OpenFolder("", handle):

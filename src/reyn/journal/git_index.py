@@ -1,6 +1,7 @@
 """Ask the index of git whether it tracks a folder. Git itself is not started: the repository may be a stranger's.
 
-Reads the `index` of the repository around a folder, also of a worktree or a submodule. A split index is not followed.
+Reads the `index` of the repository around a folder, also of a worktree, a submodule or a repository in another place. A
+split index is not followed.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ _LONGEST = 8_192
 """No path in an index is longer; chunks overlap by so many bytes."""
 _MAX_BYTES = 500_000_000
 _LINK = re.compile(rb"gitdir: ([^\0\n]{1,4096})\n*\Z")
-_PLACES = re.compile(r"/(worktrees|modules)/[^/]")
-"""Where git keeps the index of a worktree or a submodule."""
 _NAME_LENGTH = 0xFFF
 _EXTENDED = 0x4000
 _HASH_BYTES = (20, 32)
@@ -53,20 +52,23 @@ def _repository(folder: str) -> OpenFolder | None:
     """Open the repository whose files are in a folder; `None` if there is none."""
     path = f"{folder}/.git"
     try:
-        return OpenFolder(path, os.open(path, FOLDER | os.O_NOFOLLOW))
-    except NotADirectoryError:
-        pass
+        mode = os.lstat(path).st_mode
+        if stat.S_ISDIR(mode):
+            return OpenFolder(path, os.open(path, FOLDER | os.O_NOFOLLOW))
+        if stat.S_ISREG(mode):
+            with OpenFolder(path, os.open(path, FILE | os.O_NOFOLLOW)) as file:
+                found = _LINK.match(os.read(file, _LONGEST))
+            path = os.path.join(folder, os.fsdecode(found[1])) if found else ""  # noqa: PTH118 - text
+        # A file or a link may be a stranger's: it leads to a repository, or it is not followed.
+        return OpenFolder(path, os.open(path, FOLDER)) if _is_repository(path) else None
     except OSError:
         return None
-    try:
-        with OpenFolder(path, os.open(path, FILE | os.O_NOFOLLOW)) as file:
-            is_file = stat.S_ISREG(os.fstat(file).st_mode)
-            found = _LINK.match(os.read(file, _LONGEST)) if is_file else None
-        place = os.path.join(folder, os.fsdecode(found[1])) if found else ""  # noqa: PTH118 - text
-        # The file may be a stranger's: it names a folder that git made for such a file, or it is not followed.
-        return OpenFolder(place, os.open(place, FOLDER | os.O_NOFOLLOW)) if _PLACES.search(place) else None
-    except OSError:
-        return None
+
+
+def _is_repository(path: str) -> bool:
+    """Return whether a folder has what git makes in every repository, worktree and submodule."""
+    has_objects = any(os.path.exists(f"{path}/{name}") for name in ("objects", "commondir"))  # noqa: PTH110 - text
+    return has_objects and os.path.isfile(f"{path}/HEAD")  # noqa: PTH113 - text
 
 
 def _holds(index: int, path: bytes) -> bool:

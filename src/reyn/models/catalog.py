@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reyn.models.remote import RemoteModel
 
 
-def needs_trust(model: str, root: Path, *, has_url: bool = False) -> str:
+def needs_trust(model: str, root: Path) -> str:
     """Return what needs trust about a model that a file of the project names; empty if nothing does.
 
     Scripts in the project, recorded answers and pulled weights need none. The URL and the key of a model of a server
@@ -43,7 +43,6 @@ def needs_trust(model: str, root: Path, *, has_url: bool = False) -> str:
     Args:
         model: The model, after following aliases.
         root: The project's folder.
-        has_url: Whether the settings of the model have a URL.
     """
     adapter, _, rest = model.partition(":")
     match adapter:
@@ -54,7 +53,7 @@ def needs_trust(model: str, root: Path, *, has_url: bool = False) -> str:
 
             return "" if not rest or rest in KNOWN_WEIGHTS else f"load the model file {rest}"
         case "litellm":
-            return "" if has_url else f"use credentials of the environment for {model}"
+            return f"use credentials of the environment for {model}"
         case built_in if built_in in BUILT_IN_ADAPTERS:
             return ""
         case _ if is_installed(model):

@@ -182,7 +182,7 @@ class _ConfiguredGrants:
 
     def _grant(self, kind: Any, path: Keys, text: str, *place: str | int, pair: Any = None) -> AccessGrant:
         return AccessGrant(
-            kind, ".".join(path), f"{'.'.join(path)}: {text}", self._sources.place(*path, *place), pair, path
+            kind, ".".join(path), f"{path_text(path)}{text}", self._sources.place(*path, *place), pair, path
         )
 
     def _entries(self, entries: list[tuple[Keys, Any]], field: FieldInfo) -> Iterator[AccessGrant]:
@@ -206,7 +206,8 @@ class _ConfiguredGrants:
             for key, kind in classes_of(ModelSettings).items()
             if kind == "model" and self._is_project(*path, key)
             for name in _listed(entry.get(key, ()))
-            if (text := self._entry_need(key, name, entry))
+            # `model` is opened as it is, not as another name.
+            if (text := needs_trust(name, self._root) if key == "model" else self._need(name))
         ]
         if texts:
             yield self._grant("code", path, texts[0] if len(texts) == 1 else "; ".join(map(shown, texts)))
@@ -231,12 +232,6 @@ class _ConfiguredGrants:
         if isinstance(name, str) and (text := self._need(name)):
             yield self._grant("code", path, text)
 
-    def _entry_need(self, key: str, name: str, entry: dict[str, Any]) -> str:
-        """Return why a model in an entry of `models` needs trust. `model` is opened as it is, not as another name."""
-        if key == "model":
-            return needs_trust(name, self._root, has_url=bool(entry.get("base_url")))
-        return self._need(name)
-
     def _need(self, name: str) -> str:
         """Return why a name of a model needs trust. The entry of a name from `models` has its own grant."""
         return "" if self.models.get(name) is not None else needs_trust(name, self._root)
@@ -249,6 +244,11 @@ class _ConfiguredGrants:
                         at = (index,) if isinstance(entry, list) else ()
                         place = f"{document.file}:{document.at(*path, key, *at).line}"
                         yield AccessGrant("permission", f"permissions.{key}", _rule_text(key, rule), place)
+
+
+def path_text(path: Keys) -> str:
+    """Return how the description of a grant begins."""
+    return f"{'.'.join(map(shown, path))}: "
 
 
 def shown(value: Any) -> str:

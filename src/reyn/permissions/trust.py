@@ -16,7 +16,7 @@ from reyn.config import Config
 from reyn.config.load import ConfigSources, Setting, explain_config, load_sources
 from reyn.config.user import TrustEntry, user_config
 from reyn.journal import canonical, digest
-from reyn.permissions.grants import AccessGrant, project_grants, project_pairs, without_trust
+from reyn.permissions.grants import AccessGrant, path_text, project_grants, project_pairs, without_trust
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +62,7 @@ class ProjectTrust(msgspec.Struct, frozen=True):
     def ignored_models(self) -> dict[str, str]:
         """The models that have no effect, by name, with what they would do. The default model has the name ``."""
         return {
-            "".join(grant.unit[1:]): f"{grant.text.partition(': ')[2]} ({grant.place})"
+            "".join(grant.unit[1:]): f"{grant.text.removeprefix(path_text(grant.unit))} ({grant.place})"
             for grant in self.ignored
             if grant.unit[:1] in (("model",), ("models",))
         }
@@ -158,4 +158,5 @@ def _state(entry: TrustEntry | None, grants: tuple[AccessGrant, ...]) -> TrustSt
 
 
 def _digest(grants: tuple[AccessGrant, ...]) -> str:
-    return digest(canonical(sorted((grant.kind, grant.text) for grant in grants)))
+    """Return a digest of what is granted: of keys and names by themselves, because a text may look like another."""
+    return digest(canonical(sorted((grant.kind, grant.key, grant.unit, grant.text) for grant in grants)))

@@ -139,6 +139,10 @@ async def _first_frame(
     ops: OpPerformer | None = None
     try:
         effect: Any = coroutine.send(None)
+        if reads_overviews := isinstance(effect, ReadOverviews):
+            overviews = kinds.OverviewsRead(effect.key)
+            tape.record(overviews, 0)
+            effect = coroutine.send(overviews)
         while isinstance(effect, PlanOp | PerformOp) and preview.performer is not None:
             ops = ops or preview.performer()
             read = await _read(effect, ops, tape)
@@ -156,7 +160,8 @@ async def _first_frame(
     if not isinstance(effect, CallModel):
         return _reason(effect, [decode(event) for event in journal.read(_RUN)])
     frame = RecordedPrompt.at(_RUN, journal.read(_RUN), None, journal.blob).context_frame(lambda _: compiled)
-    return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame)))
+    unlisted = (f"what the ops of phase `{phase}` can act on is not listed in a preview",) if reads_overviews else ()
+    return replace(frame, warnings=(*frame.warnings, *_missing(visited, frame), *unlisted))
 
 
 async def _read(effect: PlanOp | PerformOp, ops: OpPerformer, tape: Tape) -> tuple[Body, tuple[Blob, ...]] | None:

@@ -201,7 +201,7 @@ class Agents:
 
     def path(self, name: str) -> Path | None:
         """Return the file of an agent; `None` if it has none."""
-        path = find_path(self.folder, f"{name}.md") if is_valid_name(name) else None
+        path = find_path(self._root, f"{AGENTS}/{name}.md") if is_valid_name(name) else None
         return path if path is not None and path.is_file() else None
 
     def description(self, name: str) -> str:

@@ -7,17 +7,18 @@ skill.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
 from reyn.documents import DocumentError, TrustClasses, read_raw, read_text, trust_classes
 from reyn.errors import CaseInvalid
-from reyn.folders import inside, names_in
+from reyn.folders import OpenFolder, inside, names_in
+from reyn.skills.resolve import open_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 CASES = "cases"
 MAX_CASES = 100
@@ -67,12 +68,16 @@ class Case(msgspec.Struct, frozen=True):
 
 def read_cases(folder: Path) -> list[Case | CaseInvalid]:
     """Return the cases of the skill in a folder, by name; an error for each that cannot be read."""
+    try:
+        opened = open_folder(folder)
+    except OSError:
+        return []
     # A deleted case may have left an empty folder.
-    names = [name for name in names_in(folder, CASES) if names_in(folder, f"{CASES}/{name}")]
-    return [_read(folder, name) for name in names[:MAX_CASES]]
+    names = [name for name in names_in(opened, CASES) if names_in(opened, f"{CASES}/{name}")]
+    return [_read(opened, name) for name in names[:MAX_CASES]]
 
 
-def _read(folder: Path, name: str) -> Case | CaseInvalid:
+def _read(folder: OpenFolder, name: str) -> Case | CaseInvalid:
     try:
         case = _Files(folder, name)
         return Case(
@@ -92,10 +97,10 @@ def _read(folder: Path, name: str) -> Case | CaseInvalid:
 class _Files:
     """The files of a case. Links that lead out of the skill are not followed."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: OpenFolder, name: str) -> None:
         self._skill = folder
         self._name = name
-        self._folder = folder / CASES / name
+        self._folder = Path(folder.path) / CASES / name
 
     def has(self, file: str) -> bool:
         return (self._folder / file).exists()
@@ -112,7 +117,7 @@ class _Files:
     def project_files(self) -> dict[str, bytes]:
         """Return the files below `files/`."""
         root = self._folder / "files"
-        is_inside = inside(self._skill, root) is not None
+        is_inside = inside(self._skill.path, root) is not None
         found = sorted(path for path in root.rglob("*") if path.is_file()) if is_inside and root.is_dir() else []
         if len(found) > _MAX_FILES:
             raise CaseInvalid(f"{CASES}/{self._name}/files: more than {_MAX_FILES} files")

@@ -11,7 +11,6 @@ import msgspec
 
 from reyn.documents import Document, DocumentError, parse_front_matter, parse_yaml
 from reyn.errors import Finding, codes
-from reyn.folders import names_in
 from reyn.skills import older_form
 from reyn.skills.names import find_path, is_valid_name, nfc
 from reyn.skills.older_form import OlderSkill
@@ -82,14 +81,14 @@ class SkillFolder:
 
     def own_files(self, folder: str, suffix: str) -> list[str]:
         """Return the skill's own files in a subfolder, such as `phases/review.md`."""
-        names = {nfc(path.name) for path in _files(self.path, folder, suffix)}
+        names = {nfc(path.name) for path in self._files(self.path, folder, suffix)}
         return [f"{folder}/{name}" for name in sorted(names)]
 
     def check_names(self) -> None:
         """Report files whose names some file systems do not distinguish."""
         for folder, suffix in (("phases", ".md"), ("artifacts", ".yaml")):
             seen: dict[str, str] = {}
-            for path in _files(self.path, folder, suffix):
+            for path in self._files(self.path, folder, suffix):
                 file = f"{folder}/{nfc(path.name)}"
                 other = seen.setdefault(file.casefold(), path.name)
                 document = self._as_written(file)
@@ -120,7 +119,7 @@ class SkillFolder:
 
     def names(self, folder: str, suffix: str) -> list[str]:
         """Return the names of all files in a subfolder, including shared ones, without their suffix."""
-        return [nfc(path.stem) for parent in self._listed for path in _files(parent, folder, suffix)]
+        return [nfc(path.stem) for parent in self._listed for path in self._files(parent, folder, suffix)]
 
     def read(self, file: str) -> Document | None:
         """Return a file in the documented form; `None` if it cannot be parsed."""
@@ -135,6 +134,12 @@ class SkillFolder:
             if path is not None and path.is_file():
                 return folder, path
         return None
+
+    def _files(self, parent: Path, folder: str, suffix: str) -> list[Path]:
+        """Return the files of a subfolder by suffix. A subfolder that is a link out of its parent has none."""
+        names = self.read_files.names(parent, folder)
+        paths = (parent / folder / name for name in names if name.endswith(suffix))
+        return [path for path in paths if path.is_file()]
 
     def _as_written(self, file: str) -> Document | None:
         if file not in self._written:
@@ -171,12 +176,6 @@ class SkillFolder:
                 self.conversions[file] = converted
                 self.notes += converted.notes
         return _with_normalized_names(document) if has_body else document
-
-
-def _files(parent: Path, folder: str, suffix: str) -> list[Path]:
-    """Return the files of a subfolder by suffix. A subfolder that is a link out of its parent has none."""
-    paths = (parent / folder / name for name in names_in(parent, folder) if name.endswith(suffix))
-    return [path for path in paths if path.is_file()]
 
 
 def is_inside_project(shared: Path) -> bool:

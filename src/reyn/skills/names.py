@@ -8,6 +8,7 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING
 
+from reyn.folders import names_in
 from reyn.skills.values import ABORT, END, is_skill_node, skill_of
 
 if TYPE_CHECKING:
@@ -49,11 +50,12 @@ def find_path(folder: Path, relative: str) -> Path | None:
     path = folder / relative
     if relative.isascii():
         return path if path.exists() else None
-    found = folder
+    found = ""
     for part in path.relative_to(folder).parts:
-        candidates = found.iterdir() if found.is_dir() else ()
-        match = next((entry for entry in candidates if nfc(entry.name) == nfc(part)), None)
+        # Only a name with other letters has several forms. A folder that a link leads out to is not listed.
+        names = [part] if part.isascii() else names_in(folder, found)
+        match = next((name for name in names if nfc(name) == nfc(part)), None)
         if match is None:
             return None
-        found = match
-    return found
+        found = f"{found}/{match}".lstrip("/")
+    return folder / found if (folder / found).exists() else None

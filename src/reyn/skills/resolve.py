@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reyn.documents import DocumentError, nearest_hint, read_text
-from reyn.errors import SkillNotFound
-from reyn.folders import names_in
+from reyn.documents import DocumentError, nearest_hint, read_error, read_text
+from reyn.errors import Finding, SkillNotFound, codes
+from reyn.folders import FOLDER, OpenFolder, names_in, open_inside
 from reyn.skills.names import find_path, nfc
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ _MAX_LOADED = 64
 SHELVES = ("local", "project")
 """Folders below `reyn/` in which names are looked up, in this order; then the standard library."""
 
+_PLACES = tuple(("reyn", shelf) for shelf in SHELVES)
+
 STANDARD = "stdlib"
 """The shelf of the standard library."""
 STDLIB = Path(__file__).parent.parent / "stdlib"
@@ -35,40 +38,80 @@ class ReadFiles:
     def __init__(self) -> None:
         self._texts: dict[tuple[Path, Path], str | None] = {}
         self._entries: dict[tuple[Path, str], list[str]] = {}
+        self._folders = _Folders()
         self.skills: dict[str, Path] = {}
         """The folders of the sub-skills, by name."""
 
     def add(self, folder: Path, *subfolders: str) -> None:
         """Add what a folder and its subfolders contain now."""
         for name in ("", *subfolders):
-            self._entries[folder, name] = _entries(folder, name)
+            self._entries[folder, name] = self.names(folder, name)
+
+    def names(self, folder: Path, name: str) -> list[str]:
+        """Return the names in a subfolder; none if it does not exist or a link leads out of the folder."""
+        return self._folders.names(folder, name)
 
     def read(self, path: Path, label: str, inside: Path) -> str:
         """Read a file. One that cannot be read may be readable the next time."""
         self._texts[path, inside] = None
-        text = self._texts[path, inside] = read_text(path, label, inside=inside)
+        text = self._texts[path, inside] = self._folders.read(path, label, inside)
         return text
+
+    def close(self) -> None:
+        """Close the folders: everything has been read."""
+        self._folders = _Folders()
 
     def are_current(self, find: Callable[[str], Path]) -> bool:
         """Return whether reading the skill again would give the same. `find` returns the folder of a skill."""
+        now = _Folders()
         try:
             return (
-                all(read_text(path, path.name, inside=inside) == text for (path, inside), text in self._texts.items())
-                and all(_entries(*place) == entries for place, entries in self._entries.items())
+                all(now.read(path, path.name, inside) == text for (path, inside), text in self._texts.items())
+                and all(now.names(*place) == entries for place, entries in self._entries.items())
                 and all(find(name) == folder for name, folder in self.skills.items())
             )
         except (DocumentError, SkillNotFound):
             return False
 
 
-def _entries(folder: Path, name: str) -> list[str]:
-    """Return the names in a folder or a folder in it; none if it does not exist or a link leads out of it."""
-    if name:
-        return names_in(folder, name)
-    try:
-        return sorted(os.listdir(folder))  # noqa: PTH208 - costs a third of `iterdir`
-    except OSError:
-        return []
+class _Folders:
+    """The folders of skills and the shared folder, each opened once."""
+
+    def __init__(self) -> None:
+        self._opened: dict[Path, OpenFolder] = {}
+
+    def names(self, folder: Path, name: str) -> list[str]:
+        try:
+            return names_in(self._open(folder), name)
+        except OSError:
+            return []
+
+    def read(self, path: Path, label: str, inside: Path) -> str:
+        try:
+            folder = self._open(inside)
+        except OSError as error:
+            message = f"cannot open `{inside.name}`: {read_error(error)}"
+            raise DocumentError(Finding(label, 1, 1, codes.UNREADABLE, message)) from error
+        return read_text(path, label, inside=folder)
+
+    def _open(self, folder: Path) -> OpenFolder:
+        if folder not in self._opened:
+            self._opened[folder] = open_folder(folder)
+        return self._opened[folder]
+
+
+def open_folder(folder: Path) -> OpenFolder:
+    """Open the folder of a skill, or the shared folder. One that a project names is opened beneath the project.
+
+    Raises:
+        OSError: There is none, or a link leads out of the project.
+    """
+    parts = folder.parts
+    depth = 3 if parts[-3:-1] in _PLACES else 2 if parts[-2:] == ("reyn", "shared") else 0
+    handle = open_inside(folder.parents[depth - 1], folder) if depth else os.open(folder, FOLDER)
+    if handle is None:
+        raise OSError(errno.EXDEV, "a link leads out of the project")
+    return OpenFolder(os.fspath(folder), handle)
 
 
 class Library:
@@ -77,7 +120,7 @@ class Library:
     def __init__(self, root: Path) -> None:
         self._root = root
         self.shared = (root / "reyn" / "shared", STDLIB)
-        self._shelves = (*(root / "reyn" / shelf for shelf in SHELVES), STDLIB / "skills")
+        self._shelves = (*((root, f"reyn/{shelf}") for shelf in SHELVES), (STDLIB, "skills"))
         self._loaded: dict[Path, tuple[Skill, Vocabulary, ReadFiles]] = {}
 
     def unchanged(self, folder: Path, vocabulary: Vocabulary) -> Skill | None:
@@ -88,6 +131,7 @@ class Library:
 
     def keep(self, folder: Path, skill: Skill, vocabulary: Vocabulary, files: ReadFiles) -> None:
         """Keep a skill that was loaded from these files."""
+        files.close()
         self._loaded.pop(folder, None)
         self._loaded[folder] = (skill, vocabulary, files)
         while len(self._loaded) > _MAX_LOADED:
@@ -118,11 +162,11 @@ class Library:
             raise SkillNotFound(f"no skill at `{name}`: `skill.md` not found")
         if len(name) > 255:
             raise SkillNotFound(f"skill name of {len(name)} characters is too long")
-        for parent in self._shelves:
-            found = find_path(parent, name)
+        for root, shelf in self._shelves:
+            found = find_path(root, f"{shelf}/{name}")
             if found is not None and os.path.isfile(f"{found}/skill.md"):  # noqa: PTH113 - a `Path` costs more
-                if not self._is_inside(found, parent):
-                    place = f"`reyn/{parent.name}/{name}`"
+                if not _is_below(os.path.realpath(found), os.path.realpath(root)):
+                    place = f"`{shelf}/{name}`"
                     hint = f"Copy the folder, or use its path: `{found.resolve()}`."
                     raise SkillNotFound(f"{place} is a link that points outside the project; it is not read", hint=hint)
                 return found
@@ -132,11 +176,6 @@ class Library:
             f"no skill `{name}` in {folders} or the standard library",
             hint=guess or None,
         )
-
-    def _is_inside(self, skill: Path, parent: Path) -> bool:
-        """Return whether a skill that was found by name is in this project, or in the standard library."""
-        root = parent if parent is self._shelves[-1] else self._root
-        return _is_below(os.path.realpath(skill), os.path.realpath(root))
 
     def __iter__(self) -> Iterator[tuple[str, str, Path]]:
         """Yield every skill that can be found by name: name, shelf, folder."""

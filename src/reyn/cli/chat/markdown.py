@@ -5,20 +5,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console
-from rich.markdown import Markdown
+from rich.markdown import Markdown, TableElement
+from rich.table import Table
+from rich.text import Text
 
 from reyn.cli.writer import Line, Styled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rich.console import ConsoleOptions, RenderResult
     from rich.style import Style
 
+_MIN_COLUMN = 4
+"""The width of a column of a table with its border, if two letters fit into it."""
 _MAX_CHARS = 20_000
 """A longer paragraph is printed as plain text: the time of the parser grows faster than its input."""
 
@@ -28,12 +33,31 @@ def markdown_lines(text: str, columns: int) -> Iterator[Line]:
     if len(text) > _MAX_CHARS:
         yield from map(Line, text.split("\n"))
         return
-    document = Markdown("", code_theme="ansi_dark", hyperlinks=False)
+    document = _Document("", code_theme="ansi_dark", hyperlinks=False)
     document.parsed = _with_targets(_parser().parse(text))
     console = Console(width=columns, color_system="standard", force_terminal=True, legacy_windows=False)
     for segments in console.render_lines(document, pad=False):
         parts = (Styled(one.text, _codes(one.style)) for one in segments if not one.control)
         yield Line(*parts)
+
+
+class _Table(TableElement):
+    """A table that cuts nothing off: a cell is wrapped, and a table of more columns than fit is printed as rows."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            assert isinstance(table, Table)
+            for column in table.columns:
+                column.overflow = "fold"
+            if len(table.columns) * _MIN_COLUMN <= options.max_width:
+                yield table
+            else:
+                for row in zip(*(list(column.cells) for column in table.columns), strict=True):
+                    yield Text(" | ").join(cell for cell in row if isinstance(cell, Text))
+
+
+class _Document(Markdown):
+    elements: ClassVar = {**Markdown.elements, "table_open": _Table}
 
 
 def _parser() -> MarkdownIt:
