@@ -1,6 +1,8 @@
-# Twelve verbs at the most. Everything happens in .venv, made from the lock file.
+# Twelve verbs at the most. Everything happens in .venv, made from the lock file; for another Python, in one of its own:
+# `make quick PYTHON=python3.13 VENV=.venv-3.13`.
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
 # Without bytecode, every process that a test starts would compile Reyn again, which takes longer than its work.
 unexport PYTHONDONTWRITEBYTECODE
@@ -11,24 +13,24 @@ quick test cover fuzz: export TMPDIR := $(or $(MEMORY),$(TMPDIR),/tmp)
 .PHONY: setup demo quick test check cover bench chaos fuzz docs lock clean
 
 ## setup: make .venv with everything a contributor needs
-setup: .venv/ready
+setup: $(VENV)/ready
 
-.venv/ready: $(LOCK) pyproject.toml
-	@echo "Making .venv from $(LOCK); the first time this takes about half a minute ..."
-	$(PYTHON) -m venv .venv
+$(VENV)/ready: $(LOCK) pyproject.toml
+	@echo "Making $(VENV) from $(LOCK); the first time this takes about half a minute ..."
+	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 ## demo: run a skill on a small model, kill it in mid-answer, resume it, look at what it left
-demo: .venv/demo
+demo: $(VENV)/demo
 	@$(BIN)/python examples/demo.py
 
 # A user of Reyn needs less than a contributor.
-.venv/demo: pyproject.toml
-	@if [ ! -e .venv/ready ]; then \
-		echo "Making .venv with Reyn and a local model's engine; the first time this takes half a minute ..." && \
-		$(PYTHON) -m venv .venv && \
+$(VENV)/demo: pyproject.toml
+	@if [ ! -e $(VENV)/ready ]; then \
+		echo "Making $(VENV) with Reyn and a local model's engine; the first time this takes half a minute ..." && \
+		$(PYTHON) -m venv $(VENV) && \
 		$(BIN)/python -m pip install --disable-pip-version-check --editable '.[local]'; \
 	fi
 	@touch $@
@@ -51,15 +53,15 @@ quick: setup
 
 ## test: everything CI checks; under ten minutes on two cores
 # The kills come first, in processes of their own: a small process forks faster.
-test: check .venv/openai-2/ready
+test: check $(VENV)/openai-2/ready
 	$(BIN)/reyn models pull smollm2
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests/kernel/kill
 	$(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/kernel/kill
-	PYTHONPATH=.venv/openai-2 $(BIN)/python -m pytest -n 2 $(addprefix tests/models/test_,openai.py openai_tools.py cancelling.py conformance.py litellm.py) \
+	PYTHONPATH=$(VENV)/openai-2 $(BIN)/python -m pytest -n 2 $(addprefix tests/models/test_,openai.py openai_tools.py cancelling.py conformance.py litellm.py) \
 		tests/models/test_providers.py -k "not anthropic and not gemini and not local"
 
 # The adapter works with both current majors of the SDK. LiteLLM needs version 2.
-.venv/openai-2/ready: requirements/openai-2.txt | setup
+$(VENV)/openai-2/ready: requirements/openai-2.txt | setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --require-hashes -r $< --target $(@D)
 	touch $@
 
@@ -68,6 +70,7 @@ check: setup
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/docs_pages.py --check
 	$(BIN)/python tools/sync_stubs.py --check

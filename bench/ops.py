@@ -19,7 +19,7 @@ from reyn.ops import Call, Denied, Env, OpForm, OpSpec, Plan, Result
 from reyn.ops.execution import perform_op, plan_op
 from reyn.permissions import Gate, Policy, parse_requests, parse_rules
 from reyn.vocabulary.schemas import arguments, path, result
-from reyn.workspace import Roots, locate
+from reyn.workspace import RecordedFiles, Roots, locate
 
 TURNS = 5
 """Turns of a measured run."""
@@ -148,7 +148,7 @@ async def measure_gate(root: Path, count: int) -> float:
     roots = Roots(root, root / ".reyn", root / ".reyn" / "workspace" / "r")
     policy = Policy(parse_rules({"web": [{"allow": "nothing"}]}, ("web",)))
     gate = Gate(roots, policy, (parse_requests({"web": True}),), "act")
-    env = Env(roots, gate, lambda name: b"", {}, 1_000_000)
+    env = Env(roots, gate, lambda name: b"", RecordedFiles(), 1_000_000)
     op, spent = NoOp(), []
     for _ in range(5):
         with SystemCalls() as calls:

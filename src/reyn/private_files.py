@@ -30,16 +30,23 @@ _LOCK_TIMEOUT_SECONDS = 10.0
 MAX_BYTES = 4_000_000
 
 
-def user_folder(environ: Mapping[str, str], home: Path | None = None) -> Path:
-    """Return the folder of the user's configuration, which need not exist. A relative `XDG_CONFIG_HOME` is ignored.
+def user_folder(environ: Mapping[str, str], home: Path | None = None, *, is_cache: bool = False) -> Path:
+    """Return the folder of the user's configuration, or of data that can be recreated; it need not exist.
+
+    A relative path in `XDG_CONFIG_HOME`, `XDG_CACHE_HOME` or `HOME` is ignored: it would lead into the current folder,
+    which may be a stranger's.
 
     Raises:
         RuntimeError: The user has no home directory.
     """
-    configured = environ.get("XDG_CONFIG_HOME", "")
+    variable, name = ("XDG_CACHE_HOME", ".cache") if is_cache else ("XDG_CONFIG_HOME", ".config")
+    configured = environ.get(variable, "")
     if os.path.isabs(configured):  # noqa: PTH117 - an empty string is not a path
         return Path(configured) / "reyn"
-    return (home or Path.home()) / ".config" / "reyn"
+    home = home or Path.home()
+    if not home.is_absolute():
+        raise RuntimeError(f"the home directory {str(home)!r} is a relative path")
+    return home / name / "reyn"
 
 
 class PrivateFile:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from itertools import chain
 from threading import Lock
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -49,6 +50,10 @@ class Ranking(Generic[T]):
         """How many texts have a word, for the words of queries."""
         self._lock = Lock()
 
+    def __del__(self) -> None:
+        if self._database is not None:
+            self._database.close()
+
     def best_matches(
         self, query: str, items: Sequence[T], limit: int, *, only_telling: bool = False
     ) -> list[tuple[int, float]]:
@@ -88,7 +93,9 @@ class Ranking(Generic[T]):
         self._database = database = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         database.execute(_OPEN)
         texts = ((number, _encodable(self._text(item))) for number, item in enumerate(items))
-        database.executemany("INSERT INTO texts(rowid, text) VALUES (?, ?)", texts)
+        # FTS5 gives no weight to a word that half of the texts have. Beside as many empty ones, every word has one.
+        empty = ((number, "") for number in range(len(items), 2 * len(items) + 1))
+        database.executemany("INSERT INTO texts(rowid, text) VALUES (?, ?)", chain(texts, empty))
         return database
 
 

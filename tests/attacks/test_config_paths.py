@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import pwd
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,13 @@ from typing import NamedTuple
 import pytest
 
 from reyn.cli.app import run_app
+from reyn.config import ModelSettings
+from reyn.config.user import UserConfig, user_config
+from reyn.errors import ModelNotInstalled, PullFailed
+from reyn.models import prompt_cache, weights
+from reyn.models.local import LocalModel
+from reyn.models.prompt_cache import PromptCache
+from reyn.models.weights import DEFAULT_WEIGHTS, KNOWN_WEIGHTS, pull, weights_path
 from reyn.permissions.trust import load_project, store_decision
 from tests.models.fake_server import FakeServer, good
 from tests.support import finish, go, two_phases
@@ -173,3 +181,82 @@ def test_a_model_file_of_an_untrusted_project_is_not_opened(
         watching = False
     assert opened == []
     assert f"load the model file {name}" in "".join(capsys.readouterr())
+
+
+# -- the user's folders ---------------------------------------------------------------------------------------
+
+RELATIVE = ({"HOME": "."}, {"HOME": "home/user"}, {})
+
+
+def plant(clone: Path, name: str) -> None:
+    """Plant a file wherever a relative folder of the user would be."""
+    for place in ("~/.cache", "~/.config", ".cache", ".config", "home/user/.cache", "home/user/.config", "x"):
+        path = clone / place / "reyn" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("GGUF" if name.endswith("gguf") else f"projects: {{'{clone}': 1}}")
+
+
+@pytest.mark.parametrize("home", RELATIVE, ids=repr)
+@pytest.mark.parametrize("configured", [None, "x", "./x", "~/.cache", ""])
+def test_no_folder_of_the_user_is_in_the_current_folder(
+    home: dict[str, str], configured: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A clone cannot bring weights, prompt caches or a user configuration for a user without a home directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in home.items():
+        monkeypatch.setenv(name, value)
+    if configured is not None:
+        monkeypatch.setenv("XDG_CACHE_HOME", configured)
+        monkeypatch.setenv("XDG_CONFIG_HOME", configured)
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: {}[uid])  # an unknown user
+    default = KNOWN_WEIGHTS[DEFAULT_WEIGHTS]
+    plant(tmp_path, f"models/{default.name}-{default.sha256[:12]}.gguf")
+    plant(tmp_path, "config.yaml")
+    assert weights_path(default) is None
+    assert user_config().read() == UserConfig()
+    (tmp_path / "m.gguf").write_text("GGUF")
+    cache = PromptCache(tmp_path / "m.gguf", "1")
+    cache.store("text", lambda name: pytest.fail(f"wrote {name}"))
+    assert cache.find("text") is None
+    with pytest.raises(ModelNotInstalled, match="is not installed"):
+        LocalModel.locate("local", "", ModelSettings(model="local"), tmp_path)
+    with pytest.raises(PullFailed, match="no folder for weights"):
+        pull(default, print)
+
+
+def test_a_cache_removes_only_files_that_it_names_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(prompt_cache, "MAX_BYTES", 10)
+    (tmp_path / "m.gguf").write_text("GGUF")
+    cache, state = PromptCache(tmp_path / "m.gguf", "1"), b"0123456789"
+    folder, outside = tmp_path / "reyn" / "prefixes", tmp_path / "outside"
+    outside.mkdir()
+    folder.mkdir(parents=True)
+    own = f"{'0' * 32}-{'0' * 64}.kv"
+    names = ("photo.raw", "notes.kv", f"x{own}", ".hidden", own)
+    for place in (folder, outside):
+        for name in names:
+            (place / name).write_bytes(state)
+            os.utime(place / name, (1_000, 1_000))
+    cache.store("text", lambda name: cache.write(name, state))
+    found = cache.find("text")
+    assert {path.name for path in folder.iterdir()} == {*names, found} - {own}
+    folder.rename(tmp_path / "moved")
+    folder.symlink_to(outside)
+    cache.store("text", lambda name: cache.write(name, state))
+    assert cache.find("text") is None
+    assert {path.name for path in outside.iterdir()} == set(names)
+
+
+def test_a_pull_removes_only_folders_of_pulls(tmp_path: Path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/f").touch()
+    for name in (".pull-abcdefgh", ".pull-notes", "models"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "link").symlink_to(tmp_path / "outside")
+        os.utime(tmp_path / name, (1_000, 1_000))
+    weights._remove_stale(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {".pull-notes", "models", "outside"}
+    assert (tmp_path / "outside/f").exists()

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reyn import SyncRuntime
-from reyn.errors import HistoryInvalid, ReynError
+from reyn.errors import HistoryInvalid, ReynError, StoreUnavailable
 from reyn.journal import MemoryJournal
+from reyn.journal.database import SCHEMA
+from reyn.journal.sqlite import SqliteJournal
 from tests.fuzz.archives import Archive
 from tests.goldens.__main__ import FOLDER
 from tests.kernel.support import Project
@@ -248,3 +253,33 @@ def verified(archive: Archive, root: Path) -> tuple[str, ...]:
     with SyncRuntime.open(root, journal=MemoryJournal()) as rt:
         [run] = rt.runs.import_(archive.lines()).imported
         return rt.runs.verify(run).unchecked
+
+
+# -- what the database itself would execute ---------------------------------------------------------------------
+
+PLANTED = (
+    "CREATE TRIGGER planted AFTER INSERT ON {table} BEGIN INSERT INTO inbox (run_id, payload) VALUES ('r', x'00'); END",
+    "CREATE INDEX planted ON {table} (1)",
+    "CREATE VIEW planted AS SELECT * FROM {table}",
+    "ALTER TABLE {table} ADD COLUMN planted AS (abs(1)) VIRTUAL",
+    "DROP TABLE {table}; CREATE VIEW {table} AS WITH c AS (SELECT 1 UNION SELECT * FROM c) SELECT * FROM c",
+)
+
+
+@pytest.mark.parametrize("table", re.findall(r"CREATE TABLE IF NOT EXISTS (\w+)", SCHEMA))
+def test_a_journal_with_a_definition_of_its_own_is_not_opened(tmp_path: Path, table: str):
+    """A trigger on `runs` replied to every question itself; a view instead of `owners` had no end."""
+    SqliteJournal(tmp_path / "own").close()
+    content = (tmp_path / "own" / "journal.db").read_bytes()
+    for version, statement in enumerate(PLANTED):
+        path = tmp_path / str(version) / "journal.db"
+        path.parent.mkdir(mode=0o700)
+        path.write_bytes(content)
+        with closing(sqlite3.connect(path)) as db:
+            db.executescript(f"{statement.format(table=table)}; PRAGMA user_version = {version % 2}")
+            before = list(db.iterdump())
+        for is_read_only in (True, False):
+            with pytest.raises(StoreUnavailable):
+                SqliteJournal(path.parent, is_read_only=is_read_only)
+        with closing(sqlite3.connect(path)) as db:
+            assert list(db.iterdump()) == before

@@ -30,6 +30,7 @@ from reyn.journal.sqlite import SqliteJournal
 from reyn.models.scripted import ScriptedModel
 from reyn.ops.memory_files import MemoryFile, format_memory
 from tests.cli.support import write_answers
+from tests.journal.stored import editing
 from tests.support import act, file, finish, write_skill
 from tests.workspace.support import open_descriptors
 
@@ -399,10 +400,10 @@ def test_a_planted_rollback_journal_deletes_no_file(world: World):
     assert snapshot(world.outside) == before
     # What SQLite does with it: the file is gone.
     shutil.copy(world.root / ".reyn/journal.db", world.root / "other.db")
-    with sqlite3.connect(world.root / "other.db") as db:
+    with editing(world.root / "other.db") as db:
         db.execute("PRAGMA journal_mode = DELETE")
     journal.rename(world.root / "other.db-journal")
-    with suppress(sqlite3.DatabaseError), sqlite3.connect(world.root / "other.db") as db:
+    with suppress(sqlite3.DatabaseError), editing(world.root / "other.db") as db:
         db.execute("SELECT * FROM sqlite_master").fetchall()
     assert not victim.exists()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from reyn.journal.kinds import Usage
 from reyn.models import ModelAnswer
 from reyn.testing import ScriptedModel
 from tests.cli.support import IN, write_answers
-from tests.journal.stored import change_event
+from tests.journal.stored import change_event, editing
 from tests.support import abort, act, file, finish, go, question, write_skill
 
 READ = act(file("read", "reyn.yaml"))
@@ -219,7 +218,7 @@ def test_a_damaged_run_does_not_hide_the_others(here: Path, reyn, run: str):
     change_event(here / ".reyn" / "journal.db", 1, run, ts=b"1")
     rows = {row["run_id"]: row for row in reyn("runs", "--json").json}
     assert rows.keys() == {"finished", "aborted", "failed", "waiting", "waiting.1.1.1", "limited"}
-    expected = NEXT | ({"limited": "reyn verify limited"} if run == "limited" else {})
+    expected = NEXT | ({run: f"reyn verify {run}"} if run in ("limited", "failed") else {})
     assert {name: rows[name]["next"] for name in NEXT} == expected
     assert {one["run_id"] for one in reyn("doctor", "--json").json["runs"]} == NEXT.keys()
     assert reyn("verify", run).code == 1
@@ -267,7 +266,7 @@ def test_doctor_reports_an_invalid_configuration_and_still_lists_runs(here: Path
 
 def test_doctor_reports_a_broken_journal(here: Path, reyn):
     reyn("run", "pair", IN)
-    with sqlite3.connect(here / ".reyn" / "journal.db") as db:
+    with editing(here / ".reyn" / "journal.db") as db:
         db.execute("PRAGMA user_version = 99")
     output = reyn("doctor")
     assert (output.code, "has format 99" in output.out) == (1, True)

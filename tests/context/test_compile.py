@@ -380,3 +380,22 @@ def test_compiling_compiled_messages_adds_nothing_twice(explicit: str | None):
     assert again.system_prompt.count("Adds numbers.") == again.system_prompt.count("# Memory") == 1
     assert compile_invocation_turn(spec, first.llm_messages).llm_messages == first.llm_messages
     assert "Two." in again.system_prompt
+
+
+@pytest.mark.parametrize(
+    ("value", "fields"),
+    [
+        (ContextState, ("messages", "data_from_selfref", "pending_mutations")),
+        (CompileSource, ("data_from_agent_config", "data_from_selfref", "input_messages")),
+        (
+            DataFromAgentConfig,
+            ("base_system_prompt", "template_params", "tool_prompt_specs", "include_must_principles"),
+        ),
+        (
+            DataFromSelfRef,
+            ("base_system_prompt", "experiences", "summary", "summary_message", "working_messages", "next_id"),
+        ),
+    ],
+)
+def test_the_values_have_these_fields_in_this_order(value: Any, fields: tuple[str, ...]):
+    assert value.__struct_fields__ == fields

@@ -13,6 +13,7 @@ from reyn.config.values import HANDOFF_FIELDS, HandoffSettings
 from reyn.context import (
     PhaseHandoff,
     PhaseManifest,
+    apply_context_budget,
     build_handoff_context,
     build_phase_context,
     default_manifests,
@@ -172,6 +173,19 @@ def test_a_manifest_is_the_first_override_then_the_default_then_permissive():
     assert resolve_manifest("build") == PhaseManifest()
 
 
+@pytest.mark.parametrize(("ordinal", "name"), [(1, "discovery"), (2, "implementation"), (3, "validation")])
+def test_a_default_manifest_has_an_ordinal_and_a_name(ordinal: int, name: str):
+    own = PhaseManifest(ordinal, ("goal",))
+    assert resolve_manifest(name) is resolve_manifest(ordinal) is default_manifests[ordinal]
+    assert resolve_manifest(name, {ordinal: own}) is resolve_manifest(ordinal, {name: own}) is own
+
+
+def test_a_manifest_whose_fields_are_null_selects_all():
+    manifest = msgspec.json.decode('{"phase": 1, "handoff_fields": null, "narrative_cap": 0}', type=PhaseManifest)
+    assert manifest == PhaseManifest(1, None) == default_manifests[1]
+    assert all(manifest.selects(field) for field in HANDOFF_FIELDS)
+
+
 def test_a_mapping_may_name_a_manifest_and_change_it():
     limited = HandoffSettings(manifest="default", max_prompt_tokens=100)
     assert choose_context(2, limited) == choose_context(2, "default")
@@ -269,3 +283,12 @@ def test_the_oldest_whole_handoffs_give_way_before_the_newest_is_truncated(budge
         assert f"(the last {len(whole)} of {count})" in built.text
         more = assemble_handoff_context(handoffs[-len(whole) - 1 :], manifest(), omitted=count - len(whole) - 1)
         assert estimate_tokens(more.text) > budget
+
+
+def test_manifests_and_results_are_json_with_the_keys_of_the_contract():
+    assert msgspec.to_builtins(PhaseManifest(phase=2)) == {
+        "phase": 2, "handoff_fields": (), "narrative_cap": 0, "max_tokens": 0,
+    }  # fmt: skip
+    assert msgspec.to_builtins(apply_context_budget("a text", 0)[1]) == {
+        "original_tokens": 2, "budget_tokens": 0, "truncated_tokens": 2, "was_truncated": False,
+    }  # fmt: skip

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import runpy
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 
 from reyn import SyncRuntime
 from tests.fuzz.oracles import World
+from tests.journal.stored import editing
 
 PROGRAM = Path(__file__).resolve().parents[2] / "examples" / "adversarial" / "attack.py"
 
@@ -86,7 +86,7 @@ def test_each_attempt_is_in_the_journal(attacked: tuple[Path, str, list[str]], a
 
 def test_no_secret_was_recorded(attacked: tuple[Path, str, list[str]], attack: dict[str, Any]):
     database = attacked[0] / "project" / ".reyn" / "journal.db"
-    with sqlite3.connect(database) as db:
+    with editing(database) as db:
         dump = "\n".join(db.iterdump()).lower()
     for canary in (attack["KEY"], attack["OUTSIDE"], attack["HIDDEN"]):
         assert canary.encode().hex() not in dump

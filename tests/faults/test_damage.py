@@ -17,7 +17,7 @@ from reyn import OSRuntime
 from reyn.errors import BlobMissing, ChainBroken, EventInvalid, InternalError, ReynError, StoreDamaged
 from reyn.testing import ScriptedModel
 from tests.faults.support import ask_and_write, reyn
-from tests.journal.stored import change_event, change_events, remove_event
+from tests.journal.stored import change_event, change_events, editing, remove_event
 from tests.support import act, file, finish, go, question
 
 PAGE = 8192
@@ -62,7 +62,7 @@ class StoredProject:
 
     def change(self, statement: str, *values: Any) -> None:
         self.restore()
-        with sqlite3.connect(self.database) as db:
+        with editing(self.database) as db:
             db.execute(statement, values)
         db.close()
 
@@ -215,11 +215,11 @@ def test_a_modified_event_is_detected_in_every_part(stored: StoredProject, part:
 @pytest.mark.parametrize("value", ["7", "1.5", "NULL", "''", "x'00'"])
 def test_a_commit_with_a_damaged_column_is_detected(stored: StoredProject, column: str, value: str):
     stored.restore()
-    with sqlite3.connect(stored.database) as db:
+    with editing(stored.database) as db:
         db.execute("PRAGMA writable_schema = ON")
         db.execute("UPDATE sqlite_master SET sql = replace(sql, ' BLOB NOT NULL', ' BLOB') WHERE name = 'commits'")
     db.close()
-    with sqlite3.connect(stored.database) as db:
+    with editing(stored.database) as db:
         (key,) = db.execute("SELECT min(id) FROM commits WHERE id >> 32 = 1 AND id & 0xffff > 4").fetchone()
         (before,) = db.execute("SELECT max(id) & 0xffff FROM commits WHERE id < ?", (key,)).fetchone()
         db.execute(f"UPDATE commits SET {column} = {value} WHERE id = {key}")
@@ -241,7 +241,7 @@ def test_a_missing_event_is_detected(stored: StoredProject):
 
 
 def test_a_missing_commit_is_detected(stored: StoredProject):
-    with sqlite3.connect(stored.database) as db:
+    with editing(stored.database) as db:
         keys = [key for (key,) in db.execute("SELECT id FROM commits WHERE id >> 32 = 1 ORDER BY id")]
     db.close()
     for before, key in pairwise([1 << 32, *keys]):
@@ -287,11 +287,11 @@ def test_a_renamed_run_is_detected(stored: StoredProject):
 )
 def test_an_unreadable_message_stops_the_run_with_a_code(stored: StoredProject, damage: str):
     stored.restore()
-    with sqlite3.connect(stored.database) as db:
+    with editing(stored.database) as db:
         db.execute("PRAGMA writable_schema = ON")
         db.execute("UPDATE sqlite_master SET sql = replace(sql, 'payload BLOB NOT NULL', 'payload BLOB')")
     db.close()
-    with sqlite3.connect(stored.database) as db:
+    with editing(stored.database) as db:
         db.execute(f"UPDATE inbox SET {damage} WHERE run_id = 'waits'")
     db.close()
     results = asyncio.run(stored.collect())

@@ -112,7 +112,7 @@ def loud_correction(answer: str, path: str, message: str) -> tuple:
     ("module", "name", "changed"),
     [
         (prompt, "OPENING", "Be nice.\n"),
-        (render, "FULL_CONTENT", "workspace:.elsewhere/"),
+        (render, "RECORDED", "workspace:.elsewhere/"),
         (turn, "correction", loud_correction),
         (phase_executor, "successors", lambda skill, phase: ()),
     ],

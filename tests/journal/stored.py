@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 _LINE = re.compile(rb'\[(\d+),(\d+),"([^"]*)",(\d+),(.*)\]')
@@ -13,9 +14,16 @@ Stored = dict[str, bytes]
 """The parts of a line as they are stored, and the hash of the event."""
 
 
+@contextmanager
+def editing(database: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database; commit what the block changes, and close it."""
+    with closing(sqlite3.connect(database)) as db, db:
+        yield db
+
+
 def change_events(database: Path, change: Callable[[Stored], Stored | None], run: str = "") -> None:
     """Pass every stored event through `change`, which returns it or nothing. Empty commits are removed."""
-    with sqlite3.connect(database, isolation_level=None) as db:
+    with editing(database) as db:
         query = "SELECT id, hashes, events FROM commits WHERE id >> 32 IN (SELECT id FROM runs WHERE ? IN ('', run_id))"
         for key, hashes, text in db.execute(query, (run,)).fetchall():
             events = []

@@ -18,6 +18,7 @@ from reyn.journal.sqlite import SqliteJournal
 from reyn.kernel import versions
 from reyn.testing import ScriptedModel
 from reyn.testing.fixtures import chain_events, run_started
+from tests.journal.stored import editing
 from tests.support import act, finish, go, question, write_skill
 
 ANSWERS = [act(question("Which one?")), go("b"), finish()]
@@ -47,21 +48,28 @@ def rows(root: Path, *, is_read_only: bool = False) -> dict:
 
 @pytest.fixture
 def next_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = database.SCHEMA.replace(
+        "payload BLOB NOT NULL)", "payload BLOB NOT NULL, sender TEXT NOT NULL DEFAULT '')"
+    )
     monkeypatch.setattr(database, "FORMAT", 3)
+    monkeypatch.setattr(database, "SCHEMA", f"{schema}CREATE TABLE IF NOT EXISTS labels (name TEXT);")
     monkeypatch.setattr(
         database,
         "MIGRATIONS",
         {
-            1: "ALTER TABLE inbox ADD COLUMN sender TEXT NOT NULL DEFAULT ''; CREATE TABLE labels (name TEXT);",
-            2: "INSERT INTO labels VALUES ('migrated');",
+            1: "CREATE TABLE labels (name TEXT);",
+            2: "ALTER TABLE inbox ADD COLUMN sender TEXT NOT NULL DEFAULT ''; INSERT INTO labels VALUES ('migrated');",
         },
     )
 
 
-def test_a_database_of_an_earlier_format_is_migrated_with_its_open_questions(root: Path, next_format: None):
-    before = rows_of_format_1(root)
+def test_a_database_of_an_earlier_format_is_migrated_with_its_open_questions(
+    root: Path, request: pytest.FixtureRequest
+):
+    before = rows(root)
+    request.getfixturevalue("next_format")
     assert rows(root) == before
-    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+    with editing(root / ".reyn" / "journal.db") as db:
         assert db.execute("PRAGMA user_version").fetchone() == (3,)
         assert db.execute("SELECT name FROM labels").fetchall() == [("migrated",)]
     with SyncRuntime.open(root, model=ScriptedModel(ANSWERS)) as rt:
@@ -72,17 +80,10 @@ def test_a_database_of_an_earlier_format_is_migrated_with_its_open_questions(roo
         rt.runs.verify("waits")
 
 
-def rows_of_format_1(root: Path) -> dict:
-    with pytest.MonkeyPatch.context() as earlier:
-        earlier.setattr(database, "FORMAT", 1)
-        earlier.setattr(database, "MIGRATIONS", {})
-        return rows(root)
-
-
 def test_a_database_of_an_earlier_format_is_not_modified_in_read_only_mode(root: Path, next_format: None):
     with pytest.raises(StoreUnavailable, match="has format 1; this release reads formats up to 3"):
         rows(root, is_read_only=True)
-    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+    with editing(root / ".reyn" / "journal.db") as db:
         assert db.execute("PRAGMA user_version").fetchone() == (1,)
 
 
@@ -94,24 +95,25 @@ def test_a_migration_that_fails_changes_nothing(root: Path, monkeypatch: pytest.
         with pytest.raises(StoreUnavailable, match="nothing"):
             rows(root)
     assert rows(root) == before
-    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+    with editing(root / ".reyn" / "journal.db") as db:
         assert not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'labels'").fetchone()
 
 
 @pytest.mark.parametrize("is_read_only", [False, True])
 @pytest.mark.parametrize(
-    ("change", "missing"),
+    ("change", "definition"),
     [
-        ("ALTER TABLE runs RENAME COLUMN state TO lifecycle", "runs.state"),
-        ("ALTER TABLE commits RENAME COLUMN events TO bodies", "commits.events"),
-        ("ALTER TABLE spending DROP COLUMN assumed", "spending.assumed"),
-        ("DROP TABLE names", "names.blob"),
+        ("ALTER TABLE runs RENAME COLUMN state TO lifecycle", "table `runs`"),
+        ("ALTER TABLE commits RENAME COLUMN events TO bodies", "table `commits`"),
+        ("ALTER TABLE spending DROP COLUMN assumed", "table `spending`"),
+        ("DROP TABLE names", "table `names`"),
+        ("DROP INDEX inbox_by_run", "index `inbox_by_run`"),
     ],
 )
-def test_a_database_with_other_tables_is_refused(root: Path, change: str, missing: str, is_read_only: bool):
+def test_a_database_with_other_tables_is_refused(root: Path, change: str, definition: str, is_read_only: bool):
     with closing(sqlite3.connect(root / ".reyn" / "journal.db")) as db:
         db.execute(change)
-    with pytest.raises(StoreUnavailable, match=f"is not a journal of format 1: it has no column `{missing}`") as error:
+    with pytest.raises(StoreUnavailable, match=f"not a journal of format 1: its {definition}") as error:
         rows(root, is_read_only=is_read_only)
     assert "Move" in error.value.hint
 
@@ -122,7 +124,7 @@ def test_a_database_of_another_program_is_not_modified(root: Path):
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE runs (id INTEGER PRIMARY KEY, distance REAL)")
         before = db.execute("SELECT * FROM sqlite_master").fetchall()
-    with pytest.raises(StoreUnavailable, match="no column `runs"):
+    with pytest.raises(StoreUnavailable, match="its table `runs`"):
         rows(root)
     with closing(sqlite3.connect(path)) as db:
         assert db.execute("SELECT * FROM sqlite_master").fetchall() == before

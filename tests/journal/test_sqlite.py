@@ -27,6 +27,7 @@ from reyn.testing.fixtures import (
     phase_started,
     run_started,
 )
+from tests.journal.stored import editing
 
 
 def test_the_database_is_configured_for_durability(tmp_path: Path):
@@ -46,7 +47,7 @@ def test_a_file_that_is_not_a_database_raises_store_damaged(tmp_path: Path):
 
 def test_a_newer_format_is_refused_and_not_modified(tmp_path: Path):
     SqliteJournal(tmp_path).close()
-    with sqlite3.connect(tmp_path / "journal.db") as db:
+    with editing(tmp_path / "journal.db") as db:
         db.execute("PRAGMA user_version = 99")
     with pytest.raises(StoreUnavailable, match="format 99"):
         SqliteJournal(tmp_path)

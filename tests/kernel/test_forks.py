@@ -24,8 +24,9 @@ def project(tmp_path: Path, request: pytest.FixtureRequest):
     write_skill(tmp_path, "s", {"a": ["b"], "b": ["a", "end"]}, ops={"a": "file, ask_user", "b": "file"})
     journal = SqliteJournal(tmp_path / ".reyn") if request.param == "sqlite" else None
     made = Project(tmp_path, journal)
+    close = made.journal.close
     yield made
-    made.journal.close()
+    close()
 
 
 def reopened(project: Project, answers: list, **options) -> SyncRuntime:

@@ -7,10 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from reyn.context.budget_log import BUDGET_LOG
-from reyn.context.handoff import HEADER
+from reyn.context.handoff import HEADER, PhaseHandoff
 from reyn.errors import ReplayMismatch, RunBlocked, StoreUnavailable
 from reyn.journal import MemoryJournal
 from reyn.kernel.core.snapshot import MAX_HANDOFFS
@@ -103,6 +104,66 @@ def test_the_skill_and_the_project_set_defaults(tmp_path: Path):
     assert block(project, 2) == ""
     [applied] = project.events("context_budget_applied")
     assert (applied["budget_tokens"], applied["was_truncated"]) == (12, True)
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize("fields", ["null", "[]"])
+def test_a_phase_whose_fields_are_null_sees_all(tmp_path: Path, fields: str):
+    project = make(tmp_path, {"build": f"context: {{handoff_fields: {fields}}}\n"})
+    (tmp_path / "reyn.yaml").write_text("context: {handoff_fields: [goal], max_tokens: 900}\n")
+    assert project.run("rpi", ANSWERS).ok
+    assert "Decisions: to build\nRisks: slow disks" in block(project, 1)
+    assert "Decisions" not in block(project, 2)
+    assert project.events("context_budget_applied")[0]["budget_tokens"] == 900
+    assert project.is_sound()
+
+
+def test_the_project_selects_all_fields_with_null(tmp_path: Path):
+    project = make(tmp_path, {"look": ""})
+    (tmp_path / "reyn.yaml").write_text("context: {handoff_fields: null}\n")
+    assert project.run("rpi", ANSWERS).ok
+    assert "Risks: slow disks" in block(project, 1)
+
+
+def handoffs_of(project: Project) -> list[PhaseHandoff]:
+    found = (project.journal.blob(event["handoff"]) for event in project.events("handoff_recorded"))
+    return [msgspec.json.decode(content, type=PhaseHandoff) for content in found]
+
+
+def test_the_work_item_is_carried_forward_until_another_one_is_named(tmp_path: Path):
+    project = make(tmp_path)
+    assert project.run("rpi", ANSWERS).ok
+    assert [one.epic_id for one in handoffs_of(project)] == ["E-7"] * 3
+    extra = finish() | {"handoff": {"epic_id": "E-8"}}
+    other = make(tmp_path / "other", {"build": "context: all\n", "check": ASK})
+    assert other.run("rpi", [*ANSWERS[:2], extra]).ok
+    assert [one.epic_id for one in handoffs_of(other)] == ["E-7", "E-7", "E-8"]
+
+
+@pytest.mark.parametrize(("score", "verdict"), [(0.9, "passed"), (0.2, "failed")])
+@pytest.mark.parametrize("is_step", [False, True])
+def test_a_judgement_is_a_verdict_of_the_handoff(tmp_path: Path, score: float, verdict: str, is_step: bool):
+    judge = {"kind": "judge_output", "output": "draft", "rubric": "It names\na date."}
+    judged = finish() | {"artifact": {"type": "judgement", "data": {"reason": "because", "score": score}}}
+    keys = {"build": "context: {handoff_fields: [verdicts]}\n"}
+    if is_step:
+        keys["look"] = f"preprocessor:\n  - run_op: {{op: {json.dumps(judge)}}}\n"
+    project = make(tmp_path, keys, ops={} if is_step else {"look": "judge_output"})
+    before = [judged] if is_step else [act(judge), judged]
+    assert project.run("rpi", [*before, *ANSWERS]).ok
+    assert block(project, len(before) + 1).endswith(f"Verdict: It names a date. {verdict}")
+    assert handoffs_of(project)[-1].verdicts == {"It names a date.": verdict}
+    assert project.is_sound()
+
+
+def test_the_status_of_a_handoff_says_how_the_visit_ended(tmp_path: Path):
+    keys = {"look": "max_act_turns: 1\n", "build": "context: all\n"}
+    project = make(tmp_path, keys, ops={"look": "file", "build": "file"})
+    (tmp_path / "a.md").write_text("x")
+    read = act(file("read", "a.md"))
+    assert project.run("rpi", [read, ANSWERS[0], read, ANSWERS[1], finish()]).ok
+    assert [one.status for one in handoffs_of(project)] == ["time_boxed", "completed", "completed"]
+    assert "[Phase 1: look — time_boxed]" in block(project, 2)
     assert project.is_sound()
 
 

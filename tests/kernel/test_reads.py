@@ -12,7 +12,7 @@ from reyn.config import Sizes
 from reyn.journal import MemoryJournal
 from reyn.journal.kinds import AnswerForm
 from reyn.testing import ScriptedModel
-from reyn.workspace.paths import FULL_CONTENT
+from reyn.workspace.paths import RECORDED
 from tests.kernel.support import IN, Project
 from tests.support import NOTE, finish, go, write_skill
 
@@ -72,8 +72,8 @@ def test_a_large_artifact_is_truncated_and_can_be_read_in_parts(tmp_path: Path):
     assert project.run("loop", [draft("one"), finish()], large, sizes=Sizes(input_bytes=1000)).ok
     text = project.model.turn_message(1)
     assert "x" * 1001 not in text
-    assert f'"path": "{FULL_CONTENT}2.read1"' in text
-    read = {"kind": "file", "op": "read", "path": f"{FULL_CONTENT}2.read1", "start": 2000}
+    assert f'"path": "{RECORDED}2.read1"' in text
+    read = {"kind": "file", "op": "read", "path": f"{RECORDED}2.read1", "start": 2000}
     with project.open([draft("one"), {"control_ir": [read]}, finish()], sizes=Sizes(input_bytes=1000)) as rt:
         assert rt.run("loop", large, run_id="again").ok
     assert "x" * 1000 in json.dumps(project.results("again")[0])

@@ -238,8 +238,8 @@ def test_ops_cannot_read_secrets_even_if_the_project_is_the_home_folder(tmp_path
 
 @pytest.mark.slow
 def test_derived_events_do_not_depend_on_set_order(tmp_path: Path):
-    steps = "preprocessor:\n  - run_op: {op: {kind: file, op: nothing, path: x}, into: data.found, on_error: skip}\n"
-    write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": steps})
+    step = "run_op: {op: {kind: file, path: x}, args_from: {op: data.text}, into: data.found, on_error: skip}"
+    write_skill(tmp_path, "s", {"a": ["end"]}, phase_keys={"a": f"preprocessor:\n  - {step}\n"})
     script = (
         "import sys; from pathlib import Path; from reyn import SyncRuntime; from reyn.testing import ScriptedModel\n"
         "with SyncRuntime.open(sys.argv[1], model=ScriptedModel([])) as rt:\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from reyn.errors import BlobMissing, ChainBroken, ReplayMismatch, RunNotFound
 from reyn.journal import GENESIS, Blob, Event, canonical, link
 from reyn.journal.sqlite import SqliteJournal
 from reyn.testing import ScriptedModel
-from tests.journal.stored import change_event, change_events, remove_event
+from tests.journal.stored import change_event, change_events, editing, remove_event
 from tests.support import finish, go
 
 
@@ -33,8 +34,8 @@ def path(root: Path) -> Path:
     return root / ".reyn" / "journal.db"
 
 
-def database(root: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path(root), isolation_level=None)
+def database(root: Path) -> AbstractContextManager[sqlite3.Connection]:
+    return editing(path(root))
 
 
 def events_of(root: Path) -> list[Event]:

@@ -255,6 +255,28 @@ def test_a_server_that_cannot_be_started_is_an_error(tools: Tools, command: list
         runtime.project.mcp_tools("desk")
 
 
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [
+        ("sys.exit('no file notes.db')", "it ended; it wrote to standard error: no file notes.db"),
+        ("print(*range(9), sep=chr(10), file=sys.stderr)", "standard error: 4 | 5 | 6 | 7 | 8"),
+        ("print('x' * 900_000, 'end', file=sys.stderr)", "x end"),
+        ("sys.exit('the key is ' + os.environ['KEY'])", "the key is ***"),
+    ],
+)
+def test_the_last_lines_of_a_server_that_ends_at_its_start_are_reported(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch, code: str, end: str
+):
+    monkeypatch.setenv("REYN_SECRET_DESK_KEY", "a-secret-value")
+    command = [sys.executable, "-c", f"import os, sys; {code}"]
+    server = {"command": command, "timeout": 120, "env": {"KEY": "secret://DESK_KEY"}}
+    settings = {"mcp": {"servers": {"desk": server}}}
+    with SyncRuntime.open(tools.root, **settings) as runtime, pytest.raises(McpServerFailed) as raised:
+        runtime.project.mcp_tools("desk")
+    assert raised.value.message.endswith(end)
+    assert len(raised.value.message) < 1_200
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"server": "other", "tools": []}', '{"server": "desk"}'])
 def test_a_malformed_definitions_file_is_reported(tools: Tools, content: str):
     (tools.root / "reyn/mcp").mkdir(parents=True)

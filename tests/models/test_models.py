@@ -43,7 +43,7 @@ def test_a_script_is_read_line_by_line(tmp_path: Path):
         (b"{", ":1:2: not valid JSON: expecting property name"),
         (b'"a"\n[1]', ":2: an answer must be"),
         (b"\xff", "cannot read"),
-        (b'{"a":' * 9_000, "not valid JSON: it is nested too deeply"),
+        (b'{"a":' * 9_000, "not valid JSON: it is nested more than 500 deep"),
     ],
 )
 def test_an_invalid_script_is_rejected_with_its_line(tmp_path: Path, content: bytes, message: str):

@@ -12,7 +12,7 @@ from reyn.jsonschema import compile_schema
 from reyn.ops import Call, Env, Plan, standard_ops
 from reyn.ops.execution import apply_changes, perform_op, plan_op
 from reyn.permissions import Denied, Gate, Policy
-from reyn.workspace import Roots
+from reyn.workspace import RecordedFiles, Roots
 from tests.support import VOCABULARY
 
 FILE_BYTES = 10_000
@@ -32,7 +32,9 @@ class Desk:
         self.roots = roots
         self.contents: dict[str, bytes] = {}
         names = {name: self.keep(text.encode()) for name, text in (full_content or {}).items()}
-        self.env = Env(roots, Gate(roots, policy or Policy()), self.contents.__getitem__, names, file_bytes)
+        recorded = RecordedFiles()
+        recorded.own.files.update(names)
+        self.env = Env(roots, Gate(roots, policy or Policy()), self.contents.__getitem__, recorded, file_bytes)
         self.calls = 0
 
     def keep(self, content: bytes) -> str:

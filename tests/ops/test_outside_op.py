@@ -35,7 +35,7 @@ from reyn.testing import CountingIds, ScriptedModel
 from reyn.testing.crash import KILLED, Failpoints, in_child
 from reyn.vocabulary import OpTarget
 from reyn.vocabulary.schemas import arguments, result, text
-from reyn.workspace import Change
+from reyn.workspace import Change, RecordedFiles
 from tests.kernel.support import Project
 from tests.support import act, finish, write_skill
 
@@ -135,13 +135,14 @@ def test_it_is_gated_by_request_and_grant(project: Project, log: Path):
     folder = project.root / "reyn" / "project" / "wire"
     vocabulary = standard_ops().with_ops(op).vocabulary
     assert [finding.code for finding in lint_skill(folder, vocabulary=vocabulary)] == ["RYN127"]
-    assert project.run("wire", [act(SEND), finish()], run_id="none", ops=[op]).ok
+    with pytest.raises(SkillInvalid, match="RYN127"):
+        project.run("wire", [act(SEND), finish()], run_id="none", ops=[op])
     write_skill(project.root, "wire", {"a": ["end"]}, ops={"a": "telegraph"}, skill_keys="permissions: {tool: true}\n")
     assert lint_skill(folder, vocabulary=vocabulary) == []
     assert project.run("wire", [act(SEND), finish()], run_id="asked", ops=[op]).ok
     assert project.run("wire", [act(SEND), finish()], run_id="no", ops=[op], permissions={"tool": "deny"}).ok
-    rules = [project.events("permission_denied", run_id=run)[0]["rule"] for run in ("none", "asked", "no")]
-    assert rules == ["default: no request", "default: no grant", "permissions.tool: deny"]
+    rules = [project.events("permission_denied", run_id=run)[0]["rule"] for run in ("asked", "no")]
+    assert rules == ["default: no grant", "permissions.tool: deny"]
     assert not log.exists()
     assert project.run("wire", [act(SEND), finish()], run_id="yes", ops=[op], permissions={"tool": "allow"}).ok
     assert log.read_text() == "yes/1.1.1 Ada: STOP\n"
@@ -452,6 +453,7 @@ def test_whatever_target_raises_or_returns_is_the_result(project: Project, log: 
 
     op = Targeting(log)
     op.spec = OpSpec("telegraph", "Send a telegram.", "idempotent", "tool", (form(),))
+    write_skill(project.root, "wire", {"a": ["end"]}, ops={"a": "telegraph"}, skill_keys="permissions: {tool: true}\n")
     check_error(project, op, words)
 
 
@@ -470,8 +472,8 @@ def test_an_op_cannot_change_what_is_recorded_of_its_call(project: Project, log:
         def plan(self, call: Call, env: Env) -> Plan:
             call.args["kind"] = "file"
             call.args["to"] = "Eve"
-            with pytest.raises(TypeError):
-                env.full_content["x"] = "y"
+            with pytest.raises(AttributeError):
+                env.recorded = RecordedFiles()
             return Plan("r")
 
     assert project.run("wire", [act(SEND), finish()], ops=[Forging(log)]).ok

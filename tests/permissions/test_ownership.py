@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from reyn import SyncRuntime
 from reyn.errors import StoreUnavailable, UserConfigUnavailable
 from reyn.models.scripted import ScriptedModel
+from tests.journal.stored import editing
 from tests.support import act, file, finish, write_skill
 
 ASK = {"permissions": {"file.write": [{"ask": "output/"}]}}
@@ -48,7 +48,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def contents(root: Path) -> list[str]:
-    with sqlite3.connect(root / ".reyn" / "journal.db") as db:
+    with editing(root / ".reyn" / "journal.db") as db:
         return list(db.iterdump())
 
 
@@ -95,7 +95,7 @@ def test_a_shipped_standing_approval_is_honoured_once_a_program_vouches(shipped:
 
 
 def test_a_mark_of_another_key_does_not_count(shipped: Path):
-    with sqlite3.connect(shipped / ".reyn" / "journal.db") as db:
+    with editing(shipped / ".reyn" / "journal.db") as db:
         [(mark,)] = db.execute("SELECT mark FROM owners").fetchall()
         db.executemany("INSERT INTO owners VALUES (?)", [(mark[:-1] + b"x",), (b"",), (mark[:16],), ("text",)])
     with open_project(shipped) as rt, pytest.raises(StoreUnavailable, match=REFUSED):
@@ -104,7 +104,7 @@ def test_a_mark_of_another_key_does_not_count(shipped: Path):
 
 def test_a_database_that_was_prepared_is_not_a_new_one(shipped: Path):
     """Its tables are created by Reyn, except for those that hold planted approvals."""
-    with sqlite3.connect(shipped / ".reyn" / "journal.db") as db:
+    with editing(shipped / ".reyn" / "journal.db") as db:
         for table in ("runs", "commits", "blobs", "inbox"):
             db.execute(f"DROP TABLE {table}")
         db.execute("DELETE FROM owners")

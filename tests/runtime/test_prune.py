@@ -27,8 +27,9 @@ def project(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Project]
     write_skill(tmp_path, "outer", {"@s": ["b"], "b": ["end"]}, entry="@s")
     journal = SqliteJournal(tmp_path / ".reyn") if request.param == "sqlite" else None
     project = Project(tmp_path, journal)
+    close = project.journal.close
     yield project
-    project.journal.close()
+    close()
 
 
 def open_runtime(project: Project, answers: list, **options) -> SyncRuntime:

@@ -32,6 +32,12 @@ def put(roots, path, content="x"):
     return locate(path, roots)
 
 
+def below(location, roots):
+    """Return all files below a folder."""
+    guard = Guard(roots)
+    return walk(location, lambda folder: entries_of(folder, guard), lambda _: True)
+
+
 def test_read_returns_content_and_mode(roots):
     location = put(roots, "reyn/a.sh", "echo\n")
     (roots.project / "reyn/a.sh").chmod(0o750)
@@ -47,14 +53,14 @@ def test_a_missing_file_is_none(roots, text):
 def test_a_run_without_a_workspace_folder_has_no_files(roots):
     roots.workspace.rmdir()
     assert read(locate("workspace:a", roots), roots, 10) is None
-    assert list(walk(locate("workspace:", roots), roots)) == []
+    assert list(below(locate("workspace:", roots), roots)) == []
 
 
 def test_a_project_without_a_state_directory_is_readable(roots):
     shutil.rmtree(roots.state)
     assert read(locate("README.md", roots), roots, 100).content == b"# A project\n"
     assert locate(".reyn/journal.db", roots).zone == "state"
-    assert [location.display_path for location in walk(locate(".", roots), roots)] == ["README.md"]
+    assert [location.display_path for location in below(locate(".", roots), roots)] == ["README.md"]
 
 
 @pytest.mark.parametrize(
@@ -271,6 +277,6 @@ def test_walk_is_sorted_and_skips_symlinks_state_and_temporary_files(roots, tmp_
     (roots.project / "reyn/circle").symlink_to(roots.project)
     os.close(os.open(os.fsencode(roots.project) + b"/reyn/\xff.md", os.O_CREAT))
     os.mkfifo(roots.project / "reyn/pipe")
-    found = [location.display_path for location in walk(locate(".", roots), roots)]
+    found = [location.display_path for location in below(locate(".", roots), roots)]
     assert found == ["README.md", "reyn/.hidden", "reyn/a.md", "reyn/b/z.md", "reyn/b.md"]
     assert not any(CANARY in (roots.project / path).read_text() for path in found)

@@ -26,9 +26,9 @@ from tests.properties import examples
         ("workspace:/a.md", "workspace", ("a.md",), "workspace:a.md"),
         ("workspace:", "workspace", (), "workspace:."),
         ("workspace:a/../b", "workspace", ("b",), "workspace:b"),
-        ("workspace:.full/call-1", "full_content", ("call-1",), "workspace:.full/call-1"),
-        ("workspace:a/../.full/call-1", "full_content", ("call-1",), "workspace:.full/call-1"),
-        ("workspace:.full", "full_content", (), "workspace:.full/."),
+        ("workspace:.full/call-1", "recorded", ("call-1",), "workspace:.full/call-1"),
+        ("workspace:a/../.full/call-1", "recorded", ("call-1",), "workspace:.full/call-1"),
+        ("workspace:.full", "recorded", (), "workspace:.full/."),
     ],
 )
 def test_equivalent_paths_resolve_to_one_location(roots, text, zone, parts, display_path):
@@ -223,7 +223,7 @@ def test_display_path_resolves_to_the_same_location(roots, scheme, text):
         location = locate(scheme + text, roots)
     except PathInvalid:
         return
-    if location.zone in ("project", "workspace", "full_content"):
+    if location.zone in ("project", "workspace", "recorded"):
         again = locate(location.display_path, roots)
         assert (again.zone, again.parts) == (location.zone, location.parts)
     assert not {"", ".", ".."} & set(location.parts)

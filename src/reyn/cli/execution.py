@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.cli.interrupts import INTERRUPTED, Interrupts
-from reyn.cli.output import duration, result_as_json, result_lines, reyn_command
+from reyn.cli.output import command_line, duration, result_as_json, result_lines
 from reyn.cli.people import TerminalPeople
 from reyn.cli.progress import Progress
 from reyn.cli.project import open_existing_project
 from reyn.cli.trust import ask_for_trust
 from reyn.cli.writer import Report, is_attended, out, wants_json
-from reyn.errors import RunNotResumable
+from reyn.errors import NextAction, RunNotResumable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,7 @@ def _interrupted(runtime: SyncRuntime, progress: Progress, interrupts: Interrupt
     if not run or not runtime.runs.is_recorded(run):
         return INTERRUPTED
     out.note("interrupted; the run is saved. Press Ctrl-C again to cancel it.")
-    out.note(f"next: {reyn_command('resume', run)}")
+    out.note(f"next: {command_line(NextAction('resume', run))}")
     if not interrupts.is_twice():
         return Report(result_as_json(runtime.runs.result(run)), code=INTERRUPTED)
     with suppress(RunNotResumable):  # the run has already ended

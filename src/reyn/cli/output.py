@@ -129,15 +129,28 @@ def command_line(action: NextAction | None) -> str:
 
 def _arguments(action: NextAction) -> list[str]:
     arguments = [action.verb, *(["--run-id"] if action.verb == "chat" else []), action.run_id]
+    if action.verb in ("resume", "answer", "fork"):
+        arguments += dict.fromkeys((*action.switches, *_own_switches()))
     if action.question_id is not None:
         # Without `--`, a reply such as -1 would be an option.
         arguments += [action.question_id, *(["--"] if action.reply.startswith("-") else []), action.reply or "VALUE"]
     if action.retry:
         arguments.append("--retry")
+    if action.upgrade:
+        arguments.append("--upgrade")
+    if action.model:
+        arguments += ["--model", "MODEL"]
     if action.limit is not None:
         value = "N" if action.value is None else limit_text(action.limit, action.value)
         arguments += ["--raise", f"{action.limit or 'LIMIT'}={value}"]
     return arguments
+
+
+def _own_switches() -> list[str]:
+    """Return the switches of this command: what it allowed, the next one has to allow as well."""
+    context = click.get_current_context(silent=True)
+    flags = context.obj if context is not None and context.obj else {}
+    return [f"--{name.replace('_', '-')}" for name in ("allow_shell", "allow_unsafe_python") if flags.get(name)]
 
 
 def reyn_command(*arguments: str) -> str:

@@ -123,7 +123,8 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     )
 
     manifest: ManifestName | None = None
-    handoff_fields: tuple[HandoffField, ...] | None = None
+    handoff_fields: tuple[HandoffField, ...] | msgspec.UnsetType | None = msgspec.UNSET
+    """`null` selects all fields, like an empty list."""
     narrative_cap: NotNegative | None = None
     max_tokens: NotNegative | None = None
     ask_handoff: bool | None = None
@@ -132,8 +133,8 @@ class HandoffSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
     @property
     def changes_manifest(self) -> bool:
         """Whether a key about handoffs is set, besides `manifest`; `max_prompt_tokens` alone asks for no handoffs."""
-        keys = (self.handoff_fields, self.narrative_cap, self.max_tokens, self.ask_handoff)
-        return any(key is not None for key in keys)
+        keys = (self.narrative_cap, self.max_tokens, self.ask_handoff)
+        return self.handoff_fields is not msgspec.UNSET or any(key is not None for key in keys)
 
 
 CounterChoice = Literal["auto", "chars", "bytes", "exact"]
@@ -263,8 +264,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         models: Names for models: the classes `light`, `standard` and `strong`, or names of your own. Each is an alias
             of a model or a mapping of settings: `model`, `base_url`, `key` (`secret://NAME` or `env://VARIABLE`),
             `mode` (`auto`, `grammar`, `json_schema`, `json_object` or `free`), `answer_form` (`auto`, `full`, `short`
-            or `tools`), `two_step` (`auto`, `always` or `never`), `images` (whether it reads the images that tools
-            return), `timeout` in seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`,
+            or `tools`), `two_step` (`auto`, `always` or `never`), `images` (whether it reads images), `timeout` in
+            seconds, `retries`, `fallback` (models to try next, in order), `max_tokens`,
             `temperature` (`null` uses the server's default), `threads`, `context_tokens` (the window of the model; 8192
             for `local` models, unknown for others), `price` of a million tokens: `{input: 2.5, output: 10}`, and where
             they differ `cached_input`, `cache_write` and `currency`.

@@ -10,7 +10,7 @@ import re
 import stat
 from bisect import bisect_left
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from reyn.config.values import ContextChoice
     from reyn.context.tokens import TokenCounter
 
+HandoffStatus = Literal["completed", "time_boxed"]
+"""How a visit ended: by itself, or because it had used all its act turns."""
 HEADER = "From earlier phases:"
 
 
@@ -46,7 +48,7 @@ class PhaseHandoff(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         phase: The ordinal of the phase: its rank among the phases of the run, by first visit.
         phase_name: Its name.
-        status: How its visit ended.
+        status: How its visit ended: `completed`, or `time_boxed` if it had used all its act turns.
         goal: What the run is for.
         epic_id: The work item that the run belongs to.
         verdicts: Verdicts of gates and reviews, of this phase and those before it.
@@ -288,7 +290,7 @@ class PhaseManifest(msgspec.Struct, frozen=True):
 
     Attributes:
         phase: The phase that receives it.
-        handoff_fields: The fields that the phase sees; empty: all fields.
+        handoff_fields: The fields that the phase sees; empty or `None`: all fields.
         narrative_cap: The maximum number of code points of a narrative. 0 means none when `handoff_fields` is set,
             else 1000. Listing `narrative` in `handoff_fields` has no effect.
         max_tokens: The budget of the assembled text; 0 is unlimited.
@@ -298,7 +300,7 @@ class PhaseManifest(msgspec.Struct, frozen=True):
     """
 
     phase: int = 0
-    handoff_fields: tuple[str, ...] = ()
+    handoff_fields: tuple[str, ...] | None = ()
     narrative_cap: int = 0
     max_tokens: int = 0
 
@@ -342,6 +344,8 @@ default_manifests: Mapping[int, PhaseManifest] = MappingProxyType(
     }
 )
 """Manifests for discovery (1), implementation (2) and validation (3)."""
+_ORDINALS: Mapping[int | str, int | str] = {"discovery": 1, "implementation": 2, "validation": 3}
+_EQUIVALENT = {**_ORDINALS, **{ordinal: name for name, ordinal in _ORDINALS.items()}}
 
 
 def resolve_manifest(phase: int | str, *overrides: Mapping[int | str, PhaseManifest]) -> PhaseManifest:
@@ -350,12 +354,12 @@ def resolve_manifest(phase: int | str, *overrides: Mapping[int | str, PhaseManif
     Without either, the manifest is permissive: all fields, no limit.
 
     Args:
-        phase: The ordinal of the phase, or its name.
+        phase: The ordinal of the phase, or its name. The default manifests have both: 2 is `implementation`.
         overrides: Manifests by ordinal or name, those of the highest precedence first.
     """
     tables: list[Mapping[Any, PhaseManifest]] = [*overrides, default_manifests]
     for manifests in tables:
-        manifest = manifests.get(phase)
+        manifest = manifests.get(phase) or manifests.get(_EQUIVALENT.get(phase))
         if manifest is not None:
             return manifest
     return PhaseManifest(phase=phase if isinstance(phase, int) else 0)
@@ -398,7 +402,7 @@ def choose_context(ordinal: int, *levels: ContextChoice | None) -> PhaseContext:
             base = manifest or PhaseManifest(ordinal)
             manifest = PhaseManifest(
                 ordinal,
-                base.handoff_fields if level.handoff_fields is None else level.handoff_fields,
+                base.handoff_fields if level.handoff_fields is msgspec.UNSET else level.handoff_fields,
                 base.narrative_cap if level.narrative_cap is None else level.narrative_cap,
                 base.max_tokens if level.max_tokens is None else level.max_tokens,
             )

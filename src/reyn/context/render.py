@@ -30,7 +30,7 @@ from reyn.journal import digest
 from reyn.journal.kinds import CallRef, FrameMessage, ImageRef, Part
 from reyn.models import Image, ToolCall
 from reyn.models.protocol import decode_reply
-from reyn.workspace.paths import FULL_CONTENT
+from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -201,7 +201,7 @@ def truncate(content: bytes, limit: int, name: str, reader: OpForm | None) -> by
         reader: The form of an op that reads it, if there is one.
     """
     beginning = content[:limit].decode("utf-8", "ignore")
-    path, start = f"{FULL_CONTENT}{name}", len(beginning)
+    path, start = f"{RECORDED}{name}", len(beginning)
     more = ""
     if reader is not None:
         op = reader.example | {"path": path, "start": start, "length": READ_LENGTH}
@@ -214,7 +214,7 @@ def read_marker(name: str, reader: OpForm | None) -> str:
     """Return what follows a text that a prompt budget truncated: how to read the whole, if an op can."""
     if reader is None:
         return "\n[truncated]\n"
-    op = reader.example | {"path": f"{FULL_CONTENT}{name}", "start": 0, "length": READ_LENGTH}
+    op = reader.example | {"path": f"{RECORDED}{name}", "start": 0, "length": READ_LENGTH}
     return f"\n[truncated. Read the whole, in parts, with {json.dumps(op, ensure_ascii=False)}]\n"
 
 
@@ -315,16 +315,15 @@ def rendered_message(
 def result_images(
     message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
 ) -> tuple[Image, ...]:
-    """Return the images of a message: its own, or those that op results in it name by hash.
+    """Return the images of a message: its own, and those that op results in it name by hash.
 
     Only messages of tools and the results of a turn are looked at: an input cannot name content of the journal.
     """
-    if own := [part.image for part in message.parts if part.image is not None]:
-        return tuple(_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own)
+    own = [part.image for part in message.parts if part.image is not None]
+    images = [_to_image(_ResultImage(one.media_type, one.content or "", one.url), content) for one in own]
     names = [name for part in message.parts if part.results for name in results[: part.results]]
-    if message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),):
+    if not own and (message.role == "tool" or message.parts[:1] == (Part(text=RESULTS_HEADING),)):
         names += [part.blob for part in message.parts if part.blob]
-    images: list[Image] = []
     for raw in map(content, names):
         if b'"images":[{' in raw:
             with suppress(msgspec.MsgspecError):  # a truncated result, or one that only quotes the key

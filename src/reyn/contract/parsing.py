@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.contract.verdicts import Rejected, short
+from reyn.documents import json_depth
 from reyn.journal import canonical
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from reyn.config import Sizes
 
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
 _OPENING = re.compile(r"```[a-zA-Z]*")
 _MAX_CHARACTER = 4
 """The largest number of bytes of a character in UTF-8."""
@@ -94,7 +94,7 @@ def _candidates(text: str) -> Iterator[str]:
 
 def _decode(text: str, depth: int) -> _Decoded | Rejected:
     """Decode JSON. Check the depth first: the depth that the parser accepts depends on its stack."""
-    if _depth(text, depth) > depth:
+    if json_depth(text, depth) > depth:
         return Rejected("depth", "$", f"the answer is nested more than {depth} deep")
     try:
         value = msgspec.json.decode(text)
@@ -186,22 +186,6 @@ def _error_position(text: str) -> str:
     except (RecursionError, ValueError):
         pass
     return ""
-
-
-def _depth(text: str, limit: int) -> int:
-    """Return the nesting depth of brackets outside strings; 0 if there are too few brackets to exceed the limit."""
-    if text.count("{") + text.count("[") <= limit:
-        return 0
-    level = deepest = 0
-    for token in _BRACKETS.finditer(text):
-        if token[0] in "{[":
-            level += 1
-            deepest = max(deepest, level)
-            if deepest > limit:
-                break
-        elif token[0] in "}]":
-            level -= 1
-    return deepest
 
 
 def _unwrap(text: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from io import FileIO
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -144,6 +145,10 @@ def _open_inside(path: Path, folder: Path, label: str) -> int:
 # -- JSON ------------------------------------------------------------------------------------------------------
 
 
+_MAX_DEPTH = 500
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
+
+
 class JsonError(ValueError):
     """A text is not JSON. The message has the position and the reason.
 
@@ -166,10 +171,29 @@ def decode_json(text: str) -> Any:
     Raises:
         JsonError: The text is not JSON.
     """
+    # Checked first: the depth that a parser accepts depends on the version of Python.
+    if json_depth(text, _MAX_DEPTH) > _MAX_DEPTH:
+        raise JsonError(f"it is nested more than {_MAX_DEPTH} deep")
     try:
         return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise _located(text, error) from error
+
+
+def json_depth(text: str, limit: int) -> int:
+    """Return the nesting depth of brackets outside strings; 0 if there are too few brackets to exceed the limit."""
+    if text.count("{") + text.count("[") <= limit:
+        return 0
+    level = deepest = 0
+    for token in _BRACKETS.finditer(text):
+        if token[0] in "{[":
+            level += 1
+            deepest = max(deepest, level)
+            if deepest > limit:
+                break
+        elif token[0] in "}]":
+            level -= 1
+    return deepest
 
 
 def _located(text: str, error: Exception) -> JsonError:
@@ -178,8 +202,6 @@ def _located(text: str, error: Exception) -> JsonError:
         json.loads(text, parse_constant=_reject_constant)
     except json.JSONDecodeError as found:
         return JsonError(f"{found.msg[:1].lower()}{found.msg[1:]}", found.lineno, found.colno)
-    except RecursionError:
-        return JsonError("it is nested too deeply")
     except ValueError as constant:
         return JsonError(str(constant))
     return JsonError("it is not Unicode text" if isinstance(error, UnicodeEncodeError) else str(error))

@@ -90,6 +90,7 @@ code is never reused.
     │   ├── ChatStopped            RYN531
     │   ├── AdapterInvalid         RYN532
     │   ├── CircuitOpen            RYN533  transient
+    │   ├── ImagesUnsupported      RYN534
     │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   ├── LimitUnknown           RYN601

@@ -32,6 +32,10 @@ class NextAction(msgspec.Struct, frozen=True):
         run_id: The run to apply it to.
         question_id: For `answer`, the open question.
         retry: For `resume`, whether to retry what failed.
+        upgrade: For `resume`, whether to continue with the current version of the skill: the run's own copy would fail
+            again.
+        model: For `resume`, whether to call another model: this one would fail again.
+        switches: The options without which the action would be denied, such as `--allow-unsafe-python`.
         limit: For `resume`, the limit to raise; empty if it is unknown which one.
         value: A sufficient value for `limit`, if one is known.
         reply: For `answer`, an example of a reply as a user would type it; empty if none is known.
@@ -41,6 +45,9 @@ class NextAction(msgspec.Struct, frozen=True):
     run_id: str
     question_id: str | None = None
     retry: bool = False
+    upgrade: bool = False
+    model: bool = False
+    switches: tuple[str, ...] = ()
     limit: str | None = None
     value: int | None = None
     reply: str = ""

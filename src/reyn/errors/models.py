@@ -173,6 +173,15 @@ class CircuitOpen(ModelError, code="RYN533", may_be_billed=False, is_transient=T
     hint = "Check the provider's status, wait and try again, or configure a `fallback` for the model."
 
 
+class ImagesUnsupported(ModelError, code="RYN534", may_be_billed=False):
+    """The input of a run has images, and the model is not configured to read images."""
+
+    hint = (
+        "Use a model that reads images and has `images: true` in its settings. In Python, set "
+        "`OpenAICompatible(…, images=True)`, or `reads_images` of your own model."
+    )
+
+
 class HookFailed(ModelError, code="RYN540", may_be_billed=False):
     """A hook raised an exception, or returned something that cannot change the transcript."""
 

@@ -151,21 +151,28 @@ class InputInvalid(ContractError, code="RYN201"):
 class AnswersRejected(ContractError, code="RYN202", exit_code=1):
     """The model's answers in a phase were rejected until `max_phase_retries` was used up."""
 
-    hint = "Read the rejections and the answers, improve the instructions or the schema, then retry or fork the run."
+    hint = (
+        "Read the rejections and the answers, improve the instructions or the schema, then retry with the current "
+        "version of the skill, or with another model."
+    )
 
 
 class StepFailed(ContractError, code="RYN203", exit_code=1):
     """A step of a preprocessor or postprocessor failed, or the postprocessor's output is invalid."""
 
     hint = (
-        "Fix the cause that the message names, then retry; or set the step's `on_error` to continue without its result."
+        "Fix the cause that the message names, or set the step's `on_error` to continue without its result; then retry "
+        "with the current version of the skill, because a run has its own copy of it."
     )
 
 
 class SubRunFailed(ContractError, code="RYN204", exit_code=1):
     """A skill used as a node returned no artifact, or one that the next node does not accept."""
 
-    hint = "Inspect the sub-run that the message names, then retry."
+    hint = (
+        "Inspect the sub-run that the message names, fix the skill, then retry with the current version: a run has its "
+        "own copy."
+    )
 
 
 class TranscriptInvalid(ContractError, code="RYN220"):

@@ -110,8 +110,10 @@ def _open_each(above: int, names: list[str], flags: int, mode: int) -> int:
 @cache
 def _openat2() -> Callable[[int, str, int, int], int] | None:
     """Return `openat2` with all links refused; `None` if the system does not have it."""
-    if not sys.platform.startswith("linux"):
-        return None
+    return _linux_openat2() if sys.platform == "linux" else None
+
+
+def _linux_openat2() -> Callable[[int, str, int, int], int] | None:
     import ctypes
 
     syscall = ctypes.CDLL(None, use_errno=True).syscall

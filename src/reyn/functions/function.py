@@ -26,9 +26,11 @@ from reyn.functions.definition import (
     Definition,
     enclosing,
 )
+from reyn.functions.images import has_image, name_images, take_images
 from reyn.functions.signatures import ReturnValue, Signature
 from reyn.functions.types import ConversionError
 from reyn.kernel.world.run_scope import current_scope
+from reyn.models import Image, Model
 from reyn.runtime import OSRuntime, SyncRuntime
 from reyn.runtime.sync_form import run_on
 from reyn.skills.values import ArtifactType
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from reyn.kernel.world.hooks import Hook
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Listener, OnDelta
-    from reyn.models import Model
     from reyn.ops import Op
     from reyn.runtime import RunResult
     from reyn.skills import Skill
@@ -51,6 +52,8 @@ R = TypeVar("R")
 
 _logger = logging.getLogger("reyn.functions")
 _ARGUMENTS = "arguments"
+_ANYTHING = {"description", "default"}
+"""The keys of a schema that accepts any value."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class FunctionDefinition(Definition):
     def _build_skill(self, instructions: str) -> Skill:
         signature, returns = self._read()
         return self.one_phase_skill(
-            ArtifactType(_ARGUMENTS, signature.schema()),
+            ArtifactType(_ARGUMENTS, name_images(signature.schema())),
             instructions,
             ArtifactType("result", returns.schema),
             signature.summary,
@@ -148,9 +151,27 @@ class FunctionDefinition(Definition):
             _logger.warning("%s: %s", self.name, warning)
         return CallResult(value, result.run_id, result.usage, result.warnings)
 
-    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Return the input of a run from the arguments of a call."""
-        return {"type": _ARGUMENTS, "data": self.signature.bind(args, kwargs)}
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[Image]]:
+        """Return the input of a run, and its images, from the arguments of a call.
+
+        Raises:
+            ImageInvalid: An image has neither content nor an address.
+        """
+        signature, images = self.signature, list[Image]()
+        data = signature.bind(args, kwargs)
+        if self._image_parameters:
+            values = signature.by_name(args, kwargs)
+            for name, is_typed in self._image_parameters.items():
+                if is_typed or has_image(values[name]):
+                    data[name] = take_images(data[name], images)
+        return {"type": _ARGUMENTS, "data": data}, images
+
+    @cached_property
+    def _image_parameters(self) -> dict[str, bool]:
+        """The parameters that can have images; true for those whose types have them, false for those of any type."""
+        schemas = {name: one.schema for name, one in self.signature.parameters.items()}
+        typed = {name: name_images(schema) != schema for name, schema in schemas.items()}
+        return {name: typed[name] for name in typed if typed[name] or schemas[name].keys() <= _ANYTHING}
 
 
 class _Function(Decorated):
@@ -190,7 +211,9 @@ class _Function(Decorated):
         options = {"run_id": run_id, "listener": listener, "on_delta": on_delta, "template_params": template_params}
         return type(self)(self._definition, self._options.changed(self._definition.what, **options))
 
-    async def _call(self, runtime: OSRuntime, scope: RunScope | None, data: dict[str, Any]) -> CallResult[Any]:
+    async def _call(
+        self, runtime: OSRuntime, scope: RunScope | None, data: dict[str, Any], images: Sequence[Image]
+    ) -> CallResult[Any]:
         """Execute a call on a runtime of the running event loop."""
         definition, options = self._definition, self._options
         skill = self.skill
@@ -203,6 +226,7 @@ class _Function(Decorated):
             on_delta=options.on_delta,
             check=definition.returns.check if skill.checks_output else None,
             within=enclosing(scope, view, options.run_id),
+            images=images,
         )
         return definition.to_result(result, view)
 
@@ -230,8 +254,8 @@ class AsyncLLMFunction(_Function, Generic[P, R]):
 
     async def run(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[R]:
         """Return the value of a call with its run id, usage and warnings."""
-        data, scope = self._definition.arguments(args, kwargs), current_scope()
-        return await self._call(await self._definition.async_runtime(scope), scope, data)
+        arguments, scope = self._definition.arguments(args, kwargs), current_scope()
+        return await self._call(await self._definition.async_runtime(scope), scope, *arguments)
 
     async def resume(
         self, run_id: str, *, retry: bool = False, raise_limits: Mapping[str, int | None] | None = None
@@ -255,8 +279,8 @@ class LLMFunction(_Function, Generic[P, R]):
 
     def run(self, *args: P.args, **kwargs: P.kwargs) -> CallResult[R]:
         """Return the value of a call with its run id, usage and warnings."""
-        data, scope = self._definition.arguments(args, kwargs), current_scope()
-        return self._execute(scope, lambda runtime: self._call(runtime, scope, data))
+        arguments, scope = self._definition.arguments(args, kwargs), current_scope()
+        return self._execute(scope, lambda runtime: self._call(runtime, scope, *arguments))
 
     def resume(
         self, run_id: str, *, retry: bool = False, raise_limits: Mapping[str, int | None] | None = None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from reyn.errors import ImageInvalid
+from reyn.jsonschema.references import map_subschemas
 from reyn.models import Image
 
 if TYPE_CHECKING:
@@ -95,6 +96,44 @@ def attach_image(image: Image, env: Env) -> dict[str, Any]:
 def mentions_image(annotation: Any) -> bool:
     """Return whether a type is `Image` or has it as an argument."""
     return annotation is Image or any(mentions_image(part) for part in get_args(annotation))
+
+
+NAME_OF_IMAGE = {"type": "string", "description": "the name of an image that comes with the input"}
+"""The schema of an image in the arguments of a function."""
+
+
+def name_images(schema: Any) -> Any:
+    """Return the schema of arguments as a run records them: a name in the place of each image."""
+    if not isinstance(schema, dict):
+        return schema
+    return NAME_OF_IMAGE if _fields(schema.get("properties")) == _FIELDS else map_subschemas(schema, name_images)
+
+
+def take_images(value: Any, images: list[Image]) -> Any:
+    """Return arguments as JSON with names in the place of images, which are added to a list."""
+    if isinstance(value, list):
+        return [take_images(item, images) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _fields(value) != _FIELDS or not all(isinstance(field, str) for field in value.values()):
+        return {name: take_images(item, images) for name, item in value.items()}
+    image = Image(**value)
+    check_image(image)
+    images.append(image)
+    return f"image {len(images)} ({image.media_type if image.data else image.url})"
+
+
+def has_image(value: Any) -> bool:
+    """Return whether a value is an image, or a list, a tuple or a dict with one."""
+    values = value.values() if isinstance(value, dict) else value
+    return isinstance(value, Image) or (isinstance(value, list | tuple | dict) and any(map(has_image, values)))
+
+
+_FIELDS = frozenset(Image.__struct_fields__)
+
+
+def _fields(value: Any) -> frozenset[str]:
+    return frozenset(value) if isinstance(value, dict) else frozenset()
 
 
 def split_images(value: Any) -> tuple[Any, list[Image]]:

@@ -61,7 +61,8 @@ class OpenAICompatible:
         key: The handle of the key: `secret://NAME` or `env://VARIABLE`.
         api_key: The key itself, if the program has it from elsewhere. It is sent to the server and recorded nowhere.
         answer_form: The form in which runs ask it; `tools` uses native tool calling.
-        images: Whether it reads the images that tools return; without, it gets their description.
+        images: Whether it reads images. Without, it gets a description of those that tools return, and fails if
+            arguments are images.
         mode: The output mode.
         timeout: The most seconds for one answer.
         retries: How often a run retries a transient error.
@@ -124,7 +125,7 @@ class OpenAICompatible:
 
     @property
     def reads_images(self) -> bool:
-        """Whether it reads the images that tools return."""
+        """Whether it reads images."""
         return self.settings.images
 
     def __repr__(self) -> str:

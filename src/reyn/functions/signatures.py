@@ -108,7 +108,7 @@ class Signature:
             InputInvalid: An argument has no JSON form.
         """
         values = {}
-        for name, value in self._by_name(args, kwargs).items():
+        for name, value in self.by_name(args, kwargs).items():
             try:
                 values[name] = value if type(value) in _PLAIN else to_json(value)
             except TypeError as error:
@@ -118,7 +118,7 @@ class Signature:
                 ) from error
         return values
 
-    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a call by name, with defaults, in the order of the parameters."""
         names = self._positional
         if names is not None and len(args) == len(names) and not kwargs:  # `inspect` needs ten times as long

@@ -29,10 +29,10 @@ _ENTERED = "(SELECT ifnull(max(blob), 0) FROM names WHERE name = x'')"
 _HASH = "CAST(ifnull(hash, '') AS BLOB)"
 """The hash, which can have any type if it is damaged."""
 _RECENT = f"SELECT id, {_HASH} FROM blobs WHERE id > max(?, {_ENTERED})"  # noqa: S608 - constants
-_NAMED = f"(SELECT blob FROM names WHERE name = substr(?1, 1, {_NAME}))"  # noqa: S608 - constants
-_UNNAMED = f"(SELECT id FROM blobs WHERE id > {_ENTERED} AND hash = ?1)"  # noqa: S608 - constants
-_FIND = f"SELECT id, length(content), content FROM blobs WHERE hash = ?1 AND id = ifnull({_NAMED}, {_UNNAMED})"  # noqa: S608 - constants
-_STORE = f"INSERT INTO blobs (hash, content) SELECT ?1, ?2 WHERE {_NAMED} IS NULL"
+_NAMED = f"(SELECT blob FROM names WHERE name = substr(:hash, 1, {_NAME}))"  # noqa: S608 - constants
+_UNNAMED = f"(SELECT id FROM blobs WHERE id > {_ENTERED} AND hash = :hash)"  # noqa: S608 - constants
+_FIND = f"SELECT id, length(content), content FROM blobs WHERE hash = :hash AND id = ifnull({_NAMED}, {_UNNAMED})"  # noqa: S608 - constants
+_STORE = f"INSERT INTO blobs (hash, content) SELECT :hash, :content WHERE {_NAMED} IS NULL"
 _ENTER = (
     f"INSERT OR IGNORE INTO names SELECT substr(hash, 1, {_NAME}), id FROM blobs WHERE id > {_ENTERED} ORDER BY 1",  # noqa: S608 - constants
     "INSERT OR REPLACE INTO names SELECT x'', ifnull(max(id), 0) FROM blobs",
@@ -41,7 +41,7 @@ _NEAR = 16
 _AHEAD = 64
 _MAX_AHEAD = 32_768
 """If a blob is at most `_NEAR` blobs after the last one, the next `_AHEAD` blobs up to this size are read with it."""
-_READ_AHEAD = f"SELECT id, {_HASH}, content FROM blobs WHERE id > ?1 AND id <= ?1 + ?2 AND length(content) <= ?3"  # noqa: S608 - constants
+_READ_AHEAD = f"SELECT id, {_HASH}, content FROM blobs WHERE id > ? AND id <= ? AND length(content) <= ?"  # noqa: S608 - constants
 
 
 class BlobStore:
@@ -77,7 +77,7 @@ class BlobStore:
         if not new:
             return
         # `bytearray`, because sqlite3 searches for an adapter of every value that is `bytes`.
-        rows = [(bytearray.fromhex(name), bytearray(content)) for name, content in new.items()]
+        rows = [{"hash": bytearray.fromhex(name), "content": bytearray(content)} for name, content in new.items()]
         self._db.writer.executemany(_STORE, rows)
         self._recent += len(rows)
         if self._recent > _MAX_RECENT:
@@ -91,7 +91,7 @@ class BlobStore:
         self._ahead = {}
         self._enter()
         for name in names:
-            for number, *_ in self._db.own_rows(_FIND, (name,)):
+            for number, *_ in self._db.own_rows(_FIND, {"hash": name}):
                 self._db.writer.execute("DELETE FROM blobs WHERE id = ?", (number,))
                 self._db.writer.execute("DELETE FROM names WHERE name = ?", (name[:_NAME],))
         self._enter()  # the numbers of the last blobs may be used again
@@ -106,7 +106,7 @@ class BlobStore:
 
     def size(self, name: bytes) -> int | None:
         """Return the size of content, as the writing connection sees it; `None` if it is missing."""
-        found = self._db.own_rows(_FIND, (name,))
+        found = self._db.own_rows(_FIND, {"hash": name})
         return found[0][1] if found else None
 
     def read(self, hash: str) -> bytes:
@@ -124,7 +124,7 @@ class BlobStore:
             name = bytes.fromhex(hash)
         except ValueError:
             raise BlobMissing(f"`{hash}` is not a blob hash") from None
-        found = self._db.rows(_FIND, (name,))
+        found = self._db.rows(_FIND, {"hash": name})
         if not found:
             raise BlobMissing(f"blob `{hash}` is missing")
         number, _, content = found[0]
@@ -134,7 +134,7 @@ class BlobStore:
         return content
 
     def _read_ahead(self, number: int) -> None:
-        rows = self._db.rows(_READ_AHEAD, (number, _AHEAD, _MAX_AHEAD))
+        rows = self._db.rows(_READ_AHEAD, (number, number + _AHEAD, _MAX_AHEAD))
         self._ahead = {name.hex(): content for _, name, content in rows}
         if rows:
             self._last_read = rows[-1][0]

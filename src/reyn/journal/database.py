@@ -9,7 +9,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,6 +53,7 @@ CREATE TABLE IF NOT EXISTS spending (
     cached_tokens INTEGER NOT NULL, cost INTEGER NOT NULL, assumed INTEGER NOT NULL,
     PRIMARY KEY (day, run_id, model, currency)) WITHOUT ROWID;
 """
+"""The statements that make a new database. A database with any other definition, even in wording, is refused."""
 _BUSY_SECONDS = 30
 _FREE_SHARE = 10
 """A file is compacted when at least one page in so many is free."""
@@ -87,10 +88,10 @@ class Database:
         self.errors = TranslatedErrors(self.path)
         self._read_lock = threading.Lock()
         self._is_open = True
-        with self.errors:
+        with self.errors, ExitStack() as on_failure:
             self.folder = _opened(folder, is_read_only=is_read_only)
             before = _check_files(self.folder, is_read_only=is_read_only)
-            self.writer = _connect(self.path, is_read_only=is_read_only)
+            self.writer = on_failure.enter_context(closing(_connect(self.path, is_read_only=is_read_only)))
             self.transaction = Transaction(self.writer, self.errors, self.path)
             if not is_read_only:
                 self._prepare(owner)
@@ -100,12 +101,14 @@ class Database:
                     hint="Use the release of Reyn that wrote it, or a newer one.",
                 )
             self._check_tables()
-            self.reader = _connect(self.path, is_read_only=is_read_only)
+            self.reader = on_failure.enter_context(closing(_connect(self.path, is_read_only=is_read_only)))
             # SQLite opens files by path, so what the path leads to must be the same before and afterwards.
             if _check_files(self.folder, is_read_only=True) != before or not self.folder.is_at(self.folder.path):
+                on_failure.pop_all()
                 self._abandon()
                 raise StateFolderUnsafe(f"`{self.path}` was replaced while it was opened", hint="Try again.")
             self.transaction.identity = before
+            on_failure.pop_all()
 
     def _prepare(self, owner: Owner | None) -> None:
         """Create the tables, or convert those of an earlier format."""
@@ -118,7 +121,7 @@ class Database:
                     self.writer.execute(statement)
                 if is_new:  # an existing database may contain planted approvals
                     self.mark(owner)
-                else:
+                elif not version:
                     self._check_tables()
                 self.writer.execute(f"PRAGMA user_version = {version + 1 if version else FORMAT}")
 
@@ -127,10 +130,15 @@ class Database:
         return int(version)
 
     def _check_tables(self) -> None:
-        """Refuse a database without the columns of this format, such as one written by a version between releases."""
-        if missing := sorted(_expected_columns() - _columns(self.writer)):
+        """Refuse a database whose definitions are not exactly those of this format.
+
+        One written by a version between releases lacks columns. A planted trigger, view or index would execute inside
+        the statements of this program.
+        """
+        if differing := _definitions(self.writer) ^ _expected_definitions(SCHEMA):
+            kind, name, *_ = min(differing, key=lambda one: (one[3] is None, repr(one)))
             raise StoreUnavailable(
-                f"`{self.path}` is not a journal of format {FORMAT}: it has no column `{'.'.join(missing[0])}`",
+                f"`{self.path}` is not a journal of format {FORMAT}: its {kind} `{name}` is missing or not Reyn's",
                 hint=f"Reyn cannot convert it. Move `{self.path}` elsewhere; the next run creates a new journal.",
             )
 
@@ -140,12 +148,12 @@ class Database:
         if mark is not None:
             self.writer.execute("INSERT INTO owners VALUES (?)", (mark,))
 
-    def rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def rows(self, query: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[Any]:
         """Return the rows of a query, in a short read transaction."""
         with self._read_lock, self.errors:
             return self.reader.execute(query, values).fetchall()
 
-    def own_rows(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def own_rows(self, query: str, values: tuple[Any, ...] | dict[str, Any] = ()) -> list[Any]:
         """Return the rows of a query as the writing connection sees them inside its transaction."""
         return self.writer.execute(query, values).fetchall()
 
@@ -212,17 +220,16 @@ class Database:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
 
 
-def _columns(connection: sqlite3.Connection) -> set[tuple[str, str]]:
-    """Return the columns of a database, each with its table."""
-    query = "SELECT found.name, info.name FROM sqlite_master AS found, pragma_table_info(found.name) AS info"
-    return set(connection.execute(query))
+def _definitions(connection: sqlite3.Connection) -> set[tuple[str, str, str, str | None]]:
+    """Return the tables, indexes, triggers and views of a database, each as SQLite stores it."""
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
 @cache
-def _expected_columns() -> set[tuple[str, str]]:
+def _expected_definitions(schema: str) -> set[tuple[str, str, str, str | None]]:
     with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(SCHEMA)
-        return _columns(connection)
+        connection.executescript(schema)
+        return _definitions(connection)
 
 
 def _connect(path: Path, *, is_read_only: bool) -> sqlite3.Connection:
@@ -244,10 +251,14 @@ def _connect(path: Path, *, is_read_only: bool) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=64,
     )
-    connection.execute("PRAGMA page_size = 8192")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    try:
+        connection.execute("PRAGMA page_size = 8192")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

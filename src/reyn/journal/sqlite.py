@@ -304,7 +304,7 @@ class SqliteJournal:
 
     def runs(self, prefix: str = "") -> list[RunRow]:
         # By the range, the index finds the runs with a prefix; the list of all runs is read from the table.
-        where = "WHERE run_id >= ?1 AND run_id < ?2" if prefix else ""
+        where = "WHERE run_id >= ? AND run_id < ?" if prefix else ""
         query = f"{tables.SELECT} {where} ORDER BY started DESC, run_id DESC"
         with self._db.snapshot() as connection:
             found = connection.execute(query, (prefix, f"{prefix}\U0010ffff") if prefix else ())

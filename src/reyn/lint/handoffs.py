@@ -87,7 +87,7 @@ def _produces(skill: Skill, node: str, field: str, vocabulary: Vocabulary) -> bo
     phase = skill.phases[node]
     if choose_context(0, phase.context, skill.context).asks_handoff:
         return True
-    if field == "verdicts" and phase.requires_approval:
+    if field == "verdicts" and (phase.requires_approval or _has_gate(phase, vocabulary)):
         return True
     if field == "artifacts_produced" and _may_write(phase, vocabulary):
         return True
@@ -95,6 +95,12 @@ def _produces(skill: Skill, node: str, field: str, vocabulary: Vocabulary) -> bo
     if field == "epic_id":
         schemas += [artifact.schema for artifact in phase.inputs]
     return any(_may_have(schema, field) for schema in schemas)
+
+
+def _has_gate(phase: Phase, vocabulary: Vocabulary) -> bool:
+    """Return whether an op of a phase or of its steps may leave a verdict."""
+    steps = {str(step.op.get("kind")) for step in phase.preprocessor if isinstance(step, RunOp)}
+    return any(kind in vocabulary.gates for kind in (*phase.allowed_ops, *steps))
 
 
 def _may_write(phase: Phase, vocabulary: Vocabulary) -> bool:

@@ -122,7 +122,7 @@ def _check_local(settings: ModelSettings, root: Path) -> ModelStatus:
     name = settings.model.partition(":")[2] or DEFAULT_WEIGHTS
     known, path = find_weights(name, root)
     reason = ""
-    if not path.is_file():
+    if path is None or not path.is_file():
         reason = f"the weights `{name}` are not installed" if known else f"file not found: `{name}`"
     elif known and path.stat().st_size != known.bytes:
         reason = f"the weights `{name}` are damaged"

@@ -91,12 +91,12 @@ class LocalModel:
         hint = (
             f"Pull the weights `{known.name}`." if known else "Set the model to `local:` and the path of a GGUF file."
         )
-        if not path.is_file():
+        if path is None or not path.is_file():
             message = f"model `{known.name}` is not installed" if known else f"model file not found: `{source}`"
             raise ModelNotInstalled(message, hint=hint)
         if not is_gguf(path):
             raise ModelNotInstalled(f"`{path.name}` is not a GGUF file", hint=hint)
-        small = {weights_path(weights).resolve() for weights in KNOWN_WEIGHTS.values()}
+        small = {pulled.resolve() for pulled in map(weights_path, KNOWN_WEIGHTS.values()) if pulled}
         return cls(name, path, settings, is_small=path.resolve() in small)
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:

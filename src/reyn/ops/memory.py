@@ -277,7 +277,7 @@ class RecallOp(PlannedOp):
 
 
 def _match(path: str, name: str, score: float, text: str) -> dict[str, Any]:
-    return {"path": path, "name": name, "score": round(score, 3), "text": text[:_MAX_SHOWN]}
+    return {"path": path, "name": name, "score": float(f"{score:.3g}"), "text": text[:_MAX_SHOWN]}
 
 
 def _passage(content: str, query: str) -> str:

@@ -22,7 +22,7 @@ from reyn.journal.kinds import AskRequest, MemoryRequest, MessageRequest, RunReq
 from reyn.ops.budget import OpBudget, OpFailed, OpRefused
 from reyn.permissions import Denied, Gate, NeedsApproval, Verdict
 from reyn.vocabulary import OpSpec, OpTarget
-from reyn.workspace import Change, FileError, Location, PathInvalid, Roots
+from reyn.workspace import Change, FileError, Location, PathInvalid, RecordedFiles, Roots
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -138,7 +138,7 @@ class Env(msgspec.Struct, frozen=True):
         roots: The folders of the project and the run.
         gate: The run's permissions.
         content: Returns recorded content by its hash.
-        full_content: Hashes of contents that were truncated in a frame, by the name after `workspace:.full/`.
+        recorded: What the run has recorded, as the files below `workspace:.full/`.
         file_bytes: The maximum size of a file to read or write.
         budget: The bytes and the search time that the ops of the visit have left.
         modules: The sources of the modules of the skill's python steps, by path.
@@ -153,7 +153,7 @@ class Env(msgspec.Struct, frozen=True):
     roots: Roots
     gate: Gate
     content: Callable[[str], bytes]
-    full_content: Mapping[str, str]
+    recorded: RecordedFiles
     file_bytes: int
     budget: OpBudget = msgspec.field(default_factory=OpBudget)
     modules: Mapping[str, str] = {}
@@ -215,13 +215,15 @@ class RunOutcome(msgspec.Struct, frozen=True):
         run_id: The sub-run.
         artifact: Its final artifact; `None` if the sub-run failed.
         error: Why it failed; empty otherwise.
-        phases: The phases that were visited last, each with its artifact.
+        phases: The phases that were visited last, each with its artifact and the name of that as a recorded file.
+        is_recorded: Whether the sub-run was executed, so that its files can be read.
     """
 
     run_id: str
     artifact: dict[str, Any] | None
     error: str = ""
-    phases: tuple[tuple[str, dict[str, Any]], ...] = ()
+    phases: tuple[tuple[str, dict[str, Any], str], ...] = ()
+    is_recorded: bool = False
 
 
 class MemoryOutcome(msgspec.Struct, frozen=True):

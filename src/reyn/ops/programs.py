@@ -200,7 +200,7 @@ def _access(call: Call, env: Env, *, approved: str) -> Access:
     read = [locate(text_, env.roots) for text_ in args.get("read_paths", ())]
     write = [locate(text_, env.roots) for text_ in args.get("write_paths", ())]
     for location in (*read, *write):
-        if location.zone == "full_content" or not os.path.lexists(env.roots.path_of(location)):
+        if location.zone == "recorded" or not os.path.lexists(env.roots.path_of(location)):
             raise OpFailed(f"there is no file or folder `{location.display_path}`")
     return Access(
         **program_view(read, write, env, approved)._asdict(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from reyn.errors import SandboxUnavailable
 from reyn.ops.op import Call, Env, Plan, Result, approval_of
 from reyn.ops.programs import limits_of
-from reyn.permissions import Denied, Verdict, refusal
+from reyn.permissions import Denied, Verdict, python_target, refusal
 from reyn.vocabulary import OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, STRING, arguments, array, integer, path, result, text
 
@@ -108,8 +108,7 @@ def _execute(call: Call, env: Env, stop: StopSignal) -> PythonResult:
 
 
 def _verdict(call: Call, env: Env) -> Verdict:
-    target = f"{call.args['module']}:{call.args['function']}"
-    return env.gate.python(target, is_unsafe=call.op == "unsafe")
+    return env.gate.python(python_target(call.args), is_unsafe=call.op == "unsafe")
 
 
 def _output(printed: StepOutput) -> dict[str, Any]:

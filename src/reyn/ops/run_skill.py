@@ -31,12 +31,13 @@ from reyn.skills.catalogue import Catalogue, SkillSummary
 from reyn.skills.resolve import is_path
 from reyn.vocabulary import OpTarget
 from reyn.vocabulary.schemas import BOOLEAN, STRING, array, single_form, text
+from reyn.workspace.recorded import run_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _ARGUMENTS = {"skill": text(200, min_length=1), "input": {"type": ["object", "string"], "maxLength": 1_000_000}}
-_PHASE = {"type": "object", "properties": {"phase": STRING, "artifact": {"type": "object"}}}
+_PHASE = {"type": "object", "properties": {"phase": STRING, "artifact": {"type": "object"}, "path": STRING}}
 MAX_OVERVIEW_CHARS = 8_000
 """The size of the list of skills in a prompt, about 2,000 tokens."""
 MAX_BEST = 12
@@ -74,6 +75,7 @@ class RunSkillOp(ProjectOp):
             "final_output": {},
             "run": STRING,
             "phase_artifacts": array(_PHASE, 50),
+            "folder": STRING,
         },
         example={"skill": "summarise", "input": {"text": "what to sum up"}},
         permission="run_skill",
@@ -97,8 +99,10 @@ class RunSkillOp(ProjectOp):
     async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
         outcome: RunOutcome = plan.answer
         skill, artifact = call.args["skill"], outcome.artifact
-        phases = [{"phase": phase, "artifact": one} for phase, one in outcome.phases]
+        own = call.key.partition("/")[2]
+        phases = [{"phase": phase, "artifact": one, "path": run_path(own, name)} for phase, one, name in outcome.phases]
         more = {"run": call.relative(outcome.run_id), "phase_artifacts": phases}
+        more |= {"folder": run_path(own)} if outcome.is_recorded else {}
         if artifact is None:
             return call.error(outcome.error, skill=skill, success=False, **more)
         return call.ok(skill=skill, success=True, artifact_type=artifact["type"], final_output=artifact["data"], **more)
@@ -255,6 +259,7 @@ class JudgeOutputOp:
         },
         example={"output": "the text", "rubric": "It is polite and names a date."},
         permission="judge_output",
+        gate_field="rubric",
         advice="With on_fail abort, a decision that carries it holds only if the output passes.",
     )
 

@@ -18,7 +18,7 @@ from reyn.skills.cases import CASES
 from reyn.skills.files import MAX_BYTES, MAX_FILES
 from reyn.skills.names import is_valid_name
 from reyn.skills.resolve import STDLIB, is_path
-from reyn.workspace import FileChange, Location, locate, walk
+from reyn.workspace import FileChange, Guard, Location, entries_of, locate, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +132,8 @@ def read_tree(location: Location, env: Env) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     depth = len(location.parts)
     size = 0
-    for place in walk(location, env.roots, lambda folder: not folder.parts[-1].startswith(".")):
+    guard = Guard(env.roots)
+    for place in walk(location, lambda one: entries_of(one, guard), lambda one: not one.parts[-1].startswith(".")):
         if place.parts[-1].startswith("."):
             continue
         image, _ = look_at(place, env)

@@ -11,6 +11,7 @@ from reyn.permissions.rules import (
     SkillRequests,
     parse_requests,
     parse_rules,
+    python_target,
     recorded_requests,
 )
 from reyn.permissions.targets import SYSTEM_CALLS, AnyTarget, unnamed_target
@@ -29,6 +30,7 @@ __all__ = [
     "Verdict",
     "parse_requests",
     "parse_rules",
+    "python_target",
     "recorded_requests",
     "refusal",
     "unnamed_target",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.journal.port import STATE
-from reyn.permissions.gate import UNGRANTABLE, Allowed, Denied, Gate, Verdict
+from reyn.permissions.gate import SWITCHES, UNGRANTABLE, Allowed, Denied, Gate, Verdict
 from reyn.permissions.paths import Access, PathPattern
 from reyn.permissions.rules import EFFECTS, Policy, Rule, SkillRequests, recorded_requests
 from reyn.permissions.targets import Target, access_of
@@ -136,13 +136,6 @@ def _explained(
     return RequestVerdict(skill, capability, target, "", effect, (rule,), _texts(part, but=effect))
 
 
-_SWITCHES = {
-    "default: shell is off": "shell is off: start the run with `--allow-shell`",
-    "default: no unsafe python": "it is unsafe: start the run with `--allow-unsafe-python`",
-}
-"""The reasons of verdicts that an option of the run changes."""
-
-
 def _denied(
     gate: Gate, decided: Denied, capability: str, sample: Target, target: str, decisive: Rule | None, part: list[Rule]
 ) -> RequestVerdict:
@@ -151,8 +144,8 @@ def _denied(
         reason = f"the rule `{decisive.text}` denies it"
     elif rule in UNGRANTABLE:
         reason = f"no rule can grant it: {decided.reason}"
-    elif rule in _SWITCHES:
-        reason = _SWITCHES[rule]
+    elif rule in SWITCHES:
+        reason = f"{rule.removeprefix('default: ')}: start the run with `{SWITCHES[rule]}`"
     elif capability == "python" and target:
         rule = "default: no request above"
         reason = "the skill that runs it does not list it with `mode: unsafe` under `permissions.python`"

@@ -94,6 +94,9 @@ def _owner(location: Location, access: Access, *, is_folded: bool = False) -> tu
 
 OUT_OF_REACH = "the state directory is out of reach"
 OUTSIDE = "default: no files outside the project"
+NO_SHELL, NO_UNSAFE = "default: shell is off", "default: no unsafe python"
+SWITCHES = {NO_SHELL: "--allow-shell", NO_UNSAFE: "--allow-unsafe-python"}
+"""The options of a run that change what these rules deny."""
 UNGRANTABLE = (OUT_OF_REACH, OUTSIDE)
 """The rules about files that no request and no grant opens."""
 _MAX_REMEMBERED = 1_000
@@ -192,13 +195,14 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     def show(self, location: Location) -> Verdict:
         """Decide whether a program may see a file."""
-        if location.zone == "full_content":
+        if location.zone == "recorded":
             return _RECORDED
         return self._remembered("file.read", location, Gate._file)
 
     def write(self, location: Location) -> Verdict:
-        if location.zone == "full_content":
-            return Denied("default: recorded content is read-only", f"`{location.display_path}` is recorded content")
+        if location.zone == "recorded":
+            reason = f"`{location.display_path}` is what the run has recorded; write to another path in `workspace:`"
+            return Denied("default: recorded content is read-only", reason)
         if location.zone == "outside":
             return Denied(OUTSIDE, f"`{location.display_path}` is outside of the project and cannot be written")
         return self._remembered("file.write", location, Gate._file)
@@ -213,7 +217,7 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if rule is not None and rule.effect == "deny":
             return Denied(rule.text, f"the operator denies `{key}`{_denied_target(rule, target)}")
         if key == "shell" and not self.policy.allow_shell:
-            return Denied("default: shell is off", "the operator must start the run with `--allow-shell`")
+            return Denied(NO_SHELL, f"the operator must start the run with `{SWITCHES[NO_SHELL]}`")
         if rule is None and key in OPEN:
             return Allowed(f"default: {key}")
         if key not in OPEN and (skills := self._without_request(key, target)):
@@ -243,14 +247,13 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         if not self.requests[0].covers("python", target):
             return Denied("default: no request", f"the skill must list `{target}` under `permissions.python`")
         if is_unsafe and not self.policy.allow_unsafe_python:
-            reason = "the operator must start the run with `--allow-unsafe-python`"
-            return Denied("default: no unsafe python", reason)
+            return Denied(NO_UNSAFE, f"the operator must start the run with `{SWITCHES[NO_UNSAFE]}`")
         if is_unsafe and not all(target in requests.unsafe_python for requests in self.requests):
             reason = f"each skill must list `{target}` with `mode: unsafe` under `permissions.python`"
             return Denied("default: no request", reason)
         if rule is not None and rule.effect == "ask":
             return NeedsApproval(rule.text, "the operator wants to be asked about `python`")
-        return Allowed("--allow-unsafe-python" if is_unsafe else "default: python in the sandbox")
+        return Allowed(SWITCHES[NO_UNSAFE] if is_unsafe else "default: python in the sandbox")
 
     def _file(self, key: str, location: Location) -> Verdict:
         access: Access = "read" if key == "file.read" else "write"

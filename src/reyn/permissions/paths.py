@@ -93,29 +93,30 @@ class PathPattern(msgspec.Struct, frozen=True):
         """Return whether it grants a location: protected names only where the pattern spells them."""
         if location.zone != self.zone:
             return False
-        return self._covers(location.parts, 0, 0, access)
+        end = len(self.segments)
+        positions = _with_empty(self.segments, {0})
+        for index, name in enumerate(location.parts):
+            after = set()
+            for at in positions:
+                if at == end or self.segments[at] == "**":
+                    # The author of an outside pattern has not reviewed names that the pattern does not spell.
+                    if (at < end or self.is_recursive) and not must_spell(name, index, access):
+                        after.add(at)
+                elif _matches(self.segments[at], name, index, access):
+                    after.add(at + 1)
+            if not after:
+                return False
+            positions = _with_empty(self.segments, after)
+        return end in positions
 
-    def _covers(self, parts: tuple[str, ...], at: int, segment: int, access: Access) -> bool:
-        if segment == len(self.segments):
-            rest = parts[at:]
-            if not rest:
-                return True
-            # The author of an outside pattern has not reviewed names that the pattern does not spell.
-            return self.is_recursive and not any(
-                must_spell(name, at + offset, access) for offset, name in enumerate(rest)
-            )
-        wanted = self.segments[segment]
-        if wanted == "**":
-            reach = at
-            while True:
-                if self._covers(parts, reach, segment + 1, access):
-                    return True
-                if reach == len(parts) or must_spell(parts[reach], reach, access):
-                    return False
-                reach += 1
-        if at == len(parts) or not _matches(wanted, parts[at], at, access):
-            return False
-        return self._covers(parts, at + 1, segment + 1, access)
+
+def _with_empty(segments: tuple[str, ...], positions: set[int]) -> set[int]:
+    """Return positions in a pattern, with those after a `**` that matches no folder."""
+    for after in sorted(positions):
+        while after < len(segments) and segments[after] == "**":
+            after += 1
+            positions.add(after)
+    return positions
 
 
 def exact_pattern(location: Location) -> str:
@@ -186,27 +187,19 @@ class RestrictedPath:
         depth = len(self._folder)
         if names[:depth] != self._folder:
             return set()
-        at = self._reached({0})
+        at = _with_empty(self._segments, {0})
         for name in names[depth:]:
             if len(self._segments) in at:
                 break
-            at = self._reached(
+            at = _with_empty(
+                self._segments,
                 {
                     one if self._segments[one] == "**" else one + 1
                     for one in at
-                    if self._segments[one] == "**" or fnmatchcase(name, self._segments[one])
-                }
+                    if self._segments[one] in ("**", name) or fnmatchcase(name, self._segments[one])
+                },
             )
         return at
-
-    def _reached(self, positions: set[int]) -> set[int]:
-        """Return positions in the pattern, with those after a `**` that matches no folder."""
-        for one in sorted(positions):
-            after = one
-            while after < len(self._segments) and self._segments[after] == "**":
-                after += 1
-                positions.add(after)
-        return positions
 
     def inside(self, folder: str) -> Iterator[str]:
         """Yield the uppermost paths below a folder of the system that it covers; none if it covers the folder itself.

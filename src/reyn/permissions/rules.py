@@ -14,7 +14,7 @@ import msgspec
 from reyn.documents import nearest
 from reyn.permissions.hosts import PRIVATE, host_pattern
 from reyn.permissions.paths import PathPattern, parse_patterns
-from reyn.permissions.targets import AnyTarget, access_of, is_file, is_granted, is_protected
+from reyn.permissions.targets import AnyTarget, access_of, is_file, is_granted, is_protected, python_name
 from reyn.vocabulary import PERMISSIONS
 from reyn.workspace import Location
 
@@ -278,7 +278,7 @@ def parse_requests(value: Mapping[str, Any]) -> Requests:
 
 def python_target(entry: Mapping[str, Any]) -> str:
     """Return how rules name a function of a skill: `module:function`."""
-    return f"{entry.get('module')}:{entry.get('function')}"
+    return python_name(f"{entry.get('module')}:{entry.get('function')}")
 
 
 def recorded_requests(value: Mapping[str, Any]) -> Requests:

@@ -7,6 +7,8 @@ is spelled: by its resolved path, its canonical host or address, or the file tha
 from __future__ import annotations
 
 import os
+import posixpath
+import unicodedata
 from fnmatch import fnmatchcase
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,7 +83,11 @@ def is_granted(pattern: str, capability: str, target: Target) -> bool:
         case "exec" if _is_group(capability, target) != _is_group(capability, pattern):
             return False
         case "exec":
-            return fnmatchcase(_program_path(target), _program_path(pattern))
+            return _grants_program(pattern, target)
+        case "python":
+            pattern = python_name(pattern)
+        case "shell" if target.startswith(_SHELL) and not pattern.startswith(_SHELL.rstrip()):
+            return False
         case "mcp" if "/" not in pattern:
             target = target.partition("/")[0]  # the name of a server stands for all of its tools
     return fnmatchcase(target, pattern)
@@ -93,6 +99,30 @@ def _host(text: str) -> Host | None:
         return Host.parse(text)
     except ValueError:
         return None
+
+
+def python_name(text: str) -> str:
+    """Return the one spelling of `module:function` of a skill, or of a pattern of them."""
+    module, colon, function = text.rpartition(":")
+    if not colon:
+        return text
+    return f"./{posixpath.normpath(f'/{module}').lstrip('/')}:{unicodedata.normalize('NFKC', function)}"
+
+
+def _grants_program(pattern: str, program: str) -> bool:
+    """Return whether a pattern names a program: wildcards match within one name, `*` alone covers every path."""
+    if pattern in ("*", program):
+        return True
+    path = _program_path(program)
+    names = tuple(name for name in path.split("/") if name not in ("", "."))
+    # Where a relative `..` leads depends on links, which a program can create.
+    if ("/" in pattern) != ("/" in program) or ".." in names:
+        return False
+    try:
+        granted = _parsed(_program_path(pattern))
+    except ValueError:
+        return False
+    return granted.covers(Location("outside" if path.startswith("/") else "project", names, program), "read")
 
 
 def _program_path(text: str) -> str:
@@ -128,6 +158,9 @@ class Restrictions:
                 name, _, arguments = target.partition(" ")
                 commands = (target, f"{name.rpartition('/')[2]} {arguments}".strip())
                 return target.startswith(_SHELL) or any(_is_like(" ".join(one.split()), pattern) for one in commands)
+            case "python":
+                names = (target, target.removeprefix("./"))
+                return any(_is_like(name, one) for name in names for one in (pattern, python_name(pattern)))
             case "mcp" if "/" not in pattern:
                 target = target.partition("/")[0]
         return _is_like(target, pattern)

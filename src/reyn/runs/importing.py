@@ -306,7 +306,7 @@ class _Checks:
     def _is_call(self, run: str, opening: kinds.RunStarted, parent: kinds.ParentRef) -> bool:
         """Return whether a sub-run is one of a function that an op of the run above called: its id names the call."""
         op, _, name = parent.call.rpartition(".")
-        expected = call_name(opening.skill_hash, opening.input.hash, opening.history)
+        expected = call_name(opening.skill_hash, opening.input.hash, opening.history, opening.images)
         is_named = run == f"{parent.run}.{parent.call}" and name.partition("-")[0] == expected
         is_plain = opening.workspace is None and opening.ask is None and not parent.background
         return is_named and is_plain and (parent.run, op) in self._ops

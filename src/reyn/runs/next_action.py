@@ -8,12 +8,25 @@ import msgspec
 
 from reyn.config import RunSettings
 from reyn.config.budgets import BUDGET_LIMITS, MESSAGE_LIMITS
-from reyn.errors import ApprovalUnnamed, BlobMissing, JournalError, NextAction, QuestionUnknown
-from reyn.journal import ENDED
+from reyn.errors import (
+    AnswersRejected,
+    ApprovalUnnamed,
+    BlobMissing,
+    JournalError,
+    NextAction,
+    PromptTooLong,
+    QuestionUnknown,
+    RecordingMissing,
+    RequestRejected,
+    StepFailed,
+    SubRunFailed,
+)
+from reyn.journal import ENDED, kinds
 from reyn.journal.family import descendants, root_run
 from reyn.journal.questions import open_question
 from reyn.journal.results import display_status
 from reyn.journal.summary import SECOND, limit_of, summarize
+from reyn.permissions.gate import SWITCHES
 from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
@@ -49,10 +62,47 @@ def next_action(journal: Journal, row: RunRow) -> NextAction | None:
         return None
     match row.status:
         case "failed":
-            return NextAction("resume", run, retry=True)
+            return retry_action(journal, run)
         case "limited":
             return _raise_limit(journal, run)
     return NextAction("resume", run)
+
+
+def retry_action(journal: Journal, run_id: str) -> NextAction:
+    """Return how to retry a failed run, with what a retry needs in order not to fail again for the same reason."""
+    denied = function = ""
+    try:
+        events = list(journal.read(run_id))
+        summary = summarize(events)
+        for event in events:
+            if event.kind == kinds.RunStarted.kind:
+                function = msgspec.json.decode(journal.blob(event.data["skill_hash"]), type=_Pinned).function
+            elif event.kind == kinds.PermissionDenied.kind:
+                denied = event.data["rule"]
+    except (JournalError, msgspec.MsgspecError):  # its events are damaged
+        return NextAction("verify", run_id)
+    code = summary.stop.code
+    switches = (SWITCHES[denied],) if code == StepFailed.code and denied in SWITCHES else ()
+    return NextAction(
+        "resume",
+        run_id,
+        retry=True,
+        upgrade=code in _IN_SKILL and not switches and not function,
+        model=code in _IN_MODEL,
+        switches=switches,
+    )
+
+
+class _Pinned(msgspec.Struct):
+    """The part of a run's copy of its skill that is read here: the Python function that defines the skill."""
+
+    function: str = ""
+
+
+_IN_SKILL = (AnswersRejected.code, StepFailed.code, SubRunFailed.code)
+"""Failures whose cause is in the skill, of which a run has its own copy."""
+_IN_MODEL = (RecordingMissing.code, RequestRejected.code, PromptTooLong.code)
+"""Failures of a model that the same request meets again."""
 
 
 def unknown_question(journal: Journal, row: RunRow, question_id: str | None) -> QuestionUnknown:

@@ -15,6 +15,7 @@ from reyn.documents import nearest_hint
 from reyn.errors import LimitUnknown, NextAction, RunNotResumable, UpgradeIncompatible
 from reyn.journal import ENDED, Cancel, Say, decode, kinds
 from reyn.journal.summary import limit_of
+from reyn.runs.next_action import retry_action
 from reyn.runs.questions import answer_action
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def _check_flags(
         raise RunNotResumable(
             f"run `{run_id}` failed: {state.reason}",
             hint="Fix the cause, then retry.",
-            action=NextAction("resume", run_id, retry=True),
+            action=retry_action(journal, run_id),
         )
     if state.status == "limited" and not raised and not _continues_without_raise(journal, state):
         raise RunNotResumable(

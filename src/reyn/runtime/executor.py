@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import (
+    ImageInvalid,
     InputInvalid,
     RunBusy,
     RunIdInvalid,
@@ -31,7 +32,7 @@ from reyn.kernel.visit.compiled_skill import CompiledSkill
 from reyn.kernel.world.budgets import runs_above
 from reyn.kernel.world.child_spec import ChildSpec
 from reyn.kernel.world.child_tasks import report_end
-from reyn.kernel.world.inbox import hold_claim
+from reyn.kernel.world.inbox import hold_claim, images_error, stored_images
 from reyn.kernel.world.live import LiveWorld
 from reyn.kernel.world.loading import (
     Resumption,
@@ -54,7 +55,7 @@ from reyn.skills.inputs import check_supported, to_artifact
 from reyn.skills.resolve import is_path
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
     from reyn.context import NormalizedMessageList
     from reyn.journal import kinds
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
     from reyn.kernel.world.loading import LoadedRun
     from reyn.kernel.world.run_scope import RunScope
     from reyn.kernel.world.services import Observers, Services
+    from reyn.models import Image
     from reyn.runs.recorded import Runs
     from reyn.skills import Skill
 
@@ -163,19 +165,23 @@ class RunExecutor:
         within: RunScope | None,
         history: NormalizedMessageList,
         observers: Observers,
+        images: Sequence[Image] = (),
         *,
         wait: bool = True,
     ) -> RunResult:
         """Start a run, or continue one that exists; `OSRuntime.run` documents the arguments."""
         services, name = self.services, self.checked_id(run_id)
-        again = partial(self._run_again, name, skill, value, observers)
+        if images and (fault := images_error(images)):
+            raise ImageInvalid(fault)
+        pictures = stored_images(images) if images else ((), ())
+        again = partial(self._run_again, name, skill, value, pictures[0], observers)
         if run_id is not None and self.runs.is_recorded(name):
             return await self._attach(name, again, observers, wait=wait)
         loaded = services.load(skill) if isinstance(skill, str) else self._check_skill(skill)
         if history and not loaded.holds_conversation(loaded.entry):
             raise InputInvalid(f"phase `{loaded.entry}` is not a conversation, so a run cannot start with a history")
         if within is not None:
-            return await self._run_within(within, loaded, value, observers, history)
+            return await self._run_within(within, loaded, value, observers, history, pictures)
         settings = services.run_settings()
         artifact = Blob.of(canonical(to_artifact(value, loaded, strict=settings.strict)))
         model = services.roster.ready(services.config.model)
@@ -188,6 +194,7 @@ class RunExecutor:
                 source=self._source_of(skill),
                 summaries=services.summaries(loaded, settings),
                 history=services.store_history(history),
+                images=pictures,
             )
             return await self.start(spec, observers)
 
@@ -232,7 +239,9 @@ class RunExecutor:
         self.services.polling.skip(tape.run_id)  # no process knows the run yet
         return await self.execute(tape, self.world(spec.model.name, observers))
 
-    async def _run_again(self, run_id: str, skill: str | Skill, input: Any, observers: Observers) -> RunResult:
+    async def _run_again(
+        self, run_id: str, skill: str | Skill, input: Any, images: tuple[kinds.ImageRef, ...], observers: Observers
+    ) -> RunResult:
         """Continue an existing run if it was interrupted, else return its result. Uses the run's own copies.
 
         Raises:
@@ -246,7 +255,7 @@ class RunExecutor:
             raise RunIdTaken(f"run `{run_id}` is a run of skill `{loaded.started.skill}`, not of `{name}`")
         compiled = services.compile_skill(loaded.started)
         artifact = Blob.of(canonical(to_artifact(input, compiled.skill, strict=compiled.settings.strict)))
-        if loaded.started.input.hash != artifact.hash:
+        if (loaded.started.input.hash, loaded.started.images) != (artifact.hash, images):
             raise RunIdTaken(f"run `{run_id}` was started with a different input")
         if loaded.state.status != "running":
             return to_result(loaded.state, self.services.journal.blob)
@@ -327,7 +336,13 @@ class RunExecutor:
         return await self.execute(loaded.tape, self.world(opened, observers, resumption, lambda: above))
 
     async def _run_within(
-        self, scope: RunScope, skill: Skill, value: Any, observers: Observers, history: NormalizedMessageList
+        self,
+        scope: RunScope,
+        skill: Skill,
+        value: Any,
+        observers: Observers,
+        history: NormalizedMessageList,
+        images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]],
     ) -> RunResult:
         """Run a skill as a sub-run of the run whose op is being performed, within what that run's limits leave."""
         services, parent = self.services, scope.tape.state
@@ -340,7 +355,8 @@ class RunExecutor:
         artifact = to_artifact(value, skill, strict=settings.strict)
         model = pin_model(services.roster, services.roster.ready(services.config.model, parent.models.name))
         world = self.world(model.name, observers, above=scope.above)
-        spec = ChildSpec(settings, model, check=observers.check, history=services.store_history(history))
+        earlier = services.store_history(history)
+        spec = ChildSpec(settings, model, check=observers.check, history=earlier, images=images)
         state = await world.children.call(scope, skill, artifact, spec)
         return to_result(state, self.services.journal.blob)
 

@@ -166,6 +166,7 @@ async def rerun(
             requests=_recorded(started.requests, services.journal) if started.requests else None,
             summaries=_recorded(started.summaries, services.journal) if started.summaries else None,
             history=(started.history if skill.holds_conversation(skill.entry) else (), ()),
+            images=(started.images, ()),
         )
         return await executor.start(spec, observers)
 

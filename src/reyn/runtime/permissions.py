@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -22,6 +21,7 @@ from reyn.runtime.run_warnings import ungranted_requests
 from reyn.skills import read_skill
 from reyn.skills.agents import CHAT, agent_of
 from reyn.skills.agents import PREFIX as AGENT_PREFIX
+from reyn.workspace import RecordedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -265,7 +265,7 @@ class Permissions:
                 f"the op is invalid: {where} {error[1]}", hint=f"See the documentation of the op `{kind}`."
             )
         gate = self._gate(skill)
-        env = Env(gate.roots, gate, _no_content, MappingProxyType({}), self._services.config.sizes.file_bytes)
+        env = Env(gate.roots, gate, _no_content, RecordedFiles(), self._services.config.sizes.file_bytes)
         plan = plan_op(implementation, Call(_NO_RUN, args), env, is_foreign=self._ops.is_foreign(kind))
         phases, permission = _allowed_ops(skill).get(kind, ()), implementation.spec.permission
         if isinstance(plan, Denied):

@@ -98,6 +98,7 @@ class SyncRuntime(Synchronous):
         check: OutputCheck | None = ...,
         within: RunScope | None = ...,
         history: Iterable[Message | dict[str, Any]] = ...,
+        images: Sequence[Image] = ...,
         wait: bool = ...,
     ) -> RunResult: ...
     def resume(

@@ -18,7 +18,8 @@ from typing import Any
 
 def main() -> None:
     memory = int(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if sys.platform == "linux":  # others do not enforce it, or refuse to set it
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.path += sys.argv[2:]
     source, target = sys.stdin.buffer, sys.stdout.buffer

@@ -11,6 +11,7 @@ import resource
 import stat
 import sys
 
+assert sys.platform == "linux"
 _PR_SET_NO_NEW_PRIVS, _PR_SET_KEEPCAPS, _PR_CAP_AMBIENT, _RAISE = 38, 8, 47, 2
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _CAPSET = {"x86_64": 126, "aarch64": 91}

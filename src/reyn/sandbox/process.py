@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import marshal
 import os
+import platform
 import resource
 import sys
 import threading
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from reyn.errors import SandboxStartFailed
 from reyn.sandbox.filters import FilterRules, compile_filter, is_supported
 from reyn.sandbox.supervision import Access, ProgramLimits, Running, supervise
+from reyn.sandbox.tasks import memory_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -67,6 +69,8 @@ class Backend:
         Raises:
             SandboxStartFailed: The machine lacks something at the moment, so the program could not run.
         """
+        if platform.system() != "Linux":
+            return f"it needs Linux; this is {platform.system()}"
         if not is_supported():
             return f"there is no system-call filter for {os.uname().machine}"
         if missing := self.missing():
@@ -160,7 +164,7 @@ def _launcher() -> str:
 @contextmanager
 def readable_descriptor(content: bytes) -> Iterator[int]:
     """Open a descriptor from which a program can read some content."""
-    descriptor = os.memfd_create("reyn")
+    descriptor = memory_file()
     try:
         with open(descriptor, "wb", closefd=False) as file:
             file.write(content)
@@ -292,7 +296,7 @@ def missing_descriptors() -> str:
     """Return that this process can open no further files; empty if it can."""
     opened: list[int] = []
     try:
-        opened.extend(os.memfd_create("reyn") for _ in range(_DESCRIPTORS))
+        opened.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(_DESCRIPTORS))
     except OSError as error:
         limit = _limit(resource.RLIMIT_NOFILE, "of this process", "-n")
         return f"{os.strerror(error.errno or errno.EMFILE).lower()} ({limit})"

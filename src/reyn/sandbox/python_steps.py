@@ -24,6 +24,7 @@ from reyn.sandbox.monty import PythonFailed, PythonResult, StepOutput
 from reyn.sandbox.process import Backend, python_program
 from reyn.sandbox.reaping import run_unconfined
 from reyn.sandbox.supervision import Access, Outcome, ProgramLimits, Running, StopSignal, supervise
+from reyn.sandbox.tasks import open_process
 
 if TYPE_CHECKING:
     from reyn.config.values import PythonSandbox
@@ -242,7 +243,7 @@ class Spares:
 
 def _has_ended(pid: int) -> bool:
     try:
-        descriptor = os.pidfd_open(pid)
+        descriptor = open_process(pid)
     except OSError:
         return True
     try:

@@ -12,6 +12,7 @@ import signal
 import sys
 from contextlib import suppress
 
+assert sys.platform == "linux"
 _PR_SET_CHILD_SUBREAPER = 36
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from reyn.errors import SandboxStartFailed
-from reyn.sandbox.tasks import tree_bytes
+from reyn.sandbox.tasks import open_process, tree_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -171,23 +171,24 @@ class StopSignal:
     """Ends a supervised process from another thread."""
 
     def __init__(self) -> None:
-        self._descriptor = os.eventfd(0)
+        self._reading, self._writing = os.pipe()
         self._lock = threading.Lock()
         self._is_closed = False
 
     def fileno(self) -> int:
-        return self._descriptor
+        return self._reading
 
     def set(self) -> None:
         with self._lock:
             if not self._is_closed:
-                os.eventfd_write(self._descriptor, 1)
+                os.write(self._writing, b"1")
 
     def close(self) -> None:
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
-                os.close(self._descriptor)
+                os.close(self._reading)
+                os.close(self._writing)
 
 
 def supervise(process: Running, stdin: bytes, limits: ProgramLimits, stop: StopSignal | None = None) -> Outcome:
@@ -215,7 +216,7 @@ class _Supervision:
         self._truncated = False
         self._has_ended = False
         self._open = {*process.streams}
-        self._pidfd = os.pidfd_open(process.pid)
+        self._pidfd = open_process(process.pid)
         try:
             self._selector = selectors.DefaultSelector()
         except OSError:

@@ -7,13 +7,30 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
+from reyn.errors import SandboxUnavailable
+
 _UNUSED_USERS, _UNUSED_COUNT = 0x70000000, 0x0F000000
 """Numbers of users that no system assigns."""
 _numbers = count()
+
+
+def open_process(pid: int) -> int:
+    """Return a descriptor that becomes readable when a process ends."""
+    if sys.platform == "linux":
+        return os.pidfd_open(pid)
+    raise SandboxUnavailable(f"processes can be supervised on Linux only, not on {platform.system()}")
+
+
+def memory_file() -> int:
+    """Return the descriptor of a file without a name, in memory."""
+    if sys.platform == "linux":
+        return os.memfd_create("reyn")
+    raise SandboxUnavailable(f"processes can be isolated on Linux only, not on {platform.system()}")
 
 
 def unused_user() -> int:

@@ -65,7 +65,8 @@ class Modules:
             return None
         file = self._file_inside(module)
         if file is None:
-            self._folder.report(steps, codes.BAD_MODULE, f"`{module}` is outside the skill's folder", *path)
+            fix = "write a path below the skill's folder, without `..`"
+            self._folder.report(steps, codes.BAD_MODULE, f"`{module}` is outside the skill's folder", *path, fix=fix)
             return None
         try:
             source = self._folder.read_files.read(file, module, self._folder.path)
@@ -79,8 +80,10 @@ class Modules:
         return source
 
     def _file_inside(self, module: str) -> Path | None:
-        """Return the path of a module; `None` if it leads out of the skill's folder."""
+        """Return the path of a module; `None` if it leads, or may lead, out of the skill's folder."""
         folder = self._folder.path
+        if module.startswith("/") or ".." in module.split("/"):
+            return None
         try:
             file = find_path(folder, module) or folder / module
             return file if file.resolve().is_relative_to(folder.resolve()) else None

@@ -128,6 +128,8 @@ class OpSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The op kind that lists the targets; empty for the op itself."""
     targets: tuple[OpTarget, ...] = ()
     """The targets that calls can name; empty if they are not limited."""
+    gate_field: str | None = None
+    """The field that names what the op checks. Its result has `passed`, which is a verdict in the phase's handoff."""
 
     def may_overlap(self, args: dict[str, Any]) -> bool:
         """Return whether a native call with these arguments may be performed at the same time as others."""
@@ -265,6 +267,11 @@ class Vocabulary(msgspec.Struct, frozen=True, dict=True):
         if (spec := self._by_kind.get(kind)) is not None:
             return spec
         return next((spec for spec in self.ops if spec.matches(kind)), None)
+
+    @cached_property
+    def gates(self) -> dict[str, str]:
+        """The op kinds that check something, each with the field that names what it checks."""
+        return {spec.kind: spec.gate_field for spec in self.ops if spec.gate_field is not None}
 
     @property
     def truncation_reader(self) -> OpForm | None:

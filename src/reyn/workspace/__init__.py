@@ -1,4 +1,4 @@
-"""Files of a run and of the project: path resolution, reading by descriptor, atomic changes, restore.
+"""Files of a run and of the project: path resolution, reading by descriptor, atomic changes, restore, recorded content.
 
 This package keeps the state directory out of reach. All other permissions are decided in `reyn.permissions`.
 """
@@ -19,6 +19,7 @@ from reyn.workspace.files import (
     walk,
 )
 from reyn.workspace.paths import Location, PathInvalid, Roots, locate
+from reyn.workspace.recorded import RecordedFiles
 
 __all__ = [
     "Change",
@@ -29,6 +30,7 @@ __all__ = [
     "Guard",
     "Location",
     "PathInvalid",
+    "RecordedFiles",
     "Roots",
     "apply_change",
     "decode_text",

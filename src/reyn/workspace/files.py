@@ -21,7 +21,7 @@ from reyn.journal import Blob
 from reyn.journal.kinds import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from reyn.workspace.paths import Location, Parts, Roots, Zone
@@ -365,18 +365,16 @@ class FolderEntry(NamedTuple):
 
 
 def walk(
-    location: Location, roots: Roots, enter: Callable[[Location], bool] | None = None, guard: Guard | None = None
+    location: Location, entries_at: Callable[[Location], Sequence[FolderEntry]], enter: Callable[[Location], bool]
 ) -> Iterator[Location]:
     """Yield the files below a folder depth-first, sorted by name. Skip folders for which `enter` returns false."""
-    guard = guard or Guard(roots)
     pending = [(location, True)]
     while pending:
         here, is_folder = pending.pop()
         if not is_folder:
             yield here
-        elif here is location or enter is None or enter(here):
-            entries = reversed(entries_of(here, guard))
-            pending.extend((here.below(entry.name), entry.is_folder) for entry in entries)
+        elif here is location or enter(here):
+            pending.extend((here.below(entry.name), entry.is_folder) for entry in reversed(entries_at(here)))
 
 
 def entries_of(location: Location, guard: Guard) -> list[FolderEntry]:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORKSPACE = "workspace:"
-_FULL_CONTENT_FOLDER = ".full"
-FULL_CONTENT = f"{WORKSPACE}{_FULL_CONTENT_FOLDER}/"
-"""Path prefix under which a run reads content that was truncated in a frame. The folder is virtual."""
+_RECORDED_FOLDER = ".full"
+RECORDED = f"{WORKSPACE}{_RECORDED_FOLDER}/"
+"""Path prefix under which a run reads what it has recorded. The folder is virtual, and read-only."""
 
 _MAX_PATH_BYTES = 4_000
 _MAX_NAME_BYTES = 255
@@ -35,7 +35,7 @@ _MAX_SHORT = 100
 
 _SPECIAL_NAMES = frozenset(("", ".", ".."))
 
-Zone = Literal["project", "workspace", "full_content", "state", "outside"]
+Zone = Literal["project", "workspace", "recorded", "state", "outside"]
 Parts = tuple[str, ...]
 
 
@@ -108,12 +108,12 @@ class Location(msgspec.Struct, frozen=True):
     written: Parts = ()
 
     @classmethod
-    def at(cls, zone: Literal["project", "workspace", "full_content"], parts: Parts) -> Location:
+    def at(cls, zone: Literal["project", "workspace", "recorded"], parts: Parts) -> Location:
         """Return the location of `parts` in a zone."""
         path = "/".join(parts) or "."
         if zone == "project":
             return cls(zone, parts, f"./{path}" if path.startswith(WORKSPACE) else path)
-        return cls(zone, parts, (FULL_CONTENT if zone == "full_content" else WORKSPACE) + path)
+        return cls(zone, parts, (RECORDED if zone == "recorded" else WORKSPACE) + path)
 
     def below(self, *names: str) -> Location:
         """Return the location of a path below this one."""
@@ -198,8 +198,8 @@ def _in_workspace(target: str, bases: _Bases, text: str) -> Location:
         outside = _in_project(target, bases, text)
         # A `workspace:` path that leaves the workspace by a symlink is denied, even if it leads into the project.
         return outside if outside.zone == "state" else Location("outside", _parts(target), text)
-    if inside[:1] == (_FULL_CONTENT_FOLDER,):
-        return Location.at("full_content", inside[1:])
+    if inside[:1] == (_RECORDED_FOLDER,):
+        return Location.at("recorded", inside[1:])
     return Location.at("workspace", inside)
 
 

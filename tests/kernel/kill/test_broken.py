@@ -80,9 +80,7 @@ def test_a_kernel_that_replans_an_op_after_a_crash_is_caught(arena: Path, monkey
         call, env, op = _call(effect, tape), self.environments.env(tape), run_op.op
         plan = plan_op(op, call, env)
         held = {blob.hash: blob.content for blob in plan.blobs}
-        env = Env(
-            env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.full_content, env.file_bytes
-        )
+        env = Env(env.roots, env.gate, lambda name: held.get(name) or tape.content(name), env.recorded, env.file_bytes)
         applied = apply_changes(call, plan.changes, env)
         result = applied.problem or plan.result or await perform_op(op, call, plan, env)
         return _completed(effect, result, applied=len(effect.started.changes))

@@ -13,6 +13,7 @@ from reyn.journal.kinds.shapes import (
     DerivedText,
     ForkPoint,
     HistoryPart,
+    ImageRef,
     ParentRef,
     Question,
     RestoreVerdict,
@@ -36,7 +37,8 @@ class RunStarted(Body, frozen=True):
     the secrets that the run above may use, which bound those of a sub-run; `*` is any. `history` has the messages that
     came before in a conversation. `hooks` names the functions of the program that are called before each model call.
     `ask` is set in a conversation that another agent opened: its first message is the run's input. `rollback` is set if
-    the result of an earlier sub-run of the same node was rejected: the entry is visited as after a rollback.
+    the result of an earlier sub-run of the same node was rejected: the entry is visited as after a rollback. `images`
+    come with the input; a model that reads no images cannot answer.
     """
 
     run_id: str
@@ -61,6 +63,7 @@ class RunStarted(Body, frozen=True):
     history: tuple[HistoryPart, ...] = ()
     hooks: tuple[str, ...] = ()
     ask: AskRef | None = None
+    images: tuple[ImageRef, ...] = ()
     rollback: RollbackRef | None = None
 
 

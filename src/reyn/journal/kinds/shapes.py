@@ -43,10 +43,11 @@ class RollbackRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PhaseArtifact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The artifact that a visit of a phase produced."""
+    """The artifact that a visit of a phase produced; `step` is the number of the visit in its run."""
 
     phase: str
     artifact: ArtifactRef
+    step: Count
 
 
 class ImageRef(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

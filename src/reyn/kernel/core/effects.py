@@ -123,6 +123,8 @@ class CallModel(Effect[ModelReply]):
     """Messages that come after the system message."""
     turn: Callable[[], ChatTurn] | None = None
     """Returns the turn of a conversation, in the short form."""
+    needs_images: bool = False
+    """Whether only a model that reads images can answer."""
 
     outcomes = (kinds.LlmResponded,)
     failures = (kinds.LlmFailed, kinds.BudgetRefused, kinds.AllowanceReached)

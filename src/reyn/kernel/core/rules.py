@@ -47,6 +47,7 @@ def on_run_forked(state: RunState, body: kinds.RunForked) -> RunState:
         skill=body.skill or origin.skill,
         skill_hash=body.skill_hash or origin.skill_hash,
         input=body.input if body.input and not state.history.total_steps else origin.input,
+        images=() if body.input and not state.history.total_steps else origin.images,
         rules=body.rules or origin.rules,
         ops=body.ops or origin.ops,
         settings=body.settings or origin.settings,

@@ -31,7 +31,7 @@ MAX_HANDOFFS = 20
 MAX_SUB_RUNS = 10
 """The number of sub-runs of a visit whose summaries are part of its handoff."""
 MAX_TRUNCATED = 200
-"""The number of truncated contents that ops can read; the journal has all of them."""
+"""The number of truncated contents that prompts refer to; ops read all of them from the journal."""
 MIN_CALIBRATED = 100
 """The tokens of a prompt that is long enough to compare its count with the reported usage."""
 _FACTORS = (250, 8000)

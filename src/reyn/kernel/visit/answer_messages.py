@@ -1,4 +1,4 @@
-"""Answers as messages of a transcript: whole ones, and those of turns that were aborted."""
+"""Messages as they are recorded: answers, whole or of turns that were aborted, and the system message."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from reyn.context import AssistantMessage, ToolCancelled, UserMessage
 from reyn.context.render import results_message
-from reyn.journal import kinds
+from reyn.journal import Blob, kinds
 from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
     from reyn.context import ContextMutation
+    from reyn.context.transcript import NormalizedMessage
     from reyn.kernel.core.effects import ModelReply
     from reyn.kernel.visit.turn_spec import TurnSpec
 
@@ -65,3 +66,16 @@ def aborted_batch(
         if position >= len(results)
     ]
     return (message, *done, *cancelled)
+
+
+def system_by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:
+    """Return the system message of a conversation as it is recorded: what it remembers is stored once."""
+    assert system is not None
+    blobs: list[Blob] = []
+    parts: list[kinds.Part] = []
+    for part in system.parts:
+        if part.text:
+            blobs.append(Blob.of(part.text.encode()))
+            part = kinds.Part(blob=blobs[-1].hash)
+        parts.append(part)
+    return kinds.FrameMessage("system", tuple(parts)), blobs

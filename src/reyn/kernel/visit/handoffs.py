@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from reyn.config.values import CounterName
     from reyn.context import PhaseManifest
+    from reyn.context.handoff import HandoffStatus
     from reyn.context.tokens import TokenCounter
     from reyn.kernel.core.run_orchestrator import Visit
     from reyn.kernel.core.tape import Tape
@@ -40,6 +41,8 @@ MAX_ITEMS = 20
 """The number of items in a list of a handoff."""
 MAX_ITEM_CHARS = 500
 MAX_NARRATIVE_CHARS = 2_000
+MAX_GATE_CHARS = 80
+"""The beginning of a rubric that names its verdict."""
 _MAX_SOURCE_BYTES = 24_000
 """The part of an artifact that is put into words."""
 
@@ -138,6 +141,7 @@ def hand_over(
     log: OpLog,
     tape: Tape,
     *,
+    status: HandoffStatus = "completed",
     reason: str = "",
     extra: dict[str, Any] | None = None,
 ) -> None:
@@ -149,12 +153,13 @@ def hand_over(
         artifact: The artifact that it produced.
         log: Its ops.
         tape: The run's tape.
+        status: How its visit ended.
         reason: The reason of its decision.
         extra: The handoff that the model added to its decision.
     """
     if not phase.uses_handoffs:
         return
-    handoff = _derive(phase, entry, artifact, log, tape, reason, extra or {})
+    handoff = _derive(phase, entry, artifact, log, tape, status, reason, extra or {})
     content = Blob.of(canonical(handoff))
     tape.emit(kinds.HandoffRecorded(entry.phase, entry.visit, handoff.phase, content.hash), content)
 
@@ -165,6 +170,7 @@ def _derive(
     artifact: dict[str, Any],
     log: OpLog,
     tape: Tape,
+    status: HandoffStatus,
     reason: str,
     extra: dict[str, Any],
 ) -> PhaseHandoff:
@@ -183,13 +189,15 @@ def _derive(
     reviewed = (
         {entry.phase: "approved"} if not is_skill_node(entry.phase) and phase.definition.requires_approval else {}
     )
+    checked = {truncate_to_length(fold_lines(gate), MAX_GATE_CHARS): verdict for gate, verdict in log.verdicts.items()}
     changed = [change.path for change in reversed(log.changes_of(state.run_id)) if change.after is not None]
     return PhaseHandoff(
         phase=state.history.ordinal(entry.phase),
         phase_name=entry.phase,
+        status=status,
         goal=_line(_text(own.get("goal")) or _text(input_data.get("goal")) or _goal_before(before, tape)),
-        epic_id=_line(_text(own.get("epic_id")) or _text(input_data.get("epic_id"))),
-        verdicts=_verdicts([*verdicts, reviewed, own.get("verdicts")]),
+        epic_id=_line(_text(own.get("epic_id")) or _text(input_data.get("epic_id")) or _epic_before(before, below)),
+        verdicts=_verdicts([*verdicts, checked, reviewed, own.get("verdicts")]),
         artifacts_produced=_items(
             [*changed, *_texts(own.get("artifacts_produced")), *_all(below, "artifacts_produced")]
         ),
@@ -237,6 +245,11 @@ def _goal_before(before: list[PhaseHandoff], tape: Tape) -> str:
     if before:
         return before[-1].goal
     return _in_words(tape.content(tape.state.started.input.hash))
+
+
+def _epic_before(before: list[PhaseHandoff], below: list[PhaseHandoff]) -> str:
+    """Return the work item of a sub-run of this phase, else of the handoff before this one."""
+    return next((one.epic_id for one in (*reversed(below), *before) if one.epic_id), "")
 
 
 def _words(artifact: dict[str, Any]) -> str:

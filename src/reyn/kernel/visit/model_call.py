@@ -27,6 +27,7 @@ async def ask(
     input_hash: str,
     transcript: NormalizedMessageList | None = None,
     turn: Callable[[], ChatTurn] | None = None,
+    needs_images: bool = False,
 ) -> ModelReply:
     """Record the intent of a call and await its answer, within a visit.
 
@@ -40,6 +41,7 @@ async def ask(
         input_hash: Hash of the input artifact.
         transcript: The messages after the system message, if the frame refers to a transcript.
         turn: Returns the turn of a conversation, in the short form.
+        needs_images: Whether only a model that reads images can answer.
     """
     schema, tools = spec.schema, (spec.tools,) if spec.tools is not None else ()
     refers = (frame.transcript,) if frame.transcript is not None else ()
@@ -48,7 +50,9 @@ async def ask(
         call, model or tape.state.models.name, schema.hash, request, spec.tools.hash if spec.tools else None
     )
     request = tape.emit(intent, schema, *tools).request
-    reply = await CallModel(call, model, frame.messages, spec, request, results, input_hash, transcript, turn)
+    reply = await CallModel(
+        call, model, frame.messages, spec, request, results, input_hash, transcript, turn, needs_images
+    )
     if tape.state.over is not None:
         await within_allowance(tape)
     return reply

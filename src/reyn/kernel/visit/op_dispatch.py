@@ -20,6 +20,7 @@ from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, call_id, 
 from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
 from reyn.skills.agents import PREFIX
+from reyn.workspace.recorded import artifact_name
 
 if TYPE_CHECKING:
     from reyn.contract import Rejected
@@ -59,6 +60,8 @@ class OpLog:
         """The op of the last turn that failed most often with the same arguments."""
         self._failures: dict[str, int] = {}
         self._changes: list[tuple[str, kinds.Change]] = []
+        self.verdicts: dict[str, str] = {}
+        """The verdicts of gates, the latest of each."""
 
     @property
     def truncation_reader(self) -> OpForm | None:
@@ -67,6 +70,12 @@ class OpLog:
 
     def add_changes(self, changes: tuple[kinds.Change, ...], tape: Tape) -> None:
         self._changes += [(tape.state.run_id, change) for change in changes]
+
+    def add_verdict(self, args: dict[str, Any], outcome: OpOutcome, tape: Tape) -> None:
+        """Add the verdict of a gate, if it reached one."""
+        has_passed = msgspec.json.decode(tape.content(outcome.result)).get("passed")
+        if isinstance(has_passed, bool):
+            self.verdicts[str(args[self._vocabulary.gates[outcome.kind]])] = "passed" if has_passed else "failed"
 
     def changes_of(self, run_id: str) -> tuple[kinds.Change, ...]:
         """Return the changes that a run has to restore, newest first.
@@ -80,6 +89,8 @@ class OpLog:
         """Add an op. Its result is part of the following frames; a large one is truncated and names the whole."""
         if outcome.changes:
             self.add_changes(outcome.changes, tape)
+        if outcome.kind in self._vocabulary.gates:
+            self.add_verdict(args, outcome, tape)
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
         self.calls.append(call)
@@ -310,5 +321,8 @@ async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:
     artifact = msgspec.json.decode(tape.content(sub_run.artifact.hash)) if sub_run.artifact else None
-    phases = tuple((phase.phase, msgspec.json.decode(tape.content(phase.artifact.hash))) for phase in sub_run.phases)
-    return RunOutcome(sub_run.run, artifact, sub_run.error, phases)
+    phases = tuple(
+        (one.phase, msgspec.json.decode(tape.content(one.artifact.hash)), artifact_name(one.step))
+        for one in sub_run.phases
+    )
+    return RunOutcome(sub_run.run, artifact, sub_run.error, phases, is_recorded=sub_run.seq > 0)

@@ -33,6 +33,7 @@ from reyn.skills.values import skill_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reyn.context.handoff import HandoffStatus
     from reyn.kernel.core.run_orchestrator import Postprocess, Visit
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import CompiledPhase, RunContext
@@ -286,7 +287,8 @@ async def _act(progress: VisitProgress, answer: LlmPhaseResult, verdict: Accepte
         batch = await schedule_tool_batch(verdict, progress.call, answer.reply.hash, phase, log, tape)
     is_final = isinstance(verdict, Accepted) and (batch is None or batch.deferral is None)
     if not is_final:
-        if isinstance(verdict, Acting) and spec.contract.ops.only_reads_truncated(verdict.ops):
+        is_free = isinstance(verdict, Acting) and progress.reads < MAX_TRUNCATED_READS
+        if is_free and spec.contract.ops.only_reads_truncated(verdict.ops):
             progress.reads += 1
         elif progress.left > 0:
             progress.turns, progress.left = progress.turns + 1, progress.left - 1
@@ -314,8 +316,16 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
     )
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
+        status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
         hand_over(
-            progress.phase, entry, verdict.artifact, progress.log, tape, reason=verdict.reason, extra=verdict.handoff
+            progress.phase,
+            entry,
+            verdict.artifact,
+            progress.log,
+            tape,
+            status=status,
+            reason=verdict.reason,
+            extra=verdict.handoff,
         )
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
 

@@ -165,6 +165,8 @@ async def _op(step: RunOp, artifact: dict[str, Any], call: str, context: _StepCo
         raise StepFault(f"invalid op: {error[0].removeprefix('$.control_ir[0]')} {error[1]}".replace(":  ", ": "))
     outcome = await run_op(args, call, context.run, context.tape)
     context.log.add_changes(outcome.changes, context.tape)
+    if outcome.kind in context.run.vocabulary.gates:
+        context.log.add_verdict(args, outcome, context.tape)
     result = msgspec.json.decode(context.tape.content(outcome.result))
     if outcome.status != "ok" and step.on_error != "result":
         raise StepFault(f"op status `{outcome.status}`: {result.get('error') or result.get('reason') or ''}")

@@ -38,7 +38,7 @@ from reyn.context.render import (
 from reyn.contract import Accepted, Rejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.core.effects import HOOKS, CallHooks
-from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer
+from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, next_answer, system_by_reference
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
@@ -73,13 +73,15 @@ class PreparedInput(NamedTuple):
     rollback: Rollback | None = None
     reads: tuple[tuple[str, str], ...] = ()
     images: tuple[kinds.Part, ...] = ()
-    """The images of what a user says."""
+    """The images of the input, or of what a user says."""
     orders: dict[str, str] | None = None
     """The hash of the author's order of the fields, by the hash of the artifact; `blobs` contains the orders."""
     type: str | None = None
     """The type of the input, if the phase accepts several."""
     instructions: str | None = None
     """The hash of the instructions that the message of a conversation came with."""
+    needs_images: bool = False
+    """Whether only a model that reads images can answer; others get the description of what a user says."""
 
 
 class LlmPhaseResult(NamedTuple):
@@ -180,6 +182,8 @@ class TurnContext:
         """Return the messages of the next turn. A fresh frame that nothing patches is sent as it is."""
         if not self.grows(spec):
             message = turn_message(self._turn_frame(turns_left), spec.closing, has_choices=len(spec.candidates) > 1)
+            if self.prepared.images:
+                message = kinds.FrameMessage("user", (*message.parts, *self.prepared.images))
             if not self._hooked and not self.pending:
                 return TurnDraft(spec, (spec.system, message))
             base = _NO_MESSAGES.append(normalized(message))
@@ -387,7 +391,7 @@ async def execute_single_llm_phase(
         context.note_truncation(prompt)
     elif context.grows(spec):
         transcript, sent = context.messages, draft.sent
-        system, memory = _by_reference(sent.system)
+        system, memory = system_by_reference(sent.system)
         blobs = (*blobs, *memory)
         messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))
         reference = kinds.TranscriptRef(transcript.length, transcript.digest)
@@ -397,24 +401,12 @@ async def execute_single_llm_phase(
     transcript = context.messages if frame.transcript is not None else None
     is_chat = spec.stays_open and spec.form == "short"
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
-    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn)
+    needs = prepared.needs_images
+    reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
-
-
-def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:
-    """Return the system message of a conversation as it is recorded: what it remembers is stored once."""
-    assert system is not None
-    blobs: list[Blob] = []
-    parts: list[kinds.Part] = []
-    for part in system.parts:
-        if part.text:
-            blobs.append(Blob.of(part.text.encode()))
-            part = kinds.Part(blob=blobs[-1].hash)
-        parts.append(part)
-    return kinds.FrameMessage("system", tuple(parts)), blobs
 
 
 async def schedule_tool_batch(

@@ -44,9 +44,11 @@ def _unprocessed(phase: CompiledPhase, entry: Visit, tape: Tape) -> PreparedInpu
         return None
     order = phase.field_order(entry.input.type)
     named = _named_type(phase, entry) if phase.accepts_several else None
-    if order is None:
-        return PreparedInput(name, name, type=named)
-    return PreparedInput(name, name, (order,), orders={name: order.hash}, type=named)
+    blobs, orders = ((), None) if order is None else ((order,), {name: order.hash})
+    if not tape.state.started.images:  # nearly always
+        return PreparedInput(name, name, blobs, orders=orders, type=named)
+    images = _images(entry, tape)
+    return PreparedInput(name, name, blobs, images=images, orders=orders, type=named, needs_images=bool(images))
 
 
 async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -56,8 +58,8 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     """
     limit, back = phase.settings.sizes.input_bytes, entry.rollback
     content = Blob(entry.input.hash, tape.content(entry.input.hash))
-    images: tuple[kinds.Part, ...] = ()
-    is_reply, instructions = _continues(phase, entry), None
+    is_reply, images, instructions = _continues(phase, entry), _images(entry, tape), None
+    needs_images = bool(images) and not is_reply
     if is_reply:
         content, images, instructions = await _next_message(content.content, entry, tape)
     if phase.definition.preprocessor:
@@ -83,7 +85,13 @@ async def _processed(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape)
     blobs = (*blobs, *dict.fromkeys(found.values()))
     orders = {one: order.hash for one, order in found.items()}
     named = _named_type(phase, entry) if phase.accepts_several and not is_reply else None
-    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions)
+    return PreparedInput(content.hash, shown, blobs, rollback, reads, images, orders, named, instructions, needs_images)
+
+
+def _images(entry: Visit, tape: Tape) -> tuple[kinds.Part, ...]:
+    """Return the images of the run's input, if that is the input of the visit."""
+    started = tape.state.started
+    return tuple(kinds.Part(image=image) for image in started.images) if entry.input == started.input else ()
 
 
 def _named_type(phase: CompiledPhase, entry: Visit) -> str | None:

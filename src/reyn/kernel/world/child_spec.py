@@ -34,6 +34,7 @@ class ChildSpec(NamedTuple):
         people: Who replies to its questions; by default the people of the project.
         check: Validates its final output in addition to the schema.
         history: The messages before its input, and their content.
+        images: The images of its input, and their content.
         ask: The message of an agent that it answers: its input, or the next message of the conversation.
         text: The text of that message.
         blobs: The content of its copies, if its intent is not an event of the parent.
@@ -46,6 +47,7 @@ class ChildSpec(NamedTuple):
     people: People | None = None
     check: OutputCheck | None = None
     history: History = ((), ())
+    images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]] = ((), ())
     ask: kinds.AskRef | None = None
     text: str = ""
     blobs: tuple[Blob, ...] = ()

@@ -197,7 +197,7 @@ class Children:
         tape = scope.tape
         depth_below(tape.started)
         copies = pin_run(skill, Blob.of(canonical(artifact)), pin_ops(skill, self.services.ops.vocabulary))
-        key = scope.next_key(call_name(copies.skill_hash, copies.input.hash, spec.history[0]))
+        key = scope.next_key(call_name(copies.skill_hash, copies.input.hash, spec.history[0], spec.images[0]))
         run = f"{tape.run_id}.{key}"
         intent = kinds.ChildStarted(key, "function", skill.name, run, copies.skill_hash, copies.input, copies.ops)
         with self.journal.claim(run):
@@ -273,6 +273,7 @@ class Children:
             credentials=credentials,
             history=spec.history,
             ask=spec.ask,
+            images=spec.images,
             rollback=intent.rollback,
         )
         return new_tape(parent.content, started, now=self.services.clock.now())
@@ -344,13 +345,16 @@ def _phase_artifacts(events: Iterable[Event]) -> tuple[kinds.PhaseArtifact, ...]
     """Return the artifacts of the latest visits, in order."""
     found: deque[kinds.PhaseArtifact] = deque(maxlen=_MAX_PHASES)
     stored: kinds.ArtifactRef | None = None
+    step = 0
     for event in events:
-        if event.kind == kinds.ArtifactStored.kind:
+        if event.kind == kinds.PhaseStarted.kind:
+            step += 1
+        elif event.kind == kinds.ArtifactStored.kind:
             body = decode(event)
             stored = body.artifact if isinstance(body, kinds.ArtifactStored) else None
         elif event.kind == kinds.PhaseCompleted.kind and stored is not None:
             body = decode(event)
             if isinstance(body, kinds.PhaseCompleted):
-                found.append(kinds.PhaseArtifact(body.phase, stored))
+                found.append(kinds.PhaseArtifact(body.phase, stored, step))
             stored = None
     return tuple(found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -18,15 +17,15 @@ from reyn.permissions import Gate, Policy, SkillRequests, recorded_requests
 from reyn.private_files import user_folder
 from reyn.secrets import handle_of
 from reyn.skills.agents import agent_of
-from reyn.workspace import Roots
+from reyn.workspace import RecordedFiles, Roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from reyn.config import PythonSettings, SandboxSettings
     from reyn.config.values import Sizes
-    from reyn.journal import kinds
+    from reyn.journal import Journal, kinds
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_skill import CompiledSkill
@@ -84,7 +83,6 @@ class _VisitEnv(NamedTuple):
     tape: Tape
     visit: int
     started: kinds.RunStarted
-    truncated: Mapping[str, str]
     phase: str
     env: Env
 
@@ -101,6 +99,7 @@ class Environments:
         sandbox: SandboxSettings,
         python: PythonSettings,
         resolve_secret: Callable[[str], str],
+        journal: Journal,
     ) -> None:
         self._root = root
         self._state = state
@@ -109,11 +108,12 @@ class Environments:
         self._sandbox = sandbox
         self._python = python
         self._resolve_secret = resolve_secret
+        self._journal = journal
         self._gates: dict[tuple[str, str, str | None, bool], Gate] = {}
         self._visits: dict[str, _VisitEnv] = {}
 
     def env(self, tape: Tape) -> Env:
-        """Return the environment of an op. It stays the same in a visit until more content is truncated."""
+        """Return the environment of an op. It stays the same in a visit."""
         state = tape.state
         found = self._visits.get(tape.run_id)
         if (
@@ -121,7 +121,6 @@ class Environments:
             and found.tape is tape
             and found.visit == state.history.total_steps
             and found.started is state.started
-            and found.truncated is state.truncated
             and found.phase == state.phase
         ):
             return found.env
@@ -132,11 +131,15 @@ class Environments:
             budget = found.env.budget
         else:
             budget = OpBudget(OpBudgets(sizes.visit_read_bytes, sizes.visit_matched_bytes, sizes.visit_recorded_bytes))
+        if found is not None and found.tape is tape:
+            recorded = found.env.recorded
+        else:
+            recorded = RecordedFiles(self._journal, tape.run_id, lambda: tape.pending)
         env = Env(
             gate.roots,
             gate,
             tape.content,
-            MappingProxyType(state.truncated),
+            recorded,
             sizes.file_bytes,
             budget,
             compiled.skill.modules,
@@ -145,7 +148,7 @@ class Environments:
             self._python,
             skills=phase.allowed_skills if (phase := compiled.skill.phases.get(state.phase)) is not None else None,
         )
-        self._visits[tape.run_id] = _VisitEnv(tape, visit, started, state.truncated, state.phase, env)
+        self._visits[tape.run_id] = _VisitEnv(tape, visit, started, state.phase, env)
         return env
 
     def forget(self, run_id: str) -> None:
@@ -183,7 +186,7 @@ class Environments:
         requests = (recorded_requests(skill.permissions),)
         gate = Gate(roots, self._policy, requests, skill.name, agent=agent_of(skill.name))
         skills = skill.phases[skill.entry].allowed_skills
-        return Env(roots, gate, _no_content, {}, sizes.file_bytes, skills=skills)
+        return Env(roots, gate, _no_content, RecordedFiles(), sizes.file_bytes, skills=skills)
 
 
 def _no_content(name: str) -> bytes:

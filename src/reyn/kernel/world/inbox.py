@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.effects import EventWithBlobs
     from reyn.kernel.core.snapshot import RunState
     from reyn.kernel.runtime_types import Clock, RunResult
+    from reyn.models import Image
 
     Attempt = Callable[[], Awaitable[RunResult]]
 
@@ -152,8 +153,8 @@ def post_reply(
     return PostedReply(asking.run_id, wait.id, root, message_id, is_claimed)
 
 
-def images_error(images: Sequence[AttachedImage]) -> str:
-    """Return why the images of a message are invalid; empty if they are valid."""
+def images_error(images: Sequence[AttachedImage | Image]) -> str:
+    """Return why the images of a message or of an input are invalid; empty if they are valid."""
     for image in images:
         try:
             content = base64.b64decode(image.data, validate=True)
@@ -291,7 +292,7 @@ def to_event(
         case Say(text, by, ask, images, instructions):
             if reason := images_error(images):
                 return kinds.MessageRefused(message, request.name, reason), ()
-            content, (refs, pictures) = Blob.of(text.encode()), _stored(images)
+            content, (refs, pictures) = Blob.of(text.encode()), stored_images(images)
             told = Blob.of(instructions.encode()) if instructions is not None else None
             named = told.hash if told is not None else None
             queued = kinds.MessageQueued(content.hash, message, by, ask=ask, images=refs, instructions=named)
@@ -315,8 +316,8 @@ def to_event(
             return kinds.WaitAnswered(asked, content.hash, message, by), (content,)
 
 
-def _stored(images: Sequence[AttachedImage]) -> tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]]:
-    """Return the images of a message as its event records them, and their content."""
+def stored_images(images: Sequence[AttachedImage | Image]) -> tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]]:
+    """Return images as an event records them, and their content."""
     pictures = [Blob.of(base64.b64decode(image.data)) if image.data else None for image in images]
     refs = tuple(
         kinds.ImageRef(image.media_type, picture.hash if picture else None, image.url)

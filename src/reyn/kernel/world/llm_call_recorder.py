@@ -19,7 +19,7 @@ import msgspec
 
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import message_text, normalized, rendered_message, result_images
-from reyn.errors import CircuitOpen, ModelBroken, ModelError, ModelTimeout, SchemaRejected
+from reyn.errors import CircuitOpen, ImagesUnsupported, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
 from reyn.kernel.world.redacting_stream import RedactingStream
@@ -89,6 +89,7 @@ class LlmCallRecorder:
             tools=spec.tool_definitions,
             task=self._roster.scrub(spec.task),
             turn=self._turn(call.turn()) if call.turn is not None else None,
+            needs_images=call.needs_images,
         )
 
     def propose(self, call: CallModel, request: ModelRequest, budget: CallBudget, tape: Tape) -> None:
@@ -101,7 +102,7 @@ class LlmCallRecorder:
         else:
             name = _current(call.model or tape.state.models.name, tape.state)
             settings = self._roster.settings(name)
-        model = self._open(name)
+        model = self._open(name, request)
         if not isinstance(model, ModelError):
             with suppress(ModelError):
                 sent = self._as_sent(name, _with_max_tokens(request, settings))
@@ -142,8 +143,10 @@ class LlmCallRecorder:
     def _messages(self, call: CallModel, tape: Tape) -> Sequence[Message]:
         """Return the messages of a request. Of a transcript, only those that are new since the last call are read."""
         scrub = self._roster.scrub
-        images = self._roster.reads_images(_current(call.model or tape.state.models.name, tape.state))
-        if call.transcript is None and call.spec.form == "tools":
+        images = call.needs_images or self._roster.reads_images(
+            _current(call.model or tape.state.models.name, tape.state)
+        )
+        if call.transcript is None and (call.needs_images or call.spec.form == "tools"):
             return tuple(
                 rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
                 for message in call.messages
@@ -228,7 +231,7 @@ class LlmCallRecorder:
         Without settings (a model that the caller passed in) there is no timeout.
         """
         request = _with_max_tokens(request, settings)
-        model = self._open(name)
+        model = self._open(name, request)
         if isinstance(model, ModelError):
             return model
         if not budget.take_proposal():
@@ -246,8 +249,10 @@ class LlmCallRecorder:
         budget.settle(usage if usage is not None and _is_complete(usage, answer) else None)
         return answer if usage is None and answer.usage is None else msgspec.structs.replace(answer, usage=usage)
 
-    def _open(self, name: str) -> Model | ModelError:
-        """Return the model of a name, or why it cannot be opened."""
+    def _open(self, name: str, request: ModelRequest) -> Model | ModelError:
+        """Return the model of a name, or why it cannot answer a request."""
+        if request.needs_images and not self._roster.reads_images(name):
+            return ImagesUnsupported(f"the input has images, and model `{name}` is not configured to read images")
         try:
             return self._roster.open(name)
         except ModelError as error:

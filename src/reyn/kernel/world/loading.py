@@ -89,6 +89,7 @@ class RunSpec(NamedTuple):
 
     Attributes:
         history: The messages that came before in a conversation, and their content.
+        images: The images of the input, and their content.
     """
 
     run_id: str
@@ -106,6 +107,7 @@ class RunSpec(NamedTuple):
     summaries: Blob | None = None
     history: tuple[tuple[kinds.HistoryPart, ...], tuple[Blob, ...]] = ((), ())
     ask: kinds.AskRef | None = None
+    images: tuple[tuple[kinds.ImageRef, ...], tuple[Blob, ...]] = ((), ())
     rollback: kinds.RollbackRef | None = None
 
     def event(self) -> kinds.RunStarted:
@@ -134,12 +136,13 @@ class RunSpec(NamedTuple):
             history=self.history[0],
             hooks=self.hooks,
             ask=self.ask,
+            images=self.images[0],
             rollback=self.rollback,
         )
 
     def blobs(self) -> tuple[Blob, ...]:
         """Return the content that the first event refers to."""
-        found = (*self.copies.blobs, self.settings, *self.history[1])
+        found = (*self.copies.blobs, self.settings, *self.history[1], *self.images[1])
         if self.requests is not None:
             found = (*found, self.requests)
         return found if self.summaries is None else (*found, self.summaries)

@@ -13,7 +13,7 @@ from reyn.journal import digest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from reyn.journal.kinds import HistoryPart
+    from reyn.journal.kinds import HistoryPart, ImageRef
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.world.budgets import Above
     from reyn.kernel.world.services import Services
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 _KEY_LENGTH = 12
 
 
-def call_name(skill_hash: str, input_hash: str, history: Iterable[HistoryPart] = ()) -> str:
+def call_name(
+    skill_hash: str, input_hash: str, history: Iterable[HistoryPart] = (), images: Iterable[ImageRef] = ()
+) -> str:
     """Return the name of a call of a function with an input.
 
     It derives from what is called, not from the order of calls: when the op is performed again after a crash, each call
     finds the sub-run that it started before.
     """
-    earlier = "".join(f"{part.content}{part.system or ''}" for part in history)
-    name = digest(f"{input_hash}{earlier}".encode()) if earlier else input_hash
+    more = "".join(
+        [*(f"{part.content}{part.system or ''}" for part in history), *(image.content or image.url for image in images)]
+    )
+    name = digest(f"{input_hash}{more}".encode()) if more else input_hash
     return digest(f"{skill_hash}{name}".encode())[:_KEY_LENGTH]
 
 

@@ -249,6 +249,7 @@ class Services:
             self.config.sandbox,
             self.config.python,
             lambda handle: self.roster.secrets().resolve(handle),
+            self.journal,
         )
         return OpPerformer(
             self.ops, environments, self.journal, self.identity, self.compile_skill, lambda: self._key_scrubber

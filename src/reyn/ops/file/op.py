@@ -23,7 +23,7 @@ from reyn.permissions import Denied, NeedsApproval, refusal
 from reyn.vocabulary import EffectClass, OpForm, OpSpec
 from reyn.vocabulary.schemas import BOOLEAN, INTEGER, STRING, Fields, arguments, boolean, integer, path, result, text
 from reyn.workspace import Location, locate, read
-from reyn.workspace.paths import FULL_CONTENT
+from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,8 +174,8 @@ FILE_FORMS = (
 
 READ_FULL_CONTENT = _read_form(
     "Read more of truncated content, by the path that its marker names.",
-    path(pattern=f"^{FULL_CONTENT.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$"),
-    f"{FULL_CONTENT}NAME",
+    path(pattern=f"^{RECORDED.replace('.', '[.]')}[A-Za-z0-9._-]{{1,80}}$"),
+    f"{RECORDED}NAME",
 )
 """Reads content that was truncated in a frame; offered even in phases that do not allow `file`."""
 

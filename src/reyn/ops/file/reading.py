@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reyn.ops.budget import OpFailed
 from reyn.permissions import Allowed, NeedsApproval
-from reyn.workspace import FileImage, Guard, Location, decode_text, entries_of, locate, look
+from reyn.workspace import FileError, FileImage, Guard, Location, decode_text, entries_of, kind_of, locate, look
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from reyn.ops.op import Call, Env
+    from reyn.workspace.files import FolderEntry
 
 _MAX_SUGGESTIONS = 8
 _MAX_COMPARED = 500
@@ -39,10 +40,11 @@ def read_file(call: Call, arguments: dict[str, Any], location: Location, env: En
 
 
 def text_at(location: Location, env: Env, guard: Guard | None = None) -> str | None:
-    """Return the text of a file or of truncated content, or `None` if it does not exist."""
-    if location.zone == "full_content":
-        env.budget.check_read()
-        name = env.full_content.get("/".join(location.parts))
+    """Return the text of a file, or `None` if it does not exist. Recorded content counts towards no limit."""
+    if location.zone == "recorded":
+        name = env.recorded.find(location.parts)
+        if name is None and env.recorded.is_folder(location.parts):
+            raise FileError(f"`{location.display_path}` is a folder")
         return None if name is None else decode_text(env.content(name), location)
     image, _ = look_at(location, env, guard)
     return None if image is None else decode_text(image.content, location)
@@ -81,13 +83,22 @@ def not_found(location: Location, env: Env) -> OpFailed:
 
 def _nearest_entries(location: Location, env: Env) -> tuple[Location, list[str]]:
     """Return the nearest parent folder that is not empty, and its entries; names of folders end in a slash."""
-    if location.zone == "full_content":
-        return Location.at("full_content", ()), sorted(env.full_content)
-    guard = Guard(env.roots)
-    above = location.above()
-    while above.parts and not entries_of(above, guard):
+    guard, above = Guard(env.roots), location.above()
+    while above.parts and not entries_at(above, env, guard):
         above = above.above()
-    return above, [entry.name + ("/" if entry.is_folder else "") for entry in entries_of(above, guard)]
+    return above, [entry.name + ("/" if entry.is_folder else "") for entry in entries_at(above, env, guard)]
+
+
+def entries_at(location: Location, env: Env, guard: Guard) -> Sequence[FolderEntry]:
+    """Return the files and folders in a folder, sorted by name; none if it cannot be listed."""
+    return env.recorded.entries(location.parts) if location.zone == "recorded" else entries_of(location, guard)
+
+
+def is_folder(location: Location, env: Env) -> bool:
+    """Return whether a location is a folder."""
+    if location.zone == "recorded":
+        return env.recorded.is_folder(location.parts)
+    return not location.parts or kind_of(location, env.roots) == "folder"
 
 
 # -- lines ----------------------------------------------------------------------------------------------------

@@ -17,6 +17,8 @@ import msgspec
 from reyn.ops.budget import SEARCH_SECONDS, Deadline, OpBudgetExceeded, OpFailed
 from reyn.ops.file.reading import (
     TextLine,
+    entries_at,
+    is_folder,
     is_readable_below,
     iterate_lines,
     lines_after,
@@ -24,7 +26,7 @@ from reyn.ops.file.reading import (
     not_found,
     text_at,
 )
-from reyn.workspace import FileError, Guard, Location, kind_of, walk
+from reyn.workspace import FileError, Guard, walk
 from reyn.workspace.paths import MAX_DEPTH, WORKSPACE
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
     from reyn.ops.file.writing import Arguments
     from reyn.ops.op import Call, Env
+    from reyn.workspace import Location
 
 _ANY = "**"
 
@@ -146,10 +149,9 @@ def _listing(pattern: Pattern, location: Location, env: Env) -> Pattern:
     """Expand a pattern that is the name of a folder to the files in it."""
     if not pattern.names:
         return Pattern(("*",))
-    if len(pattern.names) > 1 or location.zone == "full_content" or not is_plain(pattern.names[0]):
+    if len(pattern.names) > 1 or not is_plain(pattern.names[0]):
         return pattern
-    is_folder = kind_of(location.below(*pattern.names), env.roots) == "folder"
-    return Pattern((*pattern.names, "*")) if is_folder else pattern
+    return Pattern((*pattern.names, "*")) if is_folder(location.below(*pattern.names), env) else pattern
 
 
 def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadline, guard: Guard) -> Iterator[Location]:
@@ -161,8 +163,7 @@ def files_below(location: Location, pattern: Pattern, env: Env, deadline: Deadli
         deadline.remaining()
         return pattern.may_match_below(folder.parts[depth:])
 
-    stored = (Location.at("full_content", (name,)) for name in sorted(env.full_content))
-    for found in stored if location.zone == "full_content" else walk(location, env.roots, enter, guard):
+    for found in walk(location, lambda folder: entries_at(folder, env, guard), enter):
         deadline.remaining()
         if pattern.matches(found.parts[depth:]) and is_readable(found):
             yield found
@@ -234,18 +235,13 @@ class _Grep:
 
     def _sources(self, guard: Guard) -> Iterator[Location]:
         """Yield the named file, or the files below the named folder that `glob` and `file_type` select."""
-        if not self._is_folder():
+        if not is_folder(self.location, self.env):
             yield self.location
             return
         pattern, kind = anywhere(self.arguments["glob"]), self.arguments.get("file_type", "").removeprefix(".")
         for source in files_below(self.location, pattern, self.env, self.deadline, guard):
             if not kind or source.parts[-1].endswith(f".{kind}"):
                 yield source
-
-    def _is_folder(self) -> bool:
-        if self.location.zone == "full_content":
-            return not self.location.parts
-        return not self.location.parts or kind_of(self.location, self.env.roots) == "folder"
 
     def _text(self, source: Location, guard: Guard) -> str | None:
         """Return the text of a file. Skip a file that cannot be read, unless it is the one that was named."""

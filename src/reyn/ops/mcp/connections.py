@@ -184,6 +184,9 @@ def _encoded(found: ToolDefinitions) -> bytes:
 
 # -- connections ----------------------------------------------------------------------------------------------
 
+_MAX_LINES = 5
+_MAX_REASON = 1_000
+
 
 class ServerFailed(OpFailed):
     """The server cannot be reached, or ended the connection."""
@@ -239,6 +242,8 @@ class Connection:
         self._credentials = credentials
         self._root = root
         self._fault = ""
+        self._errors = bytearray()
+        """The end of what the server wrote to its standard error."""
         self._client: Any = None
         self._is_stale = True
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -275,10 +280,19 @@ class Connection:
         error = _cause(error)
         if isinstance(error, TimeoutError):
             message = f"the MCP server `{self.name}` did not start within {self._server.timeout:g} seconds"
-            self._opened.set_exception(ServerTimeout(message))
+            self._opened.set_exception(ServerTimeout(message + self._last_lines))
         else:
-            reason = f"the MCP server `{self.name}` cannot be used: {self._fault or _reason(error)}"
+            reason = f"the MCP server `{self.name}` cannot be used: {self._fault or _reason(error)}{self._last_lines}"
             self._opened.set_exception(error if isinstance(error, OpFailed) else ServerFailed(reason))
+
+    @property
+    def _last_lines(self) -> str:
+        """The last lines that the server wrote to its standard error, without its secrets; empty if there are none."""
+        text = self._errors.decode(errors="replace")
+        for secret in self._credentials.values():
+            text = text.replace(secret, "***")
+        lines = [" ".join(line.split()) for line in text.splitlines() if line.strip()]
+        return f"; it wrote to standard error: {' | '.join(lines[-_MAX_LINES:])[-_MAX_REASON:]}" if lines else ""
 
     async def _new_client(self, stack: AsyncExitStack) -> Any:
         try:
@@ -289,7 +303,7 @@ class Connection:
         server = self._server
         if server.command:
             values = {name: self._credentials.get(value, value) for name, value in server.env.items()}
-            transport: Any = stdio(server.command, values, self._root, self._closed)
+            transport: Any = stdio(server.command, values, self._root, self._closed, self._errors)
         else:
             headers = {name: self._credentials.get(value, value) for name, value in server.headers.items()}
             client = await stack.enter_async_context(http_client(headers, server.timeout))
@@ -338,7 +352,7 @@ class Connection:
             if not task.done():
                 if self._task.done():
                     fault = self._fault or "it ended the connection"
-                    raise ServerFailed(f"the MCP server `{self.name}`: {fault}")
+                    raise ServerFailed(f"the MCP server `{self.name}`: {fault}{self._last_lines}")
                 message = f"the MCP server `{self.name}` did not answer within {self._server.timeout:g} seconds"
                 raise ServerTimeout(message)
             return task.result()
@@ -348,9 +362,10 @@ class Connection:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
+            lines = self._last_lines if self._fault else ""
             if not self._is_answer(error):
                 self._stop.set()
-            raise ServerFailed(f"the MCP server `{self.name}`: {self._fault or _reason(error)}") from error
+            raise ServerFailed(f"the MCP server `{self.name}`: {self._fault or _reason(error)}{lines}") from error
         finally:
             if not task.done():
                 task.cancel()

@@ -21,12 +21,15 @@ MAX_MESSAGE_BYTES = 16_000_000
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "USER")
 _GRACE_SECONDS = 2.0
 _CHUNK = 65_536
+_MAX_ERRORS = 4_000
+_DRAIN_SECONDS = 1.0
+"""How long to read what a server that has closed its output still writes to its standard error."""
 _TOO_LARGE = f"it sent a message of more than {MAX_MESSAGE_BYTES} bytes"
 
 
 @asynccontextmanager
 async def stdio(
-    command: Sequence[str], env: Mapping[str, str], cwd: str, on_close: Callable[[str], None]
+    command: Sequence[str], env: Mapping[str, str], cwd: str, on_close: Callable[[str], None], errors: bytearray
 ) -> AsyncIterator[Any]:
     """Start a server and exchange messages with it, one per line.
 
@@ -34,15 +37,17 @@ async def stdio(
         command: The program and its arguments.
         env: Variables besides a few that programs need; nothing else is inherited.
         cwd: The working directory.
-        on_close: Called with what the server did wrong when the connection ends; empty if it closed the connection.
+        on_close: Called with what the server did wrong when the connection ends; empty if Reyn closed it.
+        errors: Receives the end of what the server writes to its standard error.
     """
     import anyio
 
     server = await _start(command, env, cwd)
     inbound, received = anyio.create_memory_object_stream[Any](0)
     sent, outbound = anyio.create_memory_object_stream[Any](0)
-    work = (_read(server.stdout, inbound, on_close), _write(outbound, server.stdin))
-    tasks = [asyncio.create_task(_until_closed(one, on_close)) for one in work]
+    errors_end = asyncio.create_task(_keep_end(server.stderr, errors))
+    work = (_read(server.stdout, inbound, on_close, errors_end), _write(outbound, server.stdin))
+    tasks = [errors_end, *(asyncio.create_task(_until_closed(one, on_close)) for one in work)]
     try:
         yield received, sent
     finally:
@@ -60,7 +65,9 @@ class _Server:
     def __init__(self, process: asyncio.subprocess.Process, control: int | None) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
-        self.process, self.stdin, self.stdout = process, process.stdin, process.stdout
+        assert process.stderr is not None
+        self.process = process
+        self.stdin, self.stdout, self.stderr = process.stdin, process.stdout, process.stderr
         self._control = control
 
     def terminate(self) -> None:
@@ -87,7 +94,7 @@ async def _start(command: Sequence[str], env: Mapping[str, str], cwd: str) -> _S
         asyncio.create_subprocess_exec,
         stdin=pipe,
         stdout=pipe,
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=pipe,
         env=variables,
         cwd=cwd,
         start_new_session=True,
@@ -107,7 +114,16 @@ class _ServerFault(Exception):
     """What the server did wrong."""
 
 
-async def _read(stdout: asyncio.StreamReader, inbound: Any, on_close: Callable[[str], None]) -> None:
+async def _keep_end(stderr: asyncio.StreamReader, errors: bytearray) -> None:
+    """Read what a server writes to its standard error, and keep the end of it."""
+    while chunk := await stderr.read(_CHUNK):
+        errors += chunk
+        del errors[:-_MAX_ERRORS]
+
+
+async def _read(
+    stdout: asyncio.StreamReader, inbound: Any, on_close: Callable[[str], None], errors_end: asyncio.Task[None]
+) -> None:
     """Pass the messages of a server on, until it ends or does something wrong."""
     from mcp.shared.message import SessionMessage
 
@@ -116,6 +132,8 @@ async def _read(stdout: asyncio.StreamReader, inbound: Any, on_close: Callable[[
             async for line in _lines(stdout):
                 if (message := _message(line)) is not None:
                     await inbound.send(SessionMessage(message))
+            await asyncio.wait([errors_end], timeout=_DRAIN_SECONDS)
+            on_close("it ended")
         except _ServerFault as fault:
             on_close(str(fault))
 
