@@ -57,7 +57,7 @@ def _paths(group: click.Group, *above: str) -> list[tuple[str, ...]]:
 _COMMANDS = _paths(app)
 _PATHLIB = {"pathlib", "pathlib._local", "pathlib._abc", "glob", "ntpath", "pwd", "grp"}
 """`pathlib`, and what it imports in one version of Python or another."""
-_SMALL = {*_PATHLIB, "urllib", "urllib.parse", "ipaddress", "shlex"}
+_SMALL = {*_PATHLIB, "urllib", "urllib.parse", "ipaddress", "math", "shlex"}
 """Modules of the standard library that import nothing else: paths, and the quotes of a command line."""
 
 
