@@ -275,7 +275,7 @@ class OpPerformer:
             else:
                 changes.append(change)
                 contents += blobs
-        return tuple(changes), tuple(unrecorded[:_MAX_UNRECORDED]), tuple(contents)
+        return tuple(changes), tuple(sorted(unrecorded)[:_MAX_UNRECORDED]), tuple(contents)
 
     def _changed(
         self,
