@@ -224,6 +224,10 @@ def test_a_commit_with_a_damaged_column_is_detected(stored: StoredProject, colum
         (before,) = db.execute("SELECT max(id) & 0xffff FROM commits WHERE id < ?", (key,)).fetchone()
         db.execute(f"UPDATE commits SET {column} = {value} WHERE id = {key}")
     db.close()
+    with editing(stored.database) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = replace(sql, ' BLOB', ' BLOB NOT NULL') WHERE name = 'commits'")
+    db.close()
     results = asyncio.run(stored.collect())
     assert results["verify one"] == ChainBroken.code
     assert wrong_results(stored, results) == {}
@@ -293,6 +297,10 @@ def test_an_unreadable_message_stops_the_run_with_a_code(stored: StoredProject, 
     db.close()
     with editing(stored.database) as db:
         db.execute(f"UPDATE inbox SET {damage} WHERE run_id = 'waits'")
+    db.close()
+    with editing(stored.database) as db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = replace(sql, 'payload BLOB', 'payload BLOB NOT NULL')")
     db.close()
     results = asyncio.run(stored.collect())
     assert results["resume"] == EventInvalid.code

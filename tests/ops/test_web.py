@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from reyn.errors import SkillInvalid
 from reyn.models import ModelAnswer, ModelRequest
 from reyn.ops.web.client import Response, parse_url
 from reyn.permissions.hosts import is_public
@@ -308,7 +309,8 @@ def test_an_approval_of_one_private_host_does_not_cover_a_redirect_to_another(we
 def test_a_skill_that_requests_no_web_is_denied(web: Web):
     web.requests = ""
     web.allow("*")
-    assert web.fetch("https://example.org/")["rule"] == "default: no request"
+    with pytest.raises(SkillInvalid, match="RYN127 `web_fetch` needs the permission `web`"):
+        web.fetch("https://example.org/")
 
 
 def test_a_skill_gets_only_the_hosts_that_it_requests(web: Web):
@@ -316,7 +318,7 @@ def test_a_skill_gets_only_the_hosts_that_it_requests(web: Web):
     web.allow("*")
     found = web.fetch("https://example.org/")
     assert found["status"] == "denied"
-    assert "`example.org`" in found["error"]
+    assert "`web: [example.org]` under `permissions` in skill.md" in found["error"]
 
 
 @pytest.mark.parametrize("rule", ["allow", "*"])
@@ -334,7 +336,7 @@ def test_no_person_is_asked_about_a_host_that_would_be_refused_anyway(web: Web):
     web.settings["permissions"] = {}
     found = web.fetch("http://127.0.0.1:1/")
     assert (found["status"], found["rule"]) == ("denied", "default: no grant")
-    assert "add `web: [{allow: 'private:127.0.0.1:1'}]`" in found["error"]
+    assert 'add `web: [{allow: "private:127.0.0.1:1"}]`' in found["error"]
 
 
 @pytest.mark.parametrize(

@@ -132,4 +132,6 @@ def test_an_order_follows_references_but_not_without_end():
     }
     order = field_order({"$ref": "#/$defs/n0", "$defs": doubling})
     assert order == {"z": None, "a": None}
-    assert field_order({"properties": {"a": {}, "b": {"properties": {"c": {}, "d": {}}}}}) is None
+    sorted_fields = {"a": {}, "b": {"properties": {"c": {}, "d": {}}}}
+    assert field_order({"properties": sorted_fields, "required": ["a", "b"]}) is None
+    assert field_order({"properties": sorted_fields, "required": ["a"]}) is not None
