@@ -7,6 +7,7 @@ the machine, the processes in `/proc`, and the bytes that a listening socket got
 from __future__ import annotations
 
 import asyncio
+import codecs
 import gzip
 import itertools
 import os
@@ -19,11 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reyn.documents import DocumentError, parse_yaml
 from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
+from reyn.ops.web import fetch as fetching
+from reyn.ops.web.fetch import decode_page, to_page
 from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage
 from tests.models.fake_server import Connection, FakeServer, Request, whole
 from tests.ops.test_web import Web
@@ -163,6 +166,44 @@ def test_whatever_a_page_contains_there_is_a_result_in_time(tags: list[str], cou
     with suppress(ContentFailed):
         assert len(convert("".join(tags) * count + noise.decode("latin-1"), seconds=5.0, most=1_000).text) <= 1_000
     assert time.monotonic() - started < 30
+
+
+CHARACTER_SETS = [
+    "utf-8",
+    "utf-8-sig",
+    "utf-16",
+    "utf-16-le",
+    "utf-32",
+    "cp1252",
+    "iso8859-3",
+    "gb18030",
+    "euc_jp",
+    "iso2022_jp",
+    "hz",
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(CHARACTER_SETS), st.one_of(st.binary(max_size=60), st.text(max_size=20)), st.integers(1, 7))
+def test_a_page_is_decoded_in_pieces_as_it_would_be_at_once(name: str, page: bytes | str, size: int):
+    content = page if isinstance(page, bytes) else page.encode(name, "replace")
+    has_mark = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    assume(not has_mark or name in ("utf-16", "utf-8-sig"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetching, "_DECODED", size)
+        assert decode_page(content, f"text/plain; charset={name}") == content.decode(name, "replace")
+
+
+def test_a_page_is_decoded_outside_of_the_event_loop(workers: None, monkeypatch: pytest.MonkeyPatch):
+    def decode(content: bytes, content_type: str) -> str:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return decode_page(content, content_type)
+
+    monkeypatch.setattr(fetching, "decode_page", decode)
+    for kind in ("text/plain", "text/html"):
+        page = asyncio.run(to_page(b"tea", kind, "http://x/", most=10, seconds=60.0))
+        assert page.text.strip() == "tea"
 
 
 # -- fetched ------------------------------------------------------------------------------------------------
