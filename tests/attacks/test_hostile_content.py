@@ -120,6 +120,18 @@ HIDDEN = [
     *("<dialog>X</dialog>", "<div popover>X</div>", "<div popover='auto'>X</div>", "<noframes>X</noframes>"),
     *("<datalist><option>X</option></datalist>", "<svg><desc>X</desc></svg>", "<svg><title>X</title></svg>"),
     *("<table><tr style='opacity:0'><td>X</td></tr><tr><td>y</td></tr></table>", "<noembed>X</noembed>"),
+    # The element ends where a browser ends it.
+    *("<p hidden>X", "<ul><li hidden>X<li>y</ul>", "<table><tr><td hidden>X<td>y</table>", "<b hidden>X</b>"),
+    *("<table><tr hidden><td>X<tr><td>y</table>", "<dl><dt>y<dd hidden>X<dt>y</dl>", "<div><p hidden>X</div>"),
+    *("<p><span hidden>X</p>", "<div hidden/>X</div>", "<div hidden>y</span>X</div>", "<div hidden>y</p>X</div>"),
+    *("<div hidden><p>y<p>X</div>", "<div hidden><!-- </div> -->X</div>", "<div hidden><!--><b>X</b></div>"),
+    *("<div hidden><a title='</div>'>X</a></div>", "<div hidden><select></div></select>X</div>"),
+    *(f"<div hidden><{name}></div></{name}>X</div>" for name in ("noembed", "xmp", "iframe", "textarea", "script")),
+    *("<div hidden><br></br>X</div>", "<b hidden>X<p>X</b>", "<p><i hidden>X</p><div>X</div></i>"),
+    "<svg hidden><g/>X</svg>",
+    *("<p title=a'b hidden>X</p>", "<p a=''hidden>X</p>", "<!--><p hidden>X</p>", "<h2 hidden>X<h3>y</h3>"),
+    *(f"<p style='{css}'>X</p>" for css in ("opacity:.001", "opacity:-1", "opacity:calc(0)", "filter:opacity(0%)")),
+    *(f"<{name}>X</{name}>" for name in ("video", "audio", "canvas", "template")),
 ]  # fmt: skip
 SHOWN = [
     "<p style='opacity:0.5'>X</p>",
@@ -127,6 +139,18 @@ SHOWN = [
     "<p aria-hidden=false>X</p>",
     "<dialog open>X</dialog>",
     "<p title='popover'>X</p>",
+    *("<p hidden>y<p>X</p>", "<ul><li hidden>y<li>X</ul>", "<table><tr><td hidden>y<td>X</table>", "<img hidden>X"),
+    *("<table><tr hidden><td>y<tr><td>X</table>", "<dl><dt>y<dd hidden>y<dt>X</dl>", "<div><p hidden>y</div>X"),
+    *("<div hidden><p>y</div>X", "<div hidden><b></div></div>X", "<p><span hidden>y</p>X", "<a hidden>y<a>X</a>"),
+    *(
+        "<div hidden><div>y</div></div>X",
+        "<span hidden>y</span>X",
+        "<p title='<p hidden>'>X</p>",
+        "<!-- <p hidden> -->X",
+    ),
+    *("<ul><li>y<ul><li hidden>y</ul>X</ul>", "<b hidden>y</b>X", "<div hidden><p>y<div>y</div></p></div>X"),
+    *("<svg hidden><p>X</p></svg>", "<p style='opacity:1;filter:opacity(50%)'>X</p>", "<p style='opacity:10%'>X</p>"),
+    *("<video src=y></video>X", "<template>y</template>X", "<td hidden>X", "<div hidden><button></div>X</button>"),
 ]
 
 
