@@ -130,7 +130,7 @@ def test_an_invalid_op_fails_the_step(tmp_path: Path):
     step = "  - run_op: {op: {kind: file, op: read}, args_from: {path: data.where}, into: data.found}\n"
     result = make(tmp_path, step).run("s", [finish()], {"where": 5})
     assert result.status == "failed"
-    assert "is not of type" in result.reason
+    assert "is integer, not string" in result.reason
 
 
 def test_steps_are_subject_to_permissions(tmp_path: Path):

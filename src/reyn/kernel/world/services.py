@@ -252,14 +252,8 @@ class Services:
             lambda: self._key_scrubber,
             lambda: self.existing_journal,
         )
-        return OpPerformer(
-            self.ops,
-            environments,
-            lambda: self.existing_journal,
-            self.identity,
-            self.compile_skill,
-            lambda: self._key_scrubber,
-        )
+        journal, scrubber = (lambda: self.existing_journal), (lambda: self._key_scrubber)
+        return OpPerformer(self.ops, environments, journal, self.identity, self.compile_skill, scrubber)
 
     def load(self, skill: str) -> Skill:
         """Load a skill by name or path; `agent:NAME` is a conversation with an agent of one turn.
