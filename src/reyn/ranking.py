@@ -24,7 +24,9 @@ _COUNT = "SELECT count(*) FROM texts WHERE texts MATCH ?"
 _FIND = "SELECT rowid, -bm25(texts) AS score FROM texts WHERE texts MATCH ? ORDER BY score DESC, rowid LIMIT ?"
 
 
-def best_matches(query: str, texts: Sequence[str], limit: int) -> list[tuple[int, float]]:
+def best_matches(
+    query: str, texts: Sequence[str], limit: int, check_time: Callable[[], object] | None = None
+) -> list[tuple[int, float]]:
     """Return the positions of the texts that match a query best, each with its score, best first.
 
     A text matches if it has at least one word of the query; words are compared by their stems. Ties keep the order of
@@ -34,8 +36,15 @@ def best_matches(query: str, texts: Sequence[str], limit: int) -> list[tuple[int
         query: Plain text; it has no syntax.
         texts: The texts to rank.
         limit: How many to return at most.
+        check_time: Is called before each text is indexed; what it raises ends the ranking.
     """
-    return Ranking[str](str).best_matches(query, texts, limit)
+
+    def text_of(text: str) -> str:
+        if check_time is not None:
+            check_time()
+        return text
+
+    return Ranking[str](text_of).best_matches(query, texts, limit)
 
 
 class Ranking(Generic[T]):

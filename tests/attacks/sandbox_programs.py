@@ -135,6 +135,34 @@ PROGRAMS = (
         "try: os.setxattr(path, 'user.a', b'x', follow_symlinks=False); print('ESCAPED')\nexcept OSError: pass",
     ),
     Attack(
+        "read attributes of a file outside",
+        "import os\nfor follow in (True, False):\n"
+        "  try: print('ESCAPED', os.listxattr('OUTSIDE/secret.txt', follow_symlinks=follow))\n"
+        "  except OSError: pass\n"
+        "  try: os.getxattr('OUTSIDE/secret.txt', 'user.origin', follow_symlinks=follow)\n"
+        "  except OSError as error:\n"
+        "    if error.errno == 61: print('ESCAPED')\n",
+    ),
+    Attack(
+        "a program with the rights of its owner",
+        "import ctypes, os\nfolder = os.environ['TMPDIR']\n"
+        "def opened(flags, mode, path): return os.open(path, os.O_RDWR | flags, mode)\n"
+        "def changed(mode, path):\n  handle = opened(os.O_CREAT, 0o755, path); os.chmod(path, mode); return handle\n"
+        "def changed_open(mode, path):\n"
+        "  handle = opened(os.O_CREAT, 0o755, path); os.fchmod(handle, mode); return handle\n"
+        "def how_open(mode, path):\n"
+        "  how = (ctypes.c_uint64 * 3)(os.O_RDWR | os.O_CREAT, mode, 0)\n"
+        "  return ctypes.CDLL(None).syscall(437, -100, path.encode(), how, 24)\n"
+        "for mode in (0o4755, 0o2755, 0o6711):\n"
+        "  for number, create in enumerate((\n"
+        "      lambda path: opened(os.O_CREAT, mode, path), lambda path: opened(os.O_TMPFILE, mode, folder),\n"
+        "      lambda path: changed(mode, path), lambda path: changed_open(mode, path),\n"
+        "      lambda path: how_open(mode, path))):\n"
+        "    try: handle = create(f'{folder}/{mode}-{number}')\n"
+        "    except OSError: continue\n"
+        "    if handle >= 0 and os.fstat(handle).st_mode & 0o6000: print('ESCAPED', oct(mode), number)\n",
+    ),
+    Attack(
         "files in memory",
         "import os\nfor n in range(4): os.write(os.memfd_create('x'), b'x' * 1_000)\nprint('ESCAPED')",
         access=Access(groups=("memory",)),

@@ -6,6 +6,8 @@ has when every repeat is written out.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reyn.ops import budget, memory
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.searching import _compile, _expanded
+from reyn.ranking import best_matches
 from tests.kernel.support import Project
 from tests.properties import examples
 from tests.support import act, file, finish, write_skill
@@ -129,3 +133,50 @@ def test_a_pattern_with_ignored_characters_is_refused(pattern: str):
 )
 def test_usual_patterns_are_compiled(pattern: str):
     assert _compile(pattern, ignore_case=True)
+
+
+# -- recall ---------------------------------------------------------------------------------------------------
+
+
+def recall(*folders: str) -> dict[str, Any]:
+    return {"kind": "recall", "query": "deploy day", "folders": list(folders)}
+
+
+def test_recall_searches_a_folder_once_however_often_it_is_named(project: Project, monkeypatch: pytest.MonkeyPatch):
+    (project.root / "output/deep").mkdir()
+    (project.root / "output/other.md").rename(project.root / "output/deep/other.md")
+    monkeypatch.setattr(memory, "_MAX_SEARCHED", len("deploy on tok-day\n"))
+    project.run("s", [act(recall("output", "./output", "output/", "output/../output", "output/deep")), finish()])
+    [found] = project.results()
+    assert [one["path"] for one in found["found"]] == ["output/deep/other.md"]
+
+
+def test_recall_refuses_more_text_than_it_can_index(project: Project, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(memory, "_MAX_SEARCHED", 10)
+    project.run("s", [act(recall("output")), finish()])
+    [found] = project.results()
+    assert found["status"] == "error"
+    assert "give narrower ones" in found["error"]
+
+
+def test_recall_ranks_outside_of_the_event_loop_and_within_its_time(project: Project, monkeypatch: pytest.MonkeyPatch):
+    def rank(query: str, texts: list[str], limit: int, check_time: Callable[[], object]) -> list[tuple[int, float]]:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        monkeypatch.setattr(budget.time, "monotonic", lambda: float("inf"))
+        try:
+            return best_matches(query, texts, limit, check_time)
+        finally:
+            monkeypatch.undo()
+
+    monkeypatch.setattr(memory, "best_matches", rank)
+    project.run("s", [act(recall("output")), finish()])
+    assert [one["status"] for one in project.results()] == ["timeout"]
+
+
+@pytest.mark.parametrize("count", [1, 1_999, 2_001, 4_500])
+def test_the_passage_of_a_file_with_many_parts_is_found(project: Project, count: int):
+    (project.root / "output/parts.md").write_text("word\n\n" * count + "the day to deploy\n\n" + "word\n\n" * count)
+    project.run("s", [act(recall("output")), finish()])
+    [found] = project.results()
+    assert {one["path"]: one["text"] for one in found["found"]}["output/parts.md"] == "the day to deploy"

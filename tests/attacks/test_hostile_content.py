@@ -7,6 +7,7 @@ the machine, the processes in `/proc`, and the bytes that a listening socket got
 from __future__ import annotations
 
 import asyncio
+import codecs
 import gzip
 import itertools
 import os
@@ -19,11 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reyn.documents import DocumentError, parse_yaml
 from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
+from reyn.ops.mcp import transport
+from reyn.ops.web import fetch as fetching
+from reyn.ops.web.fetch import decode_page, to_page
 from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage
 from tests.models.fake_server import Connection, FakeServer, Request, whole
 from tests.ops.test_web import Web
@@ -117,6 +121,18 @@ HIDDEN = [
     *("<dialog>X</dialog>", "<div popover>X</div>", "<div popover='auto'>X</div>", "<noframes>X</noframes>"),
     *("<datalist><option>X</option></datalist>", "<svg><desc>X</desc></svg>", "<svg><title>X</title></svg>"),
     *("<table><tr style='opacity:0'><td>X</td></tr><tr><td>y</td></tr></table>", "<noembed>X</noembed>"),
+    # The element ends where a browser ends it.
+    *("<p hidden>X", "<ul><li hidden>X<li>y</ul>", "<table><tr><td hidden>X<td>y</table>", "<b hidden>X</b>"),
+    *("<table><tr hidden><td>X<tr><td>y</table>", "<dl><dt>y<dd hidden>X<dt>y</dl>", "<div><p hidden>X</div>"),
+    *("<p><span hidden>X</p>", "<div hidden/>X</div>", "<div hidden>y</span>X</div>", "<div hidden>y</p>X</div>"),
+    *("<div hidden><p>y<p>X</div>", "<div hidden><!-- </div> -->X</div>", "<div hidden><!--><b>X</b></div>"),
+    *("<div hidden><a title='</div>'>X</a></div>", "<div hidden><select></div></select>X</div>"),
+    *(f"<div hidden><{name}></div></{name}>X</div>" for name in ("noembed", "xmp", "iframe", "textarea", "script")),
+    *("<div hidden><br></br>X</div>", "<b hidden>X<p>X</b>", "<p><i hidden>X</p><div>X</div></i>"),
+    "<svg hidden><g/>X</svg>",
+    *("<p title=a'b hidden>X</p>", "<p a=''hidden>X</p>", "<!--><p hidden>X</p>", "<h2 hidden>X<h3>y</h3>"),
+    *(f"<p style='{css}'>X</p>" for css in ("opacity:.001", "opacity:-1", "opacity:calc(0)", "filter:opacity(0%)")),
+    *(f"<{name}>X</{name}>" for name in ("video", "audio", "canvas", "template")),
 ]  # fmt: skip
 SHOWN = [
     "<p style='opacity:0.5'>X</p>",
@@ -124,6 +140,18 @@ SHOWN = [
     "<p aria-hidden=false>X</p>",
     "<dialog open>X</dialog>",
     "<p title='popover'>X</p>",
+    *("<p hidden>y<p>X</p>", "<ul><li hidden>y<li>X</ul>", "<table><tr><td hidden>y<td>X</table>", "<img hidden>X"),
+    *("<table><tr hidden><td>y<tr><td>X</table>", "<dl><dt>y<dd hidden>y<dt>X</dl>", "<div><p hidden>y</div>X"),
+    *("<div hidden><p>y</div>X", "<div hidden><b></div></div>X", "<p><span hidden>y</p>X", "<a hidden>y<a>X</a>"),
+    *(
+        "<div hidden><div>y</div></div>X",
+        "<span hidden>y</span>X",
+        "<p title='<p hidden>'>X</p>",
+        "<!-- <p hidden> -->X",
+    ),
+    *("<ul><li>y<ul><li hidden>y</ul>X</ul>", "<b hidden>y</b>X", "<div hidden><p>y<div>y</div></p></div>X"),
+    *("<svg hidden><p>X</p></svg>", "<p style='opacity:1;filter:opacity(50%)'>X</p>", "<p style='opacity:10%'>X</p>"),
+    *("<video src=y></video>X", "<template>y</template>X", "<td hidden>X", "<div hidden><button></div>X</button>"),
 ]
 
 
@@ -163,6 +191,44 @@ def test_whatever_a_page_contains_there_is_a_result_in_time(tags: list[str], cou
     with suppress(ContentFailed):
         assert len(convert("".join(tags) * count + noise.decode("latin-1"), seconds=5.0, most=1_000).text) <= 1_000
     assert time.monotonic() - started < 30
+
+
+CHARACTER_SETS = [
+    "utf-8",
+    "utf-8-sig",
+    "utf-16",
+    "utf-16-le",
+    "utf-32",
+    "cp1252",
+    "iso8859-3",
+    "gb18030",
+    "euc_jp",
+    "iso2022_jp",
+    "hz",
+]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(CHARACTER_SETS), st.one_of(st.binary(max_size=60), st.text(max_size=20)), st.integers(1, 7))
+def test_a_page_is_decoded_in_pieces_as_it_would_be_at_once(name: str, page: bytes | str, size: int):
+    content = page if isinstance(page, bytes) else page.encode(name, "replace")
+    has_mark = content.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    assume(not has_mark or name in ("utf-16", "utf-8-sig"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetching, "_DECODED", size)
+        assert decode_page(content, f"text/plain; charset={name}") == content.decode(name, "replace")
+
+
+def test_a_page_is_decoded_outside_of_the_event_loop(workers: None, monkeypatch: pytest.MonkeyPatch):
+    def decode(content: bytes, content_type: str) -> str:
+        with pytest.raises(RuntimeError, match="no running event loop"):
+            asyncio.get_running_loop()
+        return decode_page(content, content_type)
+
+    monkeypatch.setattr(fetching, "decode_page", decode)
+    for kind in ("text/plain", "text/html"):
+        page = asyncio.run(to_page(b"tea", kind, "http://x/", most=10, seconds=60.0))
+        assert page.text.strip() == "tea"
 
 
 # -- fetched ------------------------------------------------------------------------------------------------
@@ -303,3 +369,23 @@ def test_yaml_of_a_skill_is_read_or_refused_in_bounded_time(text: str):
     with suppress(DocumentError):
         parse_yaml(text, "skill.md")
     assert time.process_time() - before < 5.0
+
+
+# -- MCP ------------------------------------------------------------------------------------------------------
+
+
+def message(result: str) -> bytes:
+    return f'{{"jsonrpc":"2.0","id":1,"result":{{"x":{result}}}}}'.encode()
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "1", '""', '"\\",["', '"a\\\\"'])
+def test_a_message_of_an_mcp_server_has_a_bounded_number_of_values(value: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transport, "_MAX_VALUES", 1_000)
+    with pytest.raises(transport._ServerFault, match="more than 1000 values"):
+        transport._message(message(f"[{','.join([value] * 1_001)}]"))
+    assert transport._message(message(f"[{','.join([value] * 300)}]")) is not None
+
+
+def test_signs_in_the_texts_of_an_mcp_server_are_not_values(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(transport, "_MAX_VALUES", 1_000)
+    assert transport._message(message('"' + 'a,[{\\",\\\\' * 1_000 + '"')) is not None

@@ -279,3 +279,20 @@ def test_ci_has_every_sandbox(backend: Backend):
     if backend.name == "landlock" and (missing := backend.missing()):
         pytest.skip(missing)  # no package can change the kernel
     assert backend.problem == ""
+
+
+LARGE = {
+    "one text by many references": "['a' * 1000] * 200000",
+    "lists of lists": "lists()",
+    "large numbers": "[10 ** 4000] * 100000",
+    "keys": "[{'a' * 1000: 1}] * 100000",
+}
+SHADOWS = "".join(f"def {name}(*args):\n    return 0\n" for name in ("len", "isinstance", "str", "list", "dict"))
+
+
+@pytest.mark.parametrize("shadows", ["", SHADOWS], ids=["plain", "shadowed"])
+@pytest.mark.parametrize("result", LARGE.values(), ids=LARGE)
+def test_a_result_of_monty_is_refused_before_it_is_large_here(result: str, shadows: str):
+    lists = "def lists():\n    x = ['a']\n    for i in range(60):\n        x = [x, x]\n    return x\n"
+    with pytest.raises(PythonFailed, match="its result is larger than 1000000 bytes"):
+        run_monty(f"{shadows}{lists}def f(a):\n    return {result}\n", "f", {}, 0, ProgramLimits())

@@ -109,6 +109,16 @@ class TestArguments:
         assert self.verdict(machine, "setpriority", 0, 1, groups=("scheduling",)) == "EPERM"
         assert self.verdict(machine, "setpriority", 1, 0, groups=("scheduling",)) == "EPERM"
 
+    def test_modes_have_no_rights_of_the_owner(self, machine: str):
+        for mode in (0o4755, 0o2755, 0o6000):
+            assert self.verdict(machine, "fchmod", 3, mode, metadata=True) == "EPERM"
+            assert self.verdict(machine, "fchmodat", 3, 0, mode, metadata=True) == "EPERM"
+            for creating in (0o100, 0o20200000):
+                assert self.verdict(machine, "openat", 3, 0, creating, mode) == "EPERM"
+                assert self.verdict(machine, "openat", 3, 0, creating, 0o1777) == ALLOWED
+            assert self.verdict(machine, "openat", 3, 0, 0o2000000, mode) == ALLOWED  # there is no mode
+        assert self.verdict(machine, "fchmod", 3, 0o1777, metadata=True) == ALLOWED
+
     def test_terminals_are_queried_only(self, machine: str):
         assert self.verdict(machine, "ioctl", 0, 0x5401) == ALLOWED
         assert self.verdict(machine, "ioctl", 0, 0x5412) == "ENOTTY"

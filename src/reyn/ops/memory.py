@@ -6,14 +6,18 @@ agent remembers beyond a conversation is a file: the op plans its change, as any
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from reyn.journal.kinds import MemoryRequest
+from reyn.ops.budget import OpFailed
 from reyn.ops.file.op import plan_file, plan_write
 from reyn.ops.file.reading import text_at
-from reyn.ops.file.searching import Pattern, files_below
+from reyn.ops.file.searching import TOO_LONG, Pattern, files_below
 from reyn.ops.memory_files import (
     MAX_DESCRIPTION,
     MEMORY_RANKING,
@@ -33,7 +37,6 @@ from reyn.ops.op import (
     MemoryOutcome,
     Overview,
     Plan,
-    PlannedOp,
     RecordedChanges,
     Result,
     fitting,
@@ -48,12 +51,16 @@ from reyn.workspace import FileError, Guard, Location, locate
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from reyn.ops.budget import Deadline
+
 MAX_EXPERIENCE_CHARS = 2_000
 MAX_INDEX_CHARS = 4_000
 """The size of the list of memories in a prompt, about 1,000 tokens."""
 _MAX_RANKED = MAX_INDEX_CHARS // 10
 """Not more lines fit into the list."""
 _MAX_FILES = 2_000
+_MAX_SEARCHED = 20_000_000
+"""The characters of all files that one op ranks: their index is in memory."""
 _MAX_SHOWN = 2_000
 _CONVERSATION = "default: change the memory of the conversation"
 _NAME = {"type": "string", "pattern": SLUG, "maxLength": 64, "description": "lower case words joined by `-`"}
@@ -198,7 +205,7 @@ _SUFFIXES = (".md", ".txt", ".rst")
 _MATCH = {"type": "object", "properties": {"path": STRING, "name": STRING, "score": {"type": "number"}, "text": STRING}}
 
 
-class RecallOp(PlannedOp):
+class RecallOp:
     """Ranks memories and text files by BM25. It reads what the gate allows to read."""
 
     spec = single_form(
@@ -218,39 +225,29 @@ class RecallOp(PlannedOp):
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         args = self.spec.complete(call.args)
-        query, limit = args["query"], args["limit"]
         bases, scopes = [locate(folder, env.roots) for folder in args.get("folders", ())], env.gate.memory_scopes
         verdicts = [env.gate.read(location) for location in (*bases, *map(any_memory, scopes))]
         denied = [verdict for verdict in verdicts if isinstance(verdict, Denied)]
         if denied and (len(denied) == len(verdicts) or any(one in denied for one in verdicts[: len(bases)])):
             return denied[0]
         asking = " and ".join(dict.fromkeys(one.rule for one in verdicts if isinstance(one, NeedsApproval)))
-        seen = [scope for scope, one in zip(scopes, verdicts[len(bases) :], strict=True) if one not in denied]
-        memories = [memory for memory in _memories(env, seen, approved=asking) if not memory.error]
-        matches = [
-            _match(one.path, one.name, score, one.text) for one, score in search_memories(query, memories, limit)
-        ]
-        files = self._files(bases, env) if bases else []
-        best = best_matches(query, [f"{path} {content}" for path, content in files], limit) if files else ()
-        for (path, content), score in ((files[number], score) for number, score in best):
-            matches.append(_match(path, path.rpartition("/")[2], score, _passage(content, query)))
-        matches.sort(key=lambda one: one["score"], reverse=True)
-        return Plan("default: search what may be read", result=call.ok(found=matches[:limit]), approval=asking or None)
+        plan = Plan("default: search what may be read", approval=asking or None)
+        return plan if bases else replace(plan, result=call.ok(found=_remembered(args, env, asking)))
 
-    def _files(self, folders: list[Location], env: Env) -> list[tuple[str, str]]:
-        """Return path and text of the text files below folders that may be read."""
-        passages: list[tuple[str, str]] = []
-        guard = Guard(env.roots)
-        with env.budget.search() as deadline:
-            for base in folders:
-                for location in files_below(base, _ANY, env, deadline, guard):
-                    if not location.parts[-1].endswith(_SUFFIXES):
-                        continue
-                    with suppress(FileError):  # one that is too large or no text
-                        passages.append((location.display_path, text_at(location, env, guard) or ""))
-                    if len(passages) >= _MAX_FILES:
-                        return passages
-        return passages
+    async def perform(self, call: Call, plan: Plan, env: Env) -> Result:
+        """Search files, and what is remembered, in a thread: other runs go on meanwhile."""
+        args = self.spec.complete(call.args)
+        bases = {base.display_path: base for base in (locate(folder, env.roots) for folder in args["folders"])}
+        for base in bases.values():
+            if refused := refusal(env.gate.read(base), approved=plan.approved):
+                return call.denied(refused)
+        remembered = _remembered(args, env, plan.approved)
+        try:
+            found = await asyncio.to_thread(_search_files, args, list(bases.values()), env)
+        except TimeoutError:
+            return call.timeout(TOO_LONG)
+        best = sorted(remembered + found, key=lambda one: one["score"], reverse=True)
+        return call.ok(found=best[: args["limit"]])
 
     def _lines(self, memories: tuple[MemoryFile, ...]) -> tuple[list[str], int]:
         """Return a line for each memory, and their size. They are the same as long as the memories are."""
@@ -276,12 +273,60 @@ class RecallOp(PlannedOp):
         return Overview("Memories", tuple(shown))
 
 
+def _remembered(args: dict[str, Any], env: Env, approved: str) -> list[dict[str, Any]]:
+    """Return the memories that match best."""
+    scopes = env.gate.memory_scopes
+    seen = [scope for scope in scopes if refusal(env.gate.read(any_memory(scope)), approved=approved) is None]
+    memories = [memory for memory in _memories(env, seen, approved=approved) if not memory.error]
+    best = search_memories(args["query"], memories, args["limit"])
+    return [_match(one.path, one.name, score, one.text) for one, score in best]
+
+
+def _search_files(args: dict[str, Any], folders: list[Location], env: Env) -> list[dict[str, Any]]:
+    """Return the best matching passages of files. Raises `TimeoutError` at the deadline of a search."""
+    query = args["query"]
+    with env.budget.search() as deadline:
+        files = list(_files(folders, env, deadline).items())
+        texts = [f"{path} {content}" for path, content in files]
+        found = []
+        for number, score in best_matches(query, texts, args["limit"], deadline.remaining):
+            path, content = files[number]
+            found.append(_match(path, path.rpartition("/")[2], score, _passage(content, query, deadline)))
+        return found
+
+
+def _files(folders: list[Location], env: Env, deadline: Deadline) -> dict[str, str]:
+    """Return the texts of the text files below folders that may be read, by their paths."""
+    texts: dict[str, str] = {}
+    size, guard = 0, Guard(env.roots)
+    for location in chain.from_iterable(files_below(base, _ANY, env, deadline, guard) for base in folders):
+        path = location.display_path
+        if path in texts or not path.endswith(_SUFFIXES):
+            continue
+        with suppress(FileError):  # one that is too large or no text
+            texts[path] = text_at(location, env, guard) or ""
+            size += len(texts[path])
+        if size > _MAX_SEARCHED:
+            raise OpFailed(f"the folders have more than {_MAX_SEARCHED} characters of text; give narrower ones")
+        if len(texts) >= _MAX_FILES:
+            break
+    return texts
+
+
 def _match(path: str, name: str, score: float, text: str) -> dict[str, Any]:
     return {"path": path, "name": name, "score": float(f"{score:.3g}"), "text": text[:_MAX_SHOWN]}
 
 
-def _passage(content: str, query: str) -> str:
-    """Return the part of a text that matches a query best."""
+def _passage(content: str, query: str, deadline: Deadline) -> str:
+    """Return the part of a text that matches a query best. Of many parts, the best group of them is found first."""
     parts = [part for part in content.split("\n\n") if part.strip()]
-    best = best_matches(query, parts, 1)
-    return parts[best[0][0]] if best else content
+    while True:
+        size = -(-len(parts) // _MAX_FILES) or 1
+        groups = ["\n\n".join(parts[start : start + size]) for start in range(0, len(parts), size)]
+        best = best_matches(query, groups, 1, deadline.remaining)
+        if not best:
+            return content
+        [(number, _)] = best
+        if size == 1:
+            return groups[number]
+        parts = parts[number * size : (number + 1) * size]

@@ -30,7 +30,7 @@ class FilterRules(NamedTuple):
     Attributes:
         network: TCP and UDP sockets.
         processes: New processes; threads are always allowed. Their number is bounded elsewhere.
-        metadata: Changes of modes, owners and times. Landlock does not restrict them, so it needs this denied.
+        metadata: Modes, owners, times and attributes. Landlock does not restrict them, so it needs this denied.
         groups: Names of `GROUPS`.
     """
 
@@ -67,8 +67,23 @@ _SOCKET_OPTIONS = ((
 ))  # fmt: skip
 _NO_FAST_OPEN = 0x20000000
 _OWN_PROCESS = CallRule(((ArgumentCheck(0, (0,)),),))
+_NO_ATTRIBUTES = CallRule((), error=errno.ENOTSUP)
+_SET_ID = 0o6000
+_CREATES = 0o100 | 0o20000000
+"""`O_CREAT` and `O_TMPFILE`: without them, a call has no mode."""
+
+
+def _mode_at(argument: int, flags: int | None = None) -> CallRule:
+    """Return a rule against modes with set-user-id or set-group-id, which would be a program of the user for others."""
+    plain = (ArgumentCheck(argument, (0,), _SET_ID),)
+    return CallRule((plain,) if flags is None else (plain, (ArgumentCheck(flags, (0,), _CREATES),)))
+
 
 _CHECKED: dict[str, CallRule] = {
+    "open": _mode_at(2, flags=1),
+    "openat": _mode_at(3, flags=2),
+    "openat2": CallRule((), error=errno.ENOSYS),  # as clone3; programs fall back to openat
+    "creat": _mode_at(1),
     "clone3": CallRule((), error=errno.ENOSYS),  # a filter cannot read its arguments; the C library falls back to clone
     "fcntl": CallRule(((ArgumentCheck(1, (*range(8), 36, 37, 38, 1030, 1031, 1032)),),)),  # no owners, leases, seals
     "ioctl": CallRule(  # terminal queries and the modes of a descriptor
@@ -90,7 +105,14 @@ _CHECKED: dict[str, CallRule] = {
     "sendmsg": CallRule(((ArgumentCheck(2, (0,), _NO_FAST_OPEN),),)),
     "sendmmsg": CallRule(((ArgumentCheck(3, (0,), _NO_FAST_OPEN),),)),
     # Attributes of files in memory are memory that no limit counts.
-    **dict.fromkeys(("setxattr", "lsetxattr", "fsetxattr"), CallRule((), error=errno.ENOTSUP)),
+    **dict.fromkeys(("setxattr", "lsetxattr", "fsetxattr"), _NO_ATTRIBUTES),
+    **dict.fromkeys(("getxattr", "lgetxattr", "listxattr", "llistxattr"), _NO_ATTRIBUTES),
+}
+_METADATA = dict.fromkeys(syscalls.METADATA, _PLAIN) | {
+    "chmod": _mode_at(1),
+    "fchmod": _mode_at(1),
+    "fchmodat": _mode_at(2),
+    "fchmodat2": _mode_at(2),
 }
 _THREADS = {"clone": CallRule(((ArgumentCheck(0, (_CLONE_THREAD,), _NEW_NAMESPACES | _CLONE_THREAD),),))}
 _PROCESSES = {"clone": CallRule(((ArgumentCheck(0, (0,), _NEW_NAMESPACES),),)), "fork": _PLAIN, "vfork": _PLAIN}
@@ -126,7 +148,7 @@ def rules_of(wanted: FilterRules) -> dict[str, CallRule]:
     if wanted.network:
         rules |= _NETWORK
     if wanted.metadata:
-        rules |= dict.fromkeys(syscalls.METADATA, _PLAIN)
+        rules |= _METADATA
     for group in wanted.groups:
         rules |= GROUPS[group]
     return rules

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import secrets
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,33 @@ if TYPE_CHECKING:
 
 _INPUT = "reyn_artifact_of_this_step"
 _LIMITS = (TimeoutError, MemoryError)
+_CHECKED_RESULT = """
+def {name}(result, most={most}, isinstance=isinstance, len=len, str=str, bytes=bytes, int=int, list=list, tuple=tuple,
+           set=set, frozenset=frozenset, dict=dict, float=float, TypeError=TypeError, MemoryError=MemoryError):
+    import datetime, decimal
+    values = [result]
+    while values:
+        value = values.pop()
+        most -= 1
+        if isinstance(value, (str, bytes, list, tuple, set, frozenset, dict)):
+            most -= len(value)
+        elif isinstance(value, (int, decimal.Decimal)):
+            most -= len(str(value))
+        elif not (value is None or isinstance(value, (float, datetime.date, datetime.time, datetime.timedelta))):
+            raise TypeError("its result is not JSON")
+        if most < -2:
+            raise MemoryError("its result is larger than {most} bytes")
+        if isinstance(value, dict):
+            values.extend(value.keys())
+            values.extend(value.values())
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            values.extend(value)
+    return result
+"""
+"""Checks a result in Monty: one text by many references is small there, and large in this process.
+
+It has the functions that it uses as defaults, and a name that the source cannot know: the source may replace any other.
+"""
 _pools: dict[int, Monty] = {}
 """The pool, by the process that opened it."""
 
@@ -108,8 +136,10 @@ def run_monty(source: str, function: str, artifact: dict[str, Any], clock: int, 
             },
         )
         with session:
+            check = f"reyn_check_{secrets.token_hex(16)}"
+            session.feed_run(_CHECKED_RESULT.format(name=check, most=limits.output_bytes))
             value = session.feed_run(
-                f"{source}\n{function}({_INPUT})\n",
+                f"{source}\n{check}({function}({_INPUT}))\n",
                 inputs={_INPUT: artifact},
                 print_callback=lambda stream, text: output.add(text.encode("utf-8", "surrogatepass")),
             )

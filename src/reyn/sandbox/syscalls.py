@@ -21,15 +21,15 @@ def _number(text: str) -> int | None:
 
 FILES = _table(
     "read 0 63; write 1 64; readv 19 65; writev 20 66; pread64 17 67; pwrite64 18 68; preadv 295 69; pwritev 296 "
-    "70; preadv2 327 286; pwritev2 328 287; open 2 -; openat 257 56; openat2 437 437; creat 85 -; close 3 57; "
+    "70; preadv2 327 286; pwritev2 328 287; close 3 57; "
     "close_range 436 436; stat 4 -; fstat 5 80; lstat 6 -; newfstatat 262 79; statx 332 291; statfs 137 43; "
     "fstatfs 138 44; access 21 -; faccessat 269 48; faccessat2 439 439; readlink 89 -; readlinkat 267 78; "
     "getdents 78 -; getdents64 217 61; lseek 8 62; dup 32 23; dup2 33 -; dup3 292 24; pipe 22 -; pipe2 293 59; "
     "flock 73 32; fsync 74 82; fdatasync 75 83; truncate 76 45; ftruncate 77 46; fallocate 285 47; fadvise64 221 "
     "223; readahead 187 213; rename 82 -; renameat 264 38; renameat2 316 276; mkdir 83 -; mkdirat 258 34; rmdir "
     "84 -; unlink 87 -; unlinkat 263 35; link 86 -; linkat 265 37; symlink 88 -; symlinkat 266 36; chdir 80 49; "
-    "fchdir 81 50; getcwd 79 17; umask 95 166; copy_file_range 326 285; sendfile 40 71; getxattr 191 8; lgetxattr "
-    "192 9; fgetxattr 193 10; listxattr 194 11; llistxattr 195 12; flistxattr 196 13 "
+    "fchdir 81 50; getcwd 79 17; umask 95 166; copy_file_range 326 285; sendfile 40 71; fgetxattr 193 10; "
+    "flistxattr 196 13 "
 )
 """Files and pipes; Landlock or the mounts decide which."""
 
@@ -66,15 +66,17 @@ STREAMS = _table(
 CHECKED = _table(
     "clone 56 220; clone3 435 435; fork 57 -; vfork 58 -; fcntl 72 25; ioctl 16 29; prctl 157 167; arch_prctl 158 "
     "-; prlimit64 302 261; socket 41 198; socketpair 53 199; connect 42 203; setsockopt 54 208; sendto 44 206; "
-    "sendmsg 46 211; sendmmsg 307 269; setxattr 188 5; lsetxattr 189 6; fsetxattr 190 7 "
+    "sendmsg 46 211; sendmmsg 307 269; setxattr 188 5; lsetxattr 189 6; fsetxattr 190 7; open 2 -; openat 257 56; "
+    "openat2 437 437; creat 85 - "
 )
 """By their arguments, in `filters`."""
 
 METADATA = _table(
     "chmod 90 -; fchmod 91 52; fchmodat 268 53; fchmodat2 452 452; chown 92 -; lchown 94 -; fchown 93 55; "
-    "fchownat 260 54; utime 132 -; utimes 235 -; futimesat 261 -; utimensat 280 88 "
+    "fchownat 260 54; utime 132 -; utimes 235 -; futimesat 261 -; utimensat 280 88; "
+    "getxattr 191 8; lgetxattr 192 9; listxattr 194 11; llistxattr 195 12 "
 )
-"""Modes, owners and times of files."""
+"""Modes, owners, times and extended attributes of files, by their paths."""
 
 LISTEN = _table("bind 49 200; listen 50 201; accept 43 202; accept4 288 242 ")
 """Sockets that others connect to."""

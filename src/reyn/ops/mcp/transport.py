@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
+import re
 import shutil
 import signal
 from contextlib import asynccontextmanager, suppress
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
 MAX_MESSAGE_BYTES = 16_000_000
+_MAX_VALUES = 500_000
+"""The values in a message: each takes hundreds of bytes of memory, and two in the message."""
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "USER")
 _GRACE_SECONDS = 2.0
 _CHUNK = 65_536
@@ -156,12 +160,19 @@ def _message(line: bytes) -> Any:
     """Return the message on a line; `None` for other lines, which servers print, too."""
     from mcp_types import jsonrpc_message_adapter
 
+    if _values(line) > _MAX_VALUES and _values(_STRING.sub(b"", line)) > _MAX_VALUES:
+        raise _ServerFault(f"it sent a message with more than {_MAX_VALUES} values")
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError as error:
         if b'"jsonrpc"' not in line:
             return None
         raise _ServerFault("it sent a message that is not valid JSON-RPC") from error
+
+
+def _values(content: bytes) -> int:
+    """Return how many values JSON has at most; signs in strings count, too."""
+    return sum(map(content.count, (b",", b"[", b"{")))
 
 
 async def _write(outbound: Any, stdin: asyncio.StreamWriter) -> None:
