@@ -13,15 +13,19 @@ import sys
 from contextlib import suppress
 
 assert sys.platform == "linux"
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main() -> None:
     control, argv = int(sys.argv[1]), sys.argv[2:]
     # Orphans become children of this process instead of the system's init.
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl, parent = ctypes.CDLL(None, use_errno=True).prctl, os.getpid()
+    prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     child = os.fork()
     if child == 0:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)  # if this process is killed, the program is, too
+        if os.getppid() != parent:
+            os._exit(127)
         os.close(control)
         os.setsid()
         try:
