@@ -54,8 +54,10 @@ def kill_all(child: int) -> int:
     """Kill all descendants until none is left, and return the exit code of the child."""
     code = 128 + signal.SIGKILL
     # At once: a process that forks cannot be faster, unless it has left the group, which a sandbox does not allow.
-    with suppress(OSError):
-        os.killpg(child, signal.SIGKILL)
+    # A child that has not begun its session yet has no group; the list of children may lack it at that moment.
+    for kill in (os.killpg, os.kill):
+        with suppress(OSError):
+            kill(child, signal.SIGKILL)
     while True:
         for pid in descendants(os.getpid()):
             try:
