@@ -336,3 +336,18 @@ def test_a_model_that_reads_no_images_gets_their_description(tmp_path: Path):
         assert not last.images
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
+def test_a_hook_reads_what_the_model_would_see_in_any_order_of_the_fields(tmp_path: Path, names: tuple[str, str]):
+    seen: list[str] = []
+
+    def look(turn: HookTurn) -> list[ContextMutation]:
+        seen.extend(message.text for message in turn.messages)
+        return []
+
+    note = {"type": "object", "properties": {name: {"type": "string"} for name in names}}
+    write_skill(tmp_path, "s", {"x": ["end"]}, artifacts={"note": note})
+    with SyncRuntime.open(tmp_path, model=Answers(finish()), journal=MemoryJournal(), hooks=[look]) as rt:
+        assert rt.run("s", {"a": "1", "b": "2"}).ok
+    assert [seen[0].index(f"{name}: ") for name in names] == sorted(seen[0].index(f"{name}: ") for name in names)

@@ -157,6 +157,7 @@ class CallHooks(Effect[kinds.ContextMutated]):
     """Call the hooks of the program before a model call.
 
     `visit` is that of the transcript which they patch, 0 for a conversation; `None` if each turn has a fresh frame.
+    `blobs` is content of the messages that is stored with the frame, after the hooks.
     """
 
     key: str
@@ -165,6 +166,7 @@ class CallHooks(Effect[kinds.ContextMutated]):
     visit: int | None = None
     conversation: Transcript | None = None
     results: tuple[str, ...] = ()
+    blobs: tuple[Blob, ...] = ()
 
     outcomes = (kinds.ContextMutated,)
     failures = (kinds.LlmFailed,)

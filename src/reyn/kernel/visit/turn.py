@@ -235,7 +235,7 @@ class TurnContext:
             effect = CallHooks(name, self._phase.name, self.messages, self._visit, self.transcript, self.results)
         else:
             messages = NormalizedMessageList(map(normalized, draft.messages[1:]))
-            effect = CallHooks(name, self._phase.name, messages, results=self.results)
+            effect = CallHooks(name, self._phase.name, messages, None, None, self.results, self.prepared.blobs)
         self._hooked = ()
         mutated = await effect
         if mutated.visit is None:

@@ -58,8 +58,12 @@ class HookTurn:
     def messages(self) -> NormalizedMessageList:
         """What the model would see, without the system message. Texts are read when this is first used."""
         if self._messages is None:
-            content, results = self._tape.content, self._effect.results
+            new, results = {blob.hash: blob.content for blob in self._effect.blobs}, self._effect.results
             sent = self._effect.messages
+
+            def content(name: str) -> bytes:
+                return new[name] if name in new else self._tape.content(name)
+
             self._messages = NormalizedMessageList(
                 rendered_message(message, content, results=results) for message in sent.tail(sent.length)
             )
