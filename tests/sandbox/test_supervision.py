@@ -116,6 +116,17 @@ def test_a_cancelled_task_ends_its_program():
     assert survivors(mark) == []
 
 
+def test_a_process_with_many_open_files_can_run_programs():
+    """A descriptor above 1,023 is too large for `select`."""
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1_100)]
+    try:
+        done = unconfined("print('x')")
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    assert (done.stdout, done.returncode) == (b"x\n", 0)
+
+
 def test_output_is_read_after_the_time_for_it(monkeypatch: pytest.MonkeyPatch):
     """As after a suspension of this process."""
     monkeypatch.setattr(supervision, "_DRAIN_SECONDS", -1.0)

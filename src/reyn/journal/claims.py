@@ -62,6 +62,10 @@ class FileClaims:
         finally:
             os.close(handle)
 
+    def close(self) -> None:
+        """Close the folder, unless a claim is held in it."""
+        self._locks = None
+
     def open_lock(self, name: str) -> tuple[int, OpenFolder]:
         """Open a lock file. Returns its descriptor, and its folder, which is created if needed and stays open."""
         try:

@@ -356,3 +356,4 @@ class SqliteJournal:
 
     def close(self) -> None:
         self._db.close(is_changed=self._commits > 0)
+        self._claims.close()

@@ -247,7 +247,9 @@ def _has_ended(pid: int) -> bool:
     except OSError:
         return True
     try:
-        return bool(select.select([descriptor], [], [], 0)[0])
+        ended = select.poll()  # unlike `select`, it takes descriptors above 1,023
+        ended.register(descriptor, select.POLLIN)
+        return bool(ended.poll(0))
     finally:
         os.close(descriptor)
 

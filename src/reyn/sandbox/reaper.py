@@ -37,7 +37,10 @@ def main() -> None:
         os.close(descriptor)
     signal.signal(signal.SIGTERM, lambda *_: terminate(child))
     ended = os.pidfd_open(child)
-    select.select([control, ended], [], [])
+    events = select.poll()  # unlike `select`, it takes descriptors above 1,023
+    for descriptor in (control, ended):
+        events.register(descriptor, select.POLLIN)  # the end of a pipe is reported, too
+    events.poll()
     code = kill_all(child)
     os._exit(code)
 
