@@ -74,7 +74,9 @@ class Terminal:
         return Output(self.child.wait(_TIMEOUT), self.seen, "")
 
     def _read(self) -> bool:
-        ready, _, _ = select.select([self._screen], [], [], _TIMEOUT)
+        screen = select.poll()  # unlike `select`, it takes descriptors above 1,023
+        screen.register(self._screen, select.POLLIN)
+        ready = screen.poll(_TIMEOUT * 1000)
         try:
             chunk = os.read(self._screen, 65536) if ready else b""
         except OSError:  # the process has ended

@@ -192,7 +192,9 @@ def _in_limited_child(work: Callable[[], Any], output: Path) -> tuple[int, resou
     is_hung = False
     handle = os.pidfd_open(child)
     try:
-        if not select.select([handle], [], [], WALL_SECONDS)[0]:
+        ended = select.poll()
+        ended.register(handle, select.POLLIN)
+        if not ended.poll(WALL_SECONDS * 1000):
             is_hung = True
             os.killpg(child, signal.SIGKILL)
         _, status, usage = os.wait4(child, 0)
