@@ -305,7 +305,9 @@ def _fingerprint(folder: Path, root: Path) -> str:
     Files that cases cannot use are left out: too large, links, pipes.
     """
     parts = []
-    for top in (folder, *(root / "reyn" / shelf for shelf in ("local", "project", "shared"))):
+    shelves = (root / "reyn" / shelf for shelf in ("local", "project", "shared"))
+    # A shelf that is a link out of the project is not used.
+    for top in (folder, *(shelf for shelf in shelves if shelf.resolve().is_relative_to(root.resolve()))):
         for path in sorted(top.rglob("*")):
             try:
                 content = digest(read_raw(path, path.name, inside=top))
