@@ -44,7 +44,7 @@ from reyn.kernel.visit.answer_messages import aborted_batch, answer_message, nex
 from reyn.kernel.visit.model_call import ask
 from reyn.kernel.visit.op_dispatch import NativeCalls, run_op
 from reyn.kernel.visit.prompt_budget import Contents, TurnDraft
-from reyn.models import ChatTurn
+from reyn.models import PerformedAct, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
     from reyn.kernel.visit.turn_spec import TurnSpec
+    from reyn.models import OfferedAct
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -209,20 +210,21 @@ class TurnContext:
         text = message_text(system, self._tape.content)
         return spec.instructed(text) if text.strip() else spec
 
-    def chat_turn(self, spec: TurnSpec, system: kinds.FrameMessage) -> ChatTurn:
-        """Return the turn of a conversation with this system message.
-
-        A reply offers no ops, and has no list of what they can act on.
-        """
+    def as_values(self, spec: TurnSpec, system: kinds.FrameMessage) -> Turn:
+        """Return a turn as values. Its system message becomes that of a decision: without ops, and their targets."""
         content, overviews = self._tape.content, self.overviews
         listed, best = (overviews.text, overviews.best) if overviews is not None else (None, ())
         rest = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
         said = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
-        targets = () if self._log.results else spec.targets
-        return ChatTurn(
+        if not self.is_conversation:
+            frame = replace(self._turn_frame(None), results=0, results_digest=None)
+            said = turn_message(frame, "", has_choices=False)
+        return Turn(
             message_text(said, content),
             spec.reply_text + message_text(kinds.FrameMessage("system", rest), content),
-            tuple(target for target in targets if not best or target.name in best),
+            tuple(act for act in spec.acts if not best or _is_among(act, best)),
+            tuple(PerformedAct(args, content(result).decode()) for args, result in self._log.done),
+            self.is_conversation,
         )
 
     async def call_hooks(self, draft: TurnDraft, call: str) -> bool:
@@ -401,14 +403,21 @@ async def execute_single_llm_phase(
     frame = tape.emit(kinds.FrameBuilt(messages, spec.form, budget, reference), *blobs)
     # A recorded frame of another wording may be truncated where this one is not, or the reverse.
     transcript = context.messages if frame.transcript is not None else None
-    is_chat = spec.stays_open and spec.form == "short"
-    turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
+    is_whole = prompt is None or not prompt.blobs
+    has_values = spec.form == "short" and (spec.stays_open or (spec.has_acts and is_whole))
+    turn = partial(context.as_values, spec, frame.messages[0]) if has_values else None
     needs = prepared.needs_images
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
     verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
+
+
+def _is_among(act: OfferedAct, best: Sequence[str]) -> bool:
+    """Return whether an act has no target, or one of the targets that match best."""
+    names = [value for field, value in act.fixed.items() if field not in ("kind", "op")]
+    return not names or names[0] in best
 
 
 def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:
