@@ -262,7 +262,7 @@ class LiveWorld:
         assert self._call is not None
         (request, budget), self._call = self._call, None
         if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
-            # The listener, which was told of the intent, may have asked for the abort.
+            # A listener may have asked for the abort when it received the intent.
             budget.release()
             return None
         state = tape.state
