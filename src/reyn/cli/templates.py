@@ -237,7 +237,7 @@ EXAMPLES = {
     "RYN411": ("reyn show order-17", "reyn fork order-17"),
     "RYN413": ('reyn run hello \'{"name": "Ada"}\' --run-id order-17',),
     "RYN414": ("reyn show order-17", "reyn answer order-17 yes"),
-    "RYN415": ('reyn answer order-17 ask-3f9a1c20b7d4 \'{"decision": "approve"}\'',),
+    "RYN415": ('reyn answer order-17 ask-3f9a1c20b7d45e8f0a61b92c7d3e4f58 \'{"decision": "approve"}\'',),
     "RYN416": ("reyn resume order-17", "reyn fork order-17 --skill hello"),
     "RYN417": ("reyn show order-17", "reyn fork order-17 --at 12"),
     "RYN418": ("reyn verify order-17", "reyn export order-17 order-17.reyn", "reyn import order-17.reyn"),
