@@ -262,6 +262,7 @@ EXAMPLES = {
     "RYN533": ("reyn resume order-17 --retry",),
     "RYN540": ("reyn resume order-17 --retry",),
     "RYN601": ("reyn show order-17", "reyn resume order-17 --raise run_tokens=200000"),
+    "RYN602": ("reyn config explain limits",),
     "RYN701": ("reyn config", "reyn config explain limits", "reyn doctor"),
     "RYN702": ("reyn --project shop runs",),
     "RYN704": ("reyn secret set OPENAI_API_KEY", "reyn secret list"),
