@@ -22,6 +22,7 @@ from reyn.chat.items import (
     SkillProgressed,
     SkillStarted,
 )
+from reyn.errors import turn_hint
 from reyn.journal import decode, kinds
 from reyn.models.protocol import decode_reply
 
@@ -121,8 +122,15 @@ def text_of(body: Any, content: ReadBlob) -> str:
         case kinds.MessageTaken(text=text):
             return content(text).decode()
         case kinds.PhaseAborted(code=code, reason=reason) if code:
-            return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
+            return f"(no answer: {reason}. {turn_hint(code)})"
     return ""
+
+
+def reply_of(body: kinds.ArtifactStored | kinds.PhaseAborted, text: str, usage: kinds.Usage, run: str = "") -> Reply:
+    """Return how a turn ended, from the event that records it and the text of that."""
+    if not isinstance(body, kinds.PhaseAborted):
+        return Reply(text, "replied", usage, run)
+    return Reply(text, "unanswered" if body.code else "aborted", usage, run, body.reason, body.code)
 
 
 def artifact_text(artifact: bytes) -> str:
@@ -239,11 +247,7 @@ class ItemReader:
         if said.role != "agent":
             return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
         self._pieces = []
-        if not isinstance(body, kinds.PhaseAborted):
-            return Reply(text, "replied", self.usage, said.run)
-        if not body.code:
-            return Reply(text, "aborted", self.usage, said.run)
-        return Reply(text, "unanswered", self.usage, said.run, body.reason)
+        return reply_of(body, text, self.usage, said.run)
 
     def _before_calls(self, answer: str) -> Iterator[ChatItem]:
         """Yield the text before the tool calls of an answer, as far as it did not arrive in pieces."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.chat.items import Reply, Stopped
-from reyn.chat.reader import artifact_text
+from reyn.chat.reader import artifact_text, reply_of, text_of
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
-from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
+from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable, turn_hint
 
 if TYPE_CHECKING:
     from reyn.journal.canonical import ReadBlob
@@ -68,7 +68,7 @@ def last_reply(runs: Runs, run_id: str) -> Reply:
     state = runs.state(run_id)
     artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
     if ended is not None:
-        return Reply("", "unanswered" if ended.code else "aborted", usage, reason=ended.reason)
+        return reply_of(ended, text_of(ended, runs.content), usage)
     assert artifact is not None  # a turn that was not aborted ended with a reply
     return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
@@ -99,7 +99,7 @@ def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedM
         run_id=run_id,
         status=str(runs.find(run_id).status),
         history=history,
-        hint="Say it in other words, or use a larger model. `history` has what was done.",
+        hint=f"{turn_hint(reply.code)} `history` has what was done.",
     )
 
 

@@ -235,7 +235,7 @@ def on_phase_aborted(state: RunState, body: kinds.PhaseAborted) -> RunState:
     """End the run, or visit the phase again: its next message is another turn."""
     ending = Ending("unanswered" if body.code else "abort", body.reason, body.code) if body.ends else None
     visit = replace(state.visit, is_open=False, is_continued=False)
-    received = state.received.aborted(body.reason) if state.received is not None else None
+    received = state.received.aborted(body) if state.received is not None else None
     return replace(state, visit=visit, ending=ending, aborted=None, recovery=_SETTLED, received=received, turn_end=body)
 
 
