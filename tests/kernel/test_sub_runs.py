@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,47 @@ def test_a_skill_that_cannot_run_is_an_op_error(tmp_path: Path, op: dict, expect
     project = make(tmp_path)
     assert project.run("outer", [act(op), go("b"), finish()]).ok
     assert f'"error":"{expected}' in project.model.turn_message(1)
+    assert len(project.journal.runs()) == 1
+    assert project.is_sound()
+
+
+START = {"kind": "start_skill", "skill": "inner", "input": {"text": "x"}}
+STEP = "preprocessor:\n  - {}\n"
+BELOW = "run_skill: {skill: inner, input: {txt: 1}, on_error: skip, into: data.sub}"
+REFUSED: dict[str, dict[str, Any]] = {
+    "an op that awaits an unknown skill": {"answers": [act(RUN | {"skill": "nowhere"})]},
+    "an op that awaits with another input": {"answers": [act(RUN | {"input": {"txt": 1}})]},
+    "a background skill that no chat executes": {"answers": [act(START)]},
+    "a background skill that is unknown": {"answers": [act(START | {"skill": "nowhere"})]},
+    "a step": {"step": STEP.format(BELOW)},
+    "an iteration": {
+        "step": STEP.format(f"iterate: {{over: data.items, concurrency: 2, into: data.all, apply: {{{BELOW}}}}}")
+    },
+    "an agent that is unknown": {"answers": [act({"kind": "ask_agent", "agent": "nobody", "message": "hello"})]},
+    "a denied skill": {"answers": [act(RUN)], "permissions": {"run_skill": [{"deny": "inner"}]}},
+}
+
+
+@pytest.mark.parametrize("refusal", REFUSED)
+def test_a_child_that_is_refused_has_ended_and_has_not_started(tmp_path: Path, refusal: str):
+    how = dict(REFUSED[refusal])
+    write_skill(tmp_path, "inner", {"x": ["end"]})
+    write_skill(
+        tmp_path,
+        "talk",
+        {"chat": ["chat", "end"]},
+        phase_keys={"chat": f"conversation: true\n{how.pop('step', '')}"},
+        ops={"chat": "run_skill, start_skill, ask_agent"},
+        artifacts={"note": {"type": "object", "additionalProperties": True}},
+    )
+    project, answers = Project(tmp_path), how.pop("answers", [])
+    value = {"text": "in", "items": [1, 2, 3]}
+    assert project.run("talk", [*answers, finish("That did not work.")], value, **how).ok
+    assert project.events("child_started") == []
+    ended = project.events("child_ended")
+    assert ended or refusal == "a denied skill"  # the gate denied the op
+    assert {(one["state"], bool(one["error"])) for one in ended} <= {("rejected", True)}
+    assert len(ended) == (3 if refusal == "an iteration" else len(ended))
     assert len(project.journal.runs()) == 1
     assert project.is_sound()
 

@@ -196,12 +196,12 @@ class ItemReader:
             return
         body = decode(event)
         match body:
-            case kinds.ChildStarted(type="background", problem=""):
+            case kinds.ChildStarted(type="background"):
                 yield SkillStarted(body.run, body.skill, background=True)
             case kinds.ChildStarted(type="skill"):
                 self._skills[body.run] = body.skill
                 yield SkillStarted(body.run, body.skill)
-            case kinds.ChildEnded(type="skill"):
+            case kinds.ChildEnded(type="skill", state=state) if state != "rejected":  # the op has the reason
                 self.progress.pop(body.run, None)
                 self._skills.pop(body.run, None)
                 yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)

@@ -283,8 +283,6 @@ class Timeline:
             case kinds.WorkspaceRestored():
                 return _Line(2, "restored", *_restored("restored", body))
             case kinds.ChildStarted(type="agent", text=str(message)):
-                if body.problem:
-                    return None
                 self.activity = f"asking {body.agent}"
                 text = f"ask {body.agent} → {body.run}: {short(self._text(message), 80)}"
                 return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})

@@ -318,7 +318,7 @@ def _take_message(summary: S, _: kinds.MessageTaken) -> S:
 
 
 def _start_child(summary: S, body: kinds.ChildStarted) -> S:
-    if body.type != "background" or body.problem:
+    if body.type != "background":
         return summary
     return replace(summary, inbox=summary.inbox.with_background(body))
 

@@ -307,8 +307,8 @@ class ReadOverviews(Effect[kinds.OverviewsRead]):
 
 
 @dataclass
-class PlanChild(Effect[kinds.ChildStarted]):
-    """Find what a child runs, and validate its input.
+class PlanChild(Effect[kinds.ChildStarted | kinds.ChildEnded]):
+    """Find what a child runs, and validate its input. A child that is refused has ended: `await_child` executes others.
 
     `skill` is the skill, `agent:NAME` for an agent. `input` is the input of the skill, or the hash of the message.
     `pinned` is the run's own copy of the skill, if any. `rollback` is why a node is visited again.
@@ -322,7 +322,7 @@ class PlanChild(Effect[kinds.ChildStarted]):
     shares_workspace: bool = False
     rollback: kinds.RollbackRef | None = None
 
-    outcomes = (kinds.ChildStarted,)
+    outcomes = (kinds.ChildStarted, kinds.ChildEnded)
     failures = (kinds.AllowanceReached,)
     needs_intent = False
 
@@ -345,6 +345,12 @@ class ExecuteChild(Effect[kinds.ChildEnded]):
 
     outcomes = (kinds.ChildEnded,)
     failures = (kinds.ChildStopped,)
+
+
+async def await_child(plan: PlanChild) -> kinds.ChildEnded:
+    """Return how a child ended, after executing it unless it is refused."""
+    planned = await plan
+    return planned if isinstance(planned, kinds.ChildEnded) else await ExecuteChild(plan.key, planned)
 
 
 @dataclass(frozen=True)

@@ -359,7 +359,8 @@ def on_outcome(state: RunState, body: Any) -> RunState:
 def on_child_ended(state: RunState, body: kinds.ChildEnded) -> RunState:
     """Count the answers of a child."""
     state = replace(state, models=replace(state.models, answers=state.models.answers + body.answers))
-    if body.type == "function":  # the op that called it is still being performed
+    # The op that called a function is still being performed. A background run that has this event did not start.
+    if body.type in ("function", "background"):
         return state
     if body.type != "agent":
         return replace(state, recovery=state.recovery.without(body.call), visit=state.visit.with_sub_run(body))

@@ -15,7 +15,7 @@ from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.core.conversations import memory_error, reply_text
-from reyn.kernel.core.effects import MAX_TOGETHER, ExecuteChild, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome
+from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome, await_child
 from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, call_id, plan_call
 from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
@@ -262,7 +262,7 @@ async def _fulfil(
             value, pinned = msgspec.json.decode(tape.content(request.input)), context.sub_skill(request.skill)
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
-                return RunOutcome(begun.run, None, begun.problem), ()
+                return RunOutcome(begun.run, None, begun.error if isinstance(begun, kinds.ChildEnded) else ""), ()
             sub_run = await run_sub_skill(request.skill, value, call, pinned)
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
@@ -273,7 +273,7 @@ async def _fulfil(
 
 async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:
     """Send a message to another agent. Why there is no reply is part of the outcome."""
-    replied = await ExecuteChild(call, await PlanChild(call, "agent", f"{PREFIX}{request.agent}", request.text))
+    replied = await await_child(PlanChild(call, "agent", f"{PREFIX}{request.agent}", request.text))
     run, reply = "" if replied.state == "rejected" else replied.run, reply_text(replied, tape.content)
     return MessageOutcome(run, replied.state, reply, replied.error, replied.timed_out)
 
@@ -316,7 +316,7 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
 
 async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) -> kinds.ChildEnded:
     """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    return await ExecuteChild(call, await PlanChild(call, "skill", name, value, pinned))
+    return await await_child(PlanChild(call, "skill", name, value, pinned))
 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:

@@ -182,7 +182,7 @@ class LiveWorld:
                 if (beyond := self._beyond_bound(effect, tape)) is not None:
                     return beyond
                 planned = self.children.plan(effect, tape)
-                if isinstance(planned[0], kinds.ChildStarted) and not planned[0].problem:
+                if isinstance(planned[0], kinds.ChildStarted):
                     self._planned.add(planned[0].run)
                 return planned
             case ExecuteChild() if effect.needs_intent:
