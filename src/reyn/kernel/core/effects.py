@@ -68,6 +68,10 @@ class Effect(Generic[R]):
         """Return why a recorded outcome cannot be one of this effect; empty if it can."""
         return ""
 
+    def beside(self, call: str) -> Effect[Any] | None:
+        """Return the effect with this key that is performed at the same time, and whose outcome may come first."""
+        return None
+
 
 class AnswerSpec(Protocol):
     """What the model may answer.
@@ -258,10 +262,13 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     resolution: str = ""
     needs_intent: bool = True
     ahead: tuple[PerformOp, ...] = field(default=(), compare=False)
-    """Ops that the visit will await next. They are performed meanwhile; their outcomes are recorded when awaited."""
+    """Ops that the visit will await next. They are performed meanwhile; their outcomes are recorded as they arrive."""
 
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
     may_follow_reply = True
+
+    def beside(self, call: str) -> PerformOp | None:
+        return next((one for one in self.ahead if one.key == call), None)
 
 
 @dataclass

@@ -139,7 +139,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             is_open=True,
             input=body.input,
             latest=history.latest,
-            ops="",
+            ops=0,
             is_answered=False,
             handoffs=history.handoffs,
             sub_runs=(),

@@ -98,6 +98,18 @@ class OpLog:
         if outcome.status != "ok" or self._failures:
             self._count_failure(args, outcome)
 
+    def results_since(self, first: int, call: str, limit: int, tape: Tape) -> dict[int, str]:
+        """Return the results after the first ones by the positions of their ops in the answer of a call.
+
+        Those of ops that ended before slower ones, and were not awaited, are taken from the tape.
+        """
+        results = dict(enumerate(self.results[first:]))
+        for name, outcome in tape.early.items():
+            assert isinstance(outcome, kinds.OpCompleted | kinds.PermissionDenied)
+            results[int(name.removeprefix(f"{call}.")) - 1] = self.truncate(name, outcome.result, limit, tape)
+        tape.early.clear()
+        return dict(sorted(results.items()))
+
     def _count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
         """Count how often an op failed with the same arguments. A success resets the count."""
         key = digest(canonical(args))
