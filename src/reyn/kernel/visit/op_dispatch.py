@@ -55,7 +55,8 @@ class OpLog:
         self.calls: list[str] = []
         """The calls of these results."""
         self.digest: str | None = None
-        self.is_truncated = False
+        self.truncated: set[str] = set()
+        """The names under which ops can read content that the visit's frames truncate."""
         self.failure: Repetition | None = None
         """The op of the last turn that failed most often with the same arguments."""
         self._failures: dict[str, int] = {}
@@ -128,7 +129,7 @@ class OpLog:
         if len(whole.content) <= limit:
             return whole.hash
         part = Blob.of(truncate(whole.content, limit, name, self.truncation_reader))
-        self.is_truncated = True
+        self.truncated.add(name)
         truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
         return tape.emit(truncation, whole, part).part
 
