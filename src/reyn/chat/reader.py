@@ -126,10 +126,8 @@ def text_of(body: Any, content: ReadBlob) -> str:
     return ""
 
 
-def reply_of(body: kinds.ArtifactStored | kinds.PhaseAborted, text: str, usage: kinds.Usage, run: str = "") -> Reply:
-    """Return how a turn ended, from the event that records it and the text of that."""
-    if not isinstance(body, kinds.PhaseAborted):
-        return Reply(text, "replied", usage, run)
+def without_reply(body: kinds.PhaseAborted, text: str, usage: kinds.Usage, run: str = "") -> Reply:
+    """Return the end of a turn without a reply; `text` is what its event says."""
     return Reply(text, "unanswered" if body.code else "aborted", usage, run, body.reason, body.code)
 
 
@@ -247,7 +245,9 @@ class ItemReader:
         if said.role != "agent":
             return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
         self._pieces = []
-        return reply_of(body, text, self.usage, said.run)
+        if isinstance(body, kinds.PhaseAborted):
+            return without_reply(body, text, self.usage, said.run)
+        return Reply(text, "replied", self.usage, said.run)
 
     def _before_calls(self, answer: str) -> Iterator[ChatItem]:
         """Yield the text before the tool calls of an answer, as far as it did not arrive in pieces."""

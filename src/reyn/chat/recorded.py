@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from reyn.chat.items import Reply, Stopped
-from reyn.chat.reader import artifact_text, reply_of, text_of
+from reyn.chat.reader import artifact_text, text_of, without_reply
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
@@ -68,7 +68,7 @@ def last_reply(runs: Runs, run_id: str) -> Reply:
     state = runs.state(run_id)
     artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
     if ended is not None:
-        return reply_of(ended, text_of(ended, runs.content), usage)
+        return without_reply(ended, text_of(ended, runs.content), usage)
     assert artifact is not None  # a turn that was not aborted ended with a reply
     return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
