@@ -175,6 +175,21 @@ class SubRunFailed(ContractError, code="RYN204", exit_code=1):
     )
 
 
+class WorkNotDone(ContractError, code="RYN205", exit_code=1):
+    """A phase could not do an op of its `must`: the op was denied, or the model did not do it in its turns."""
+
+    hint = (
+        "If the op was denied, grant what the message names. Otherwise read the turns of the visit, say in the "
+        "instructions when to use the op, or raise `max_act_turns`; then retry."
+    )
+
+
+class FillFailed(ContractError, code="RYN206", exit_code=1):
+    """An op that fills a field of a result did not happen in the visit, or its value does not fit the field."""
+
+    hint = "Add the op to `must` of the phase, or make the field optional; then retry with the current version."
+
+
 class TranscriptInvalid(ContractError, code="RYN220"):
     """A tool call of a transcript has no result or several, or a result has no call."""
 
