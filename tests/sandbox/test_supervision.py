@@ -130,7 +130,7 @@ def test_a_process_with_many_open_files_can_run_programs():
 def test_output_is_read_after_the_time_for_it(monkeypatch: pytest.MonkeyPatch):
     """As after a suspension of this process."""
     monkeypatch.setattr(supervision, "_DRAIN_SECONDS", -1.0)
-    # Linux fills a pipe up to 64 KiB while nobody reads it.
+    # Linux fills a pipe without a reader up to 64 KiB.
     monkeypatch.setattr(supervision._Supervision, "_watch", ended_unread)
     assert unconfined("print('x' * 60_000)").stdout == b"x" * 60_000 + b"\n"
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from reyn.jsonschema import compile_schema
 from reyn.vocabulary import form_name
+from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -95,6 +97,13 @@ class OpRules:
         self._offered = {spec.kind: spec for spec in offered}
         self._validators: dict[tuple[str, str | None], Validator] = {}
         self._truncated_reads: list[Validator] | None = None
+        self.readable: frozenset[str] = frozenset()
+
+    def reading(self, names: Collection[str]) -> OpRules:
+        """Return the rules of a turn whose frame shows truncated content under these names."""
+        rules = copy(self)
+        rules.readable = frozenset(f"{RECORDED}{name}" for name in names)
+        return rules
 
     def not_done(self, left: Iterable[Duty], ops: Sequence[Any]) -> tuple[Duty, ...]:
         """Return the work that none of these ops, which may be invalid, does."""
@@ -145,7 +154,12 @@ class OpRules:
             if name not in names:
                 return f"{path}.{spec.target_field}", f"{name!r} is not offered here; use {_either(names)}"
         error = self._validator(spec.kind, form.op, form.arguments).first_error(op)
-        return (error.path(path), error.message) if error else None
+        if error:
+            return error.path(path), error.message
+        if form in spec.when_truncated and op["path"] not in self.readable:
+            use = f"; use {_either(sorted(self.readable))}" if self.readable else ""
+            return f"{path}.path", f"{op['path']!r} is not truncated in this prompt{use}"
+        return None
 
     def _validator(self, kind: str, op: str | None, arguments: dict[str, Any]) -> Validator:
         key = (kind, op)

@@ -96,6 +96,7 @@ code is never reused.
     │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   ├── LimitUnknown           RYN601
+    │   ├── AllowanceExceeded      RYN602
     │   └── BudgetExceeded         RYN522  also a JournalError
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701

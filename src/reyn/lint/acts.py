@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from reyn.documents import Document, KeyPath
     from reyn.skills import LoadResult, Skill
-    from reyn.skills.fills import Source
+    from reyn.skills.fills import FillSource
     from reyn.skills.values import Phase
     from reyn.vocabulary import Vocabulary
 
@@ -90,7 +90,7 @@ def _unknown_source(text: str, path: KeyPath, document: Document, vocabulary: Vo
     return document.finding(codes.BAD_FILL, f"{text!r} is not a field of an op", *path, fix=fix)
 
 
-def _is_certain(phase: Phase, source: Source, vocabulary: Vocabulary) -> bool:
+def _is_certain(phase: Phase, source: FillSource, vocabulary: Vocabulary) -> bool:
     """Return whether every visit of a phase does the op of a source."""
     groups = ({form for name in group for form in vocabulary.forms_of(name)} for group in phase.must)
     return any(forms == {source.name} for forms in groups)

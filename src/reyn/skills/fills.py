@@ -11,7 +11,7 @@ OPS = "ops."
 """Begins every source."""
 
 
-class Source(NamedTuple):
+class FillSource(NamedTuple):
     """A value of the last op of a form that succeeded in a visit.
 
     Attributes:
@@ -29,7 +29,7 @@ class Source(NamedTuple):
         return _at(result, self.path) or _at(self.form.complete(args), self.path)
 
 
-def parse_source(text: str, vocabulary: Vocabulary) -> Source | None:
+def parse_source(text: str, vocabulary: Vocabulary) -> FillSource | None:
     """Return what a source means; `None` if it does not name one form of an op and a field.
 
     The longest name of an op counts, because the name of a tool may contain dots.
@@ -39,7 +39,7 @@ def parse_source(text: str, vocabulary: Vocabulary) -> Source | None:
         forms = vocabulary.forms_of(".".join(words[:end]))
         if len(forms) == 1:
             [(name, form)] = forms.items()
-            return Source(name, form, tuple(words[end:]))
+            return FillSource(name, form, tuple(words[end:]))
     return None
 
 

@@ -396,7 +396,7 @@ class _Loader:
             message = f"invalid JSON Schema: {error}"
             self.folder.report(part, error.code, message, "output_schema", *error.place)
             return None
-        name = section.output_name or f"{self.front.name}_post"
+        name = section.output_name or f"{self.front.name}_result"
         return ArtifactType(name, section.output_schema, section.output_description)
 
     # -- sub-skills -----------------------------------------------------------------------------------

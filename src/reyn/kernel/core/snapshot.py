@@ -291,8 +291,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     """The last reply to a question."""
     expired: str | None = None
     """The last question that expired."""
-    truncated: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
-    """Hashes of truncated contents, by the name under which ops can read the whole."""
+    truncated: dict[str, tuple[str, str]] = {}  # noqa: RUF012 - msgspec copies it
+    """Hashes of truncated contents and their phases, by the name under which ops can read the whole."""
     conversations: dict[str, Transcript] = {}  # noqa: RUF012 - msgspec copies it
     """The transcripts of phases that are conversations, and of the visit in progress with native tool calls."""
     title: str = ""
@@ -359,4 +359,8 @@ class RunState(RunSummary, frozen=True, kw_only=True):
 
     def with_truncated(self, name: str, content: str) -> RunState:
         """Add truncated content that ops can read under a name."""
-        return replace(self, truncated=with_latest(self.truncated, name, content, MAX_TRUNCATED))
+        return replace(self, truncated=with_latest(self.truncated, name, (content, self.phase), MAX_TRUNCATED))
+
+    def truncated_in(self, phase: str) -> list[str]:
+        """Return the names of the contents that frames of a phase truncated."""
+        return [name for name, (_, shown_in) in self.truncated.items() if shown_in == phase]

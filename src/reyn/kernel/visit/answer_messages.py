@@ -31,7 +31,7 @@ def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
 
 
 def next_answer(spec: TurnSpec, reply: ModelReply) -> str:
-    """Return what a model is told to do after a rejected answer; empty for the usual: answer with JSON."""
+    """Return the request that follows a rejected answer; empty for the usual one: answer with JSON."""
     if spec.form != "tools":
         return ""
     if decode_reply(reply.text.encode()).tool_calls:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reyn.jsonschema import Schema, Validator
     from reyn.kernel.core.snapshot import RunState
     from reyn.skills import Skill
-    from reyn.skills.fills import Source
+    from reyn.skills.fills import FillSource
     from reyn.skills.values import Phase
     from reyn.vocabulary import OpSpec, Vocabulary
 
@@ -244,7 +244,7 @@ class CompiledPhase(RunContext):
         return duties_of(self.definition.must, self.vocabulary, self.ops)
 
     @cached_property
-    def sources(self) -> dict[str, Source]:
+    def sources(self) -> dict[str, FillSource]:
         """The fields of the artifact that ops fill, each with its source. Lint has checked them."""
         found = self.skill.filled_fields(self.name).items()
         parsed = {field: parse_source(text, self.vocabulary) for field, text in found}

@@ -61,7 +61,8 @@ class OpLog:
         self.calls: list[str] = []
         """The calls of these results."""
         self.digest: str | None = None
-        self.is_truncated = False
+        self.truncated: set[str] = set()
+        """The names under which ops can read content that the visit's frames truncate."""
         self.failure: Repetition | None = None
         """The op of the last turn that failed most often with the same arguments."""
         self._failures: dict[str, int] = {}
@@ -98,7 +99,7 @@ class OpLog:
         if outcome.kind in self._vocabulary.gates:
             self.add_verdict(args, outcome, tape)
         if self.work is not None:
-            self.work.add(args, outcome)
+            self.work.add(outcome.args or args, outcome.status, outcome.result)
             self.work_note = self.work.note
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
@@ -125,7 +126,7 @@ class OpLog:
         if len(whole.content) <= limit:
             return whole.hash
         part = Blob.of(truncate(whole.content, limit, name, self.truncation_reader))
-        self.is_truncated = True
+        self.truncated.add(name)
         truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
         return tape.emit(truncation, whole, part).part
 

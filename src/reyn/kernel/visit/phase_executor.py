@@ -99,7 +99,7 @@ class VisitProgress:
     def draft(self, *, is_truncated: bool = False) -> TurnDraft:
         """Return what the model would be asked in this turn, without regard to a token budget."""
         phase, context, tape = self.phase, self.context, self.tape
-        reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.is_truncated else 0
+        reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.truncated else 0
         named = context.overviews.targets if context.overviews is not None else None
         targets = Targets(named, tape.content) if named is not None else None
         spec = phase.turn_spec(
@@ -138,6 +138,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     log = OpLog(phase.vocabulary, Work(phase, tape.content) if phase.has_work else None)
+    if phase.definition.conversation is not None and tape.state.truncated:
+        log.truncated.update(tape.state.truncated_in(entry.phase))  # its messages still show them
     try:
         prepared = await prepare_input(phase, entry, log, tape)
     except StepFault as fault:

@@ -25,7 +25,7 @@ from reyn.context import (
     turn_message,
 )
 from reyn.context.frame import Execution
-from reyn.context.records import mutation_of
+from reyn.context.records import mutation_of, stored_system
 from reyn.context.render import (
     TurnFrame,
     correction,
@@ -111,6 +111,7 @@ class TurnContext:
     Attributes:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
         wants_compaction: Whether the model asked for a compaction.
+        truncated: The names under which ops can read content that the frames of the visit truncate.
     """
 
     def __init__(
@@ -129,7 +130,7 @@ class TurnContext:
         self._entry = entry
         self.prepared = prepared
         self._handoff = handoff
-        self._log = log
+        self._log, self.truncated = log, log.truncated
         self._tape = tape
         self.is_conversation = phase.definition.conversation is not None
         self._visit = 0 if self.is_conversation else entry.visit
@@ -156,10 +157,6 @@ class TurnContext:
         names[prepared.hash] = f"{step}.input"
         new = {blob.hash: blob.content for blob in prepared.blobs}
         return Contents(lambda name: new.get(name) or self._tape.content(name), names)
-
-    def note_truncation(self, prompt: Prompt) -> None:
-        """Offer to read the whole in the following turns, if a prompt was truncated."""
-        self._log.is_truncated = self._log.is_truncated or bool(prompt.blobs)
 
     def grows(self, spec: TurnSpec) -> bool:
         """Return whether the turns of this visit extend a transcript, instead of having a fresh frame each."""
@@ -392,10 +389,9 @@ async def execute_single_llm_phase(
     transcript: NormalizedMessageList | None = None
     if prompt is not None and prompt.messages:
         messages, blobs = prompt.messages, (*blobs, *prompt.blobs)
-        context.note_truncation(prompt)
     elif context.grows(spec):
         transcript, sent = context.messages, draft.sent
-        system, memory = _by_reference(sent.system)
+        system, memory = stored_system(sent.system)
         blobs = (*blobs, *memory)
         messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))
         reference = kinds.TranscriptRef(transcript.length, transcript.digest)
@@ -407,18 +403,15 @@ async def execute_single_llm_phase(
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
     needs = prepared.needs_images
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
-    verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
+    contract = spec.contract
+    if frame.budget is not None and frame.budget.truncated:
+        context.truncated.update(one.name for one in frame.budget.truncated)
+    if context.truncated:
+        contract = contract.reading(context.truncated)
+    verdict = contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
-
-
-def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:
-    """Return the system message of a conversation as it is recorded: what it remembers is stored once."""
-    assert system is not None
-    blobs = {part.text: Blob.of(part.text.encode()) for part in system.parts if part.text}
-    parts = (kinds.Part(blob=blobs[part.text].hash) if part.text else part for part in system.parts)
-    return kinds.FrameMessage("system", tuple(parts)), [*blobs.values()]
 
 
 async def schedule_tool_batch(

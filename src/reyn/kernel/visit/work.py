@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reyn.contract import Duty
+    from reyn.journal.kinds import OpStatus
     from reyn.jsonschema import Schema
     from reyn.kernel.visit.compiled_phase import CompiledPhase
-    from reyn.kernel.visit.op_dispatch import OpOutcome
 
 
 class _Deed(NamedTuple):
@@ -42,14 +42,14 @@ class Work:
         self._denied: dict[str, str] = {}
         self.left: tuple[Duty, ...] = phase.duties
 
-    def add(self, args: dict[str, Any], outcome: OpOutcome) -> None:
+    def add(self, args: dict[str, Any], status: OpStatus, result: str) -> None:
         """Add an op of the visit. A failed one changes nothing, because the model may try again."""
         name = self._phase.vocabulary.name_of(args)
-        if outcome.status == "ok":
-            self._done[name] = _Deed(outcome.args or args, outcome.result)
+        if status == "ok":
+            self._done[name] = _Deed(args, result)
             self.left = tuple(duty for duty in self.left if name not in duty.forms)
-        elif outcome.status == "denied":
-            self._denied[name] = outcome.result
+        elif status == "denied":
+            self._denied[name] = result
 
     @property
     def note(self) -> str:
