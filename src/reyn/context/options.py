@@ -7,6 +7,7 @@ small model compares them. Too many lines are grouped by op kind.
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from reyn.context.words import describe_fields, one_line
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 MAX_OPTIONS = 8
 """The number of options, candidates included, above which the forms of an op are one option."""
+
+
+_CLAUSE = re.compile(r"[:;,.](?=\s|$)")
 
 
 def acts_of(ops: Sequence[OpSpec]) -> tuple[OfferedAct, ...]:
@@ -39,7 +43,7 @@ def _acts(spec: OpSpec) -> list[OfferedAct]:
         OfferedAct(
             f"{spec.kind} {form.op}" if form.op else spec.kind,
             kind | ({"op": form.op} if form.op else {}),
-            one_line(form.summary or spec.summary),
+            _summary(spec, form),
             _form_fields(form),
         )
         for form in spec.forms
@@ -77,13 +81,19 @@ def option_lines(ops: Sequence[OpSpec], candidates: int) -> tuple[str, ...]:
         return tuple(f"{spec.kind}: {one_line(str(spec.offered()['description']))}" for spec in ops)
     lines: list[str] = []
     for spec in ops:
-        lines += [
-            f"{spec.kind}{f' {form.op}' if form.op else ''}({form.fields}): {one_line(form.summary or spec.summary)}"
-            for form in spec.forms
-        ]
-        if spec.advice:
-            lines[-1] = f"{lines[-1].rstrip('.')}. {one_line(spec.advice)}"
+        if len(spec.forms) == 1:
+            text = " ".join(part for part in (_summary(spec, spec.forms[0]), one_line(spec.advice)) if part)
+            lines.append(f"{spec.kind}({spec.forms[0].fields}): {text}")
+            continue
+        lines += [f"{spec.kind} {form.op}({form.fields}): {_summary(spec, form)}" for form in spec.forms]
+        lines += [f"every {spec.kind}: {one_line(spec.advice)}"] if spec.advice else []
     return tuple(lines)
+
+
+def _summary(spec: OpSpec, form: OpForm) -> str:
+    """Return when to choose a form; of one among several, what distinguishes it: the first clause."""
+    text = one_line(form.summary or spec.summary)
+    return text if len(spec.forms) == 1 else _CLAUSE.split(text, maxsplit=1)[0]
 
 
 def act_shape(example: dict[str, Any]) -> str:

@@ -27,7 +27,8 @@ MAX_REPEATED = 80
 
 ENOUGH = "If the input is enough, and nothing has to be looked up, changed or stored first:\n"
 ACTING = "If something has to be looked up, changed or stored first:\n"
-ACT = "To act, answer {} instead. You are then asked again, with the results.\n"
+ACT = "To act, answer {}. You are then asked again, with the results.\n"
+MUST_ACT = "This has to be done first:\n"
 
 
 HANDOFF = (
@@ -52,20 +53,20 @@ def static_text(
         form: The form of the answer; in the form `tools`, the ops are tools of the request and not in the text.
         asks_handoff: Whether the model may add a handoff.
         is_plain_text: Whether the answer is the text of a reply instead of JSON.
-        allows_abort: Whether the model is told how to abort the run.
+        allows_abort: Whether the prompt says how to abort the run.
     """
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
     language = f"Write all texts in {one_line(frame.output_language)}.\n" if frame.output_language else ""
-    if is_plain_text:
+    if is_plain_text or (form != "full" and not frame.candidate_outputs):
         answer = ABORT_INSTEAD if allows_abort else ""
     else:
         answer = (_full_format if form == "full" else _short_format)(frame, allows_abort)
     parts = [
         task_text(frame),
-        _options(frame, form),
         f"{'Reply' if is_plain_text else 'Choose end'} only when:\n{finish}" if finish else "",
+        _options(frame, form, is_plain_text=is_plain_text),
         answer,
-        HANDOFF.format("artifact" if form == "full" else "data") if asks_handoff else "",
+        HANDOFF.format("artifact" if form == "full" else "data") if asks_handoff and frame.candidate_outputs else "",
         language,
     ]
     return OPENING + "\n".join(part if part.endswith("\n") else f"{part}\n" for part in parts if part)
@@ -82,6 +83,8 @@ def closing_text(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool = 
     if is_plain_text:
         return f"{ANSWER_HEADING}Reply in text{', or call tools' if frame.available_control_ops else ''}.\n"
     candidates = frame.candidate_outputs
+    if not candidates:
+        return f"{ANSWER_HEADING}{_MUST_ANSWER[form]}.\n"
     if form == "full":
         choices = "".join(
             f"- {candidate.next_phase} (type {candidate.schema_name}): {_shortened(candidate.description)}\n"
@@ -99,6 +102,7 @@ _CLOSING_ACT = {
     "short": " Or reason, ops, if something has to be looked up, changed or stored first.",
     "tools": " Or call tools, if something has to be looked up, changed or stored first.",
 }
+_MUST_ANSWER = {"full": "control_ir", "short": "reason, ops", "tools": "Call the tools"}
 
 
 def _shortened(text: str) -> str:
@@ -107,7 +111,7 @@ def _shortened(text: str) -> str:
     return line if len(line) <= MAX_REPEATED else f"{line[:MAX_REPEATED].rpartition(' ')[0] or line[:MAX_REPEATED]} …"
 
 
-def _options(frame: StableFrame, form: AnswerForm) -> str:
+def _options(frame: StableFrame, form: AnswerForm, *, is_plain_text: bool) -> str:
     """Return all that the model may do next, one line each: the candidates, then the acts."""
     candidates, acts = frame.candidate_outputs, frame.act_lines
     if form == "full":
@@ -117,6 +121,8 @@ def _options(frame: StableFrame, form: AnswerForm) -> str:
             for one in candidates
         )
         choices = f"Choices:\n{''.join(listed)}"
+    elif is_plain_text:
+        choices = "reply in text.\n" if acts else ""
     else:
         is_list = len(candidates) > 1 or acts
         choices = "".join(f"{one.label}: {one_line(one.description)}\n" for one in candidates) if is_list else ""
@@ -126,7 +132,7 @@ def _options(frame: StableFrame, form: AnswerForm) -> str:
     answer = f'{{"reason": ..., "ops": [{first}]}}' if form == "short" else f'{{"control_ir": [{first}]}}'
     lines = "".join(f"- {line}\n" for line in acts) if form != "tools" else ""
     act = ACT.replace("{}", answer) if form != "tools" else "call tools.\n"
-    return f"{ENOUGH}{choices}{ACTING}{lines}{act}"
+    return f"{ENOUGH}{choices}{ACTING}{lines}{act}" if candidates else f"{MUST_ACT}{lines}{act}"
 
 
 def _short_format(frame: StableFrame, allows_abort: bool) -> str:
@@ -151,6 +157,8 @@ def _full_format(frame: StableFrame, allows_abort: bool) -> str:
         frame.available_control_ops
     )
     abort = 'If the task is impossible: type "abort", decision "abort", next_phase null, artifact null.\n'
+    if not frame.candidate_outputs:
+        return _FULL_ABORT if allows_abort else ""
     return (
         "Answer in JSON:\n"
         '{"control": {"reason": {"summary": ...}, "type": ..., "decision": ..., "next_phase": ..., "confidence": ...}, '
@@ -159,3 +167,9 @@ def _full_format(frame: StableFrame, allows_abort: bool) -> str:
         'To go on to a phase: type "transition", decision "continue", next_phase its name. '
         'To choose end: type "finish", decision "finish", next_phase null.\n'
     ) + (abort if allows_abort else "")
+
+
+_FULL_ABORT = (
+    'If the task is impossible, answer {"control": {"reason": {"summary": ...}, "type": "abort", "decision": "abort", '
+    '"next_phase": null, "confidence": ...}} instead.\n'
+)

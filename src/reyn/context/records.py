@@ -78,6 +78,14 @@ def stored_message(message: NormalizedMessage, blobs: list[Blob], scrub: Callabl
     return replace(recorded, parts=(Part(blob=text.hash), *images))
 
 
+def stored_system(system: NormalizedMessage | None) -> tuple[FrameMessage, list[Blob]]:
+    """Return the system message of a conversation as events record it: what it remembers is stored once."""
+    assert system is not None
+    blobs = {part.text: Blob.of(part.text.encode()) for part in system.parts if part.text}
+    parts = (Part(blob=blobs[part.text].hash) if part.text else part for part in system.parts)
+    return FrameMessage("system", tuple(parts)), [*blobs.values()]
+
+
 def record_mutation(mutation: ContextMutation, blobs: list[Blob], scrub: Callable[[str], str]) -> MutationRecord:
     """Return a mutation as events record it; its texts and images are added to the blobs.
 

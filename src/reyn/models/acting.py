@@ -83,7 +83,7 @@ def act_prompt(request: ModelRequest) -> ActPrompt | None:
     turn = request.turn
     if turn is None or not turn.acts:
         return None
-    text = _left(turn)
+    text = _left(turn) if request.candidates else turn.text
     if not text:
         return None
     replies: tuple[str, ...] = WITHOUT_ACTS if request.candidates else ()

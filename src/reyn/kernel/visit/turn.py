@@ -25,7 +25,7 @@ from reyn.context import (
     turn_message,
 )
 from reyn.context.frame import Execution
-from reyn.context.records import mutation_of
+from reyn.context.records import mutation_of, stored_system
 from reyn.context.render import (
     TurnFrame,
     correction,
@@ -112,6 +112,7 @@ class TurnContext:
     Attributes:
         pending: The mutations that the next turn applies to its base: the correction of a rejected answer.
         wants_compaction: Whether the model asked for a compaction.
+        truncated: The names under which ops can read content that the frames of the visit truncate.
     """
 
     def __init__(
@@ -130,7 +131,7 @@ class TurnContext:
         self._entry = entry
         self.prepared = prepared
         self._handoff = handoff
-        self._log = log
+        self._log, self.truncated = log, log.truncated
         self._tape = tape
         self.is_conversation = phase.definition.conversation is not None
         self._visit = 0 if self.is_conversation else entry.visit
@@ -157,10 +158,6 @@ class TurnContext:
         names[prepared.hash] = f"{step}.input"
         new = {blob.hash: blob.content for blob in prepared.blobs}
         return Contents(lambda name: new.get(name) or self._tape.content(name), names)
-
-    def note_truncation(self, prompt: Prompt) -> None:
-        """Offer to read the whole in the following turns, if a prompt was truncated."""
-        self._log.is_truncated = self._log.is_truncated or bool(prompt.blobs)
 
     def grows(self, spec: TurnSpec) -> bool:
         """Return whether the turns of this visit extend a transcript, instead of having a fresh frame each."""
@@ -259,10 +256,11 @@ class TurnContext:
         self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
-        """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
-        self._executing = None
-        is_final = batch is None or (isinstance(answer.verdict, Accepted) and batch.deferral is None)
-        if not self.grows(spec) or (is_final and not self.is_conversation):
+        """Add an answer and the results of its ops to the transcript, if it grows; not corrections, nor an abort."""
+        self._executing, verdict = None, answer.verdict
+        is_final = batch is None or (isinstance(verdict, Accepted) and batch.deferral is None)
+        is_reply = self.is_conversation and not (isinstance(verdict, Accepted) and verdict.type == "abort")
+        if not self.grows(spec) or (is_final and not is_reply):
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
@@ -270,10 +268,11 @@ class TurnContext:
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
-            each = (*[""] * (len(results) - 1), "" if self.is_conversation else turns_left_note(turns_left))
+            note = "" if self.is_conversation else turns_left_note(turns_left, self._log.work_note)
+            each = (*[""] * (len(results) - 1), note)
             more = tuple(map(self._tool_result, [call.id for call in message.tool_calls], results, each))
         elif results:
-            notes = "" if is_final else turns_left_note(turns_left)
+            notes = "" if is_final else turns_left_note(turns_left, self._log.work_note)
             more = (UserMessage(results_message(results, notes)),)
         else:
             more = ()
@@ -294,9 +293,10 @@ class TurnContext:
         mutations: tuple[ContextMutation, ...] = ()
         if self._executing is not None:
             spec, answer, call, first = self._executing
-            results = self._log.results[first:]
-            message = answer_message(spec, answer.reply)
-            done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
+            message, limit = answer_message(spec, answer.reply), self._phase.settings.sizes.result_bytes
+            results = self._log.results_since(first, call, limit, self._tape)
+            named = enumerate(message.tool_calls)
+            done = {at: self._tool_result(one.id, results[at]) for at, one in named if at in results}
             mutations = aborted_batch(message, results, done, aborted.reason, self._interrupted(answer, call))
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
@@ -365,6 +365,7 @@ class TurnContext:
             self._handoff,
             prepared.orders or {},
             prepared.type,
+            "" if self.is_conversation else log.work_note,
         )
 
 
@@ -392,10 +393,9 @@ async def execute_single_llm_phase(
     transcript: NormalizedMessageList | None = None
     if prompt is not None and prompt.messages:
         messages, blobs = prompt.messages, (*blobs, *prompt.blobs)
-        context.note_truncation(prompt)
     elif context.grows(spec):
         transcript, sent = context.messages, draft.sent
-        system, memory = _by_reference(sent.system)
+        system, memory = stored_system(sent.system)
         blobs = (*blobs, *memory)
         messages = (system, *map(frame_message, sent.tail(sent.length - transcript.length)))
         reference = kinds.TranscriptRef(transcript.length, transcript.digest)
@@ -408,7 +408,12 @@ async def execute_single_llm_phase(
     turn = partial(context.as_values, spec, frame.messages[0]) if has_values else None
     needs = prepared.needs_images
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
-    verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
+    contract = spec.contract
+    if frame.budget is not None and frame.budget.truncated:
+        context.truncated.update(one.name for one in frame.budget.truncated)
+    if context.truncated:
+        contract = contract.reading(context.truncated)
+    verdict = contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
@@ -420,14 +425,6 @@ def _is_among(act: OfferedAct, best: Sequence[str]) -> bool:
     return not names or names[0] in best
 
 
-def _by_reference(system: NormalizedMessage | None) -> tuple[kinds.FrameMessage, list[Blob]]:
-    """Return the system message of a conversation as it is recorded: what it remembers is stored once."""
-    assert system is not None
-    blobs = {part.text: Blob.of(part.text.encode()) for part in system.parts if part.text}
-    parts = (kinds.Part(blob=blobs[part.text].hash) if part.text else part for part in system.parts)
-    return kinds.FrameMessage("system", tuple(parts)), [*blobs.values()]
-
-
 async def schedule_tool_batch(
     verdict: Accepted | Acting, call: str, text: str, phase: CompiledPhase, log: OpLog, tape: Tape
 ) -> ToolBatchResult:
@@ -436,9 +433,8 @@ async def schedule_tool_batch(
     Native tool calls whose effects allow it are performed at the same time, all other ops one after the other. The ops
     of a decision stop at the first that fails. `text` is the hash of the answer.
     """
-    decides = isinstance(verdict, Accepted)
+    decides, first, compacts = isinstance(verdict, Accepted), len(log.results), False
     deferral = log.failure = None
-    first, compacts = len(log.results), False
     native: NativeCalls | None = None
     if not isinstance(verdict, Accepted) and verdict.is_native:
         ops = {f"{call}.{number}": args for number, args in enumerate(verdict.ops, start=1)}
