@@ -207,7 +207,8 @@ class LocalModel:
                 used += acted.usage or Usage()
                 if not request.candidates or is_new(acted.text, request):
                     return msgspec.structs.replace(acted, usage=used)
-        answer = self._decide(without_acts(request), engine, cancelled, on_delta)
+        decision = self._readable(without_acts(request), engine)
+        answer = self._decide(decision, engine, cancelled, on_delta)
         certainty = None if answer.choice_probability is None else answer.choice_probability * probability
         usage = None if answer.usage is None else answer.usage + used
         return msgspec.structs.replace(answer, usage=usage, choice_probability=certainty)
@@ -376,8 +377,7 @@ def _spoken(message: Message, field: str) -> Message:
 
 def whole_sentences(text: str, most: int) -> str:
     """Return a reason that may have been cut off at a length: its whole sentences, or nothing."""
-    text = text.strip()
-    return text if len(text) < most else _whole_part(text, "")
+    return text.strip() if len(text) < most else _whole_part(text.strip(), "")
 
 
 def _whole_part(text: str, otherwise: str | None = None) -> str:
