@@ -45,6 +45,7 @@ def _acts(spec: OpSpec) -> list[OfferedAct]:
             kind | ({"op": form.op} if form.op else {}),
             _summary(spec, form),
             _form_fields(form),
+            one_line(spec.summary) if len(spec.forms) > 1 else "",
         )
         for form in spec.forms
     ]

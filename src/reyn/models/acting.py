@@ -28,6 +28,8 @@ WITHOUT_ACTS = ("Hello.", "How are you?", "Thank you.", "A general question.", "
 """Messages that need no act, for a phase. The edge of a conversation lists its own."""
 DECIDE = "answer"
 """The label of a decision among the acts."""
+MAX_OPTIONS = 8
+"""The number of options above which the forms of an op are one option."""
 _ENOUGH = "the input is enough, nothing has to be looked up, changed or stored"
 _DONE = "\n\n# Done so far\n"
 _PARTS = re.compile(r"(?<=[.!?;])\s+|,?\s+(?:and|then|and then)\s+|\n+")
@@ -46,6 +48,7 @@ class ActPrompt(NamedTuple):
         acts: The acts on offer.
         replies: Messages that need no act; none if the model has to act.
         task: The instructions.
+        groups: The forms of each op whose forms are one of `acts`, because there are many.
     """
 
     topic: str
@@ -53,6 +56,7 @@ class ActPrompt(NamedTuple):
     acts: tuple[OfferedAct, ...]
     replies: tuple[str, ...]
     task: str
+    groups: dict[str, tuple[OfferedAct, ...]]
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -62,6 +66,10 @@ class ActPrompt(NamedTuple):
     def texts(self) -> tuple[str, ...]:
         """The text of each act, as an input whose topic can be compared."""
         return tuple(f"{_name(act)}: {act.text}" for act in self.acts)
+
+    def within(self, group: OfferedAct) -> ActPrompt:
+        """Return the prompts that choose among the forms of an op."""
+        return self._replace(acts=self.groups[group.label], replies=(), groups={})
 
     def examples(self, numbers: Sequence[int]) -> tuple[Message, ...]:
         """Return an example for each of some acts, and the input: its text, and its label as the answer."""
@@ -90,7 +98,22 @@ def act_prompt(request: ModelRequest) -> ActPrompt | None:
     if turn.is_conversation:
         texts = ";".join(candidate.description for candidate in request.candidates).split(";")
         replies = tuple(one.strip() for one in texts if one.strip()) or WITHOUT_ACTS
-    return ActPrompt(f"{request.task}\n\n{_TOPIC}", text, turn.acts, replies, request.task)
+    # A model calls an op that needs no arguments at random.
+    acts = tuple(act for act in turn.acts if act.fields) or turn.acts
+    shown, groups = _grouped(acts)
+    return ActPrompt(f"{request.task}\n\n{_TOPIC}", text, shown, replies, request.task, groups)
+
+
+def _grouped(acts: tuple[OfferedAct, ...]) -> tuple[tuple[OfferedAct, ...], dict[str, tuple[OfferedAct, ...]]]:
+    """Return the acts, with the forms of an op as one act if there are many acts, and the forms of these."""
+    if len(acts) < MAX_OPTIONS:
+        return acts, {}
+    groups: dict[str, list[OfferedAct]] = {}
+    for act in acts:
+        groups.setdefault(str(act.fixed["kind"]) if act.group else act.label, []).append(act)
+    several = {kind: tuple(forms) for kind, forms in groups.items() if len(forms) > 1}
+    first = {kind: OfferedAct(kind, {"kind": kind}, forms[0].group) for kind, forms in several.items()}
+    return tuple(first.get(kind) or forms[0] for kind, forms in groups.items()), several
 
 
 def _left(turn: Turn) -> str:
@@ -187,12 +210,16 @@ def act_contract(request: ModelRequest, act: OfferedAct) -> dict[str, Any]:
 
 
 def _with_act(branch: dict[str, Any], act: OfferedAct) -> dict[str, Any]:
+    """Return the branch of an act turn with one act. A model would fill optional arguments at random."""
     calls: list[dict[str, Any]] = []
     for call in branch["properties"]["ops"]["items"]["anyOf"]:
         fields = call["properties"]
         if all(_accepts(fields.get(name, {}), value) for name, value in act.fixed.items()):
-            fixed = {name: {"const": value} for name, value in act.fixed.items()}
-            calls.append(call | {"properties": fields | fixed})
+            first, *_ = call.get("anyOf", [{"required": []}])
+            required = list(dict.fromkeys((*call["required"], *first["required"])))
+            needed = {name: fields[name] for name in required} | {k: {"const": v} for k, v in act.fixed.items()}
+            rest = {key: value for key, value in call.items() if key != "anyOf"}
+            calls.append(rest | {"properties": needed, "required": required})
     ops = {"type": "array", "items": {"anyOf": calls}, "minItems": 1, "maxItems": 1}
     return branch | {"properties": branch["properties"] | {"ops": ops}}
 

@@ -163,9 +163,12 @@ class LocalModel:
             topics += [(prompt.topic, text) for text in (prompt.text, *prompt.topic_texts)]
             prompts.append(prompt.messages)
         if (acts := act_prompt(request)) is not None:
-            topics += [(acts.topic, text) for text in (acts.text, *acts.texts, *acts.replies)]
-            prompts += [acts.examples(range(len(acts.acts))), acts.options(done_text(_done(request)))]
-            prompts.append(max((act_messages(request, acts, act) for act in acts.acts), key=_bound))
+            steps = [acts, *(acts.within(act) for act in acts.acts if act.label in acts.groups)]
+            done = done_text(_done(request))
+            for step in steps:
+                topics += [(step.topic, text) for text in (step.text, *step.texts, *step.replies)]
+                prompts += [step.examples(range(len(step.acts))), step.options(done)]
+            prompts.append(max((act_messages(request, acts, act) for step in steps for act in step.acts), key=_bound))
             most += self._settings.max_tokens + MAX_LABEL_TOKENS + _REASON_TOKENS
         prompts += [(Message("system", system), Message("user", text)) for system, text in topics]
         most += MAX_LABEL_TOKENS + len(topics)
@@ -219,8 +222,8 @@ class LocalModel:
         if self._has_two_steps(engine) and engine.can_begin_answers:
             return engine.choose_act(prompt, cancelled)
         labels = ([DECIDE] if request.candidates else []) + list(prompt.labels)
-        reason = {"type": "string", "minLength": 1, "maxLength": REASON_LENGTH}
-        fields = {"reason": reason, "next": {"enum": labels}}
+        sentence = {"type": "string", "minLength": 1, "maxLength": REASON_LENGTH}
+        fields: dict[str, Any] = {"reason": sentence, "next": {"enum": labels}}
         schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
         body = self._body(prompt.options(done_text(_done(request))))
         reply = engine.generate(body | {"grammar": answer_grammar(schema)}, cancelled, "grammar", None)
@@ -229,7 +232,11 @@ class LocalModel:
         except msgspec.DecodeError:  # it was cut off at `max_tokens`
             return ActChoice(None, 1.0, reply.usage or Usage())
         act = next((act for act in prompt.acts if act.label == said["next"]), None)
-        return ActChoice(act, 1.0, reply.usage or Usage(), whole_sentences(said["reason"], REASON_LENGTH))
+        usage, reason = reply.usage or Usage(), whole_sentences(said["reason"], REASON_LENGTH)
+        if act is None or act.label not in prompt.groups:
+            return ActChoice(act, 1.0, usage, reason)
+        form = self._choose_act(msgspec.structs.replace(request, candidates=()), prompt.within(act), engine, cancelled)
+        return ActChoice(form.act, 1.0, usage + form.usage, reason)
 
     def _act(
         self,

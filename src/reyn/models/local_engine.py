@@ -139,7 +139,10 @@ class Engine:
             asked, spent = self._ask_label(messages, labels, cancelled)
             probabilities, usage = label_probabilities(asked, labels), usage + spent
         act, probability = best_act(prompt, likely, acts, probabilities, reply)
-        return ActChoice(act, probability, usage)
+        if act.label not in prompt.groups:
+            return ActChoice(act, probability, usage)
+        form = self.choose_act(prompt.within(act), cancelled)
+        return ActChoice(form.act, probability * form.probability, usage + form.usage)
 
     def _known_topic(self, system: str, text: str, begins: str, cancelled: threading.Event) -> tuple[Topic, Usage]:
         """Return the topic of the text of a choice, which is read once and cached like the static part of a prompt."""

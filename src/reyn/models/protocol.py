@@ -143,13 +143,15 @@ class OfferedAct(msgspec.Struct, frozen=True):
         label: Its name, unique among the acts of a turn.
         fixed: The fields of the op that it stands for: the kind, and the form or the target.
         text: When to choose it, on one line.
-        fields: The further arguments, in words.
+        fields: The further arguments, in words; empty if it needs none.
+        group: What all forms of the op are for, if it has several.
     """
 
     label: str
     fixed: dict[str, Any]
     text: str
     fields: str = ""
+    group: str = ""
 
 
 class PerformedAct(msgspec.Struct, frozen=True):
