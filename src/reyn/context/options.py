@@ -30,6 +30,14 @@ def acts_of(ops: Sequence[OpSpec]) -> tuple[OfferedAct, ...]:
     return tuple(act for spec in ops for act in _acts(spec))
 
 
+def best_acts(acts: tuple[OfferedAct, ...], best: Sequence[str]) -> tuple[OfferedAct, ...]:
+    """Return the acts without those whose target is not among the best; all of them if there is no such list."""
+    if not best:
+        return acts
+    names = ([value for field, value in act.fixed.items() if field not in ("kind", "op")] for act in acts)
+    return tuple(act for act, targets in zip(acts, names, strict=True) if not targets or targets[0] in best)
+
+
 def _acts(spec: OpSpec) -> list[OfferedAct]:
     kind = {"kind": spec.kind}
     if spec.target_field is not None and spec.targets:

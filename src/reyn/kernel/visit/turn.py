@@ -25,9 +25,11 @@ from reyn.context import (
     turn_message,
 )
 from reyn.context.frame import Execution
+from reyn.context.options import best_acts
 from reyn.context.records import mutation_of, stored_system
 from reyn.context.render import (
     TurnFrame,
+    act_in_short,
     correction,
     frame_message,
     image_parts,
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     from reyn.kernel.visit.op_dispatch import OpLog
     from reyn.kernel.visit.prompt_budget import Prompt
     from reyn.kernel.visit.turn_spec import TurnSpec
-    from reyn.models import OfferedAct
 
 _NO_MESSAGES = NormalizedMessageList()
 
@@ -214,12 +215,12 @@ class TurnContext:
         rest = tuple(part for part in system.parts[1:] if part.blob is None or part.blob != listed)
         said = kinds.FrameMessage("user", (kinds.Part(blob=self.prepared.hash, plain=True),))
         if not self.is_conversation:
-            frame = replace(self._turn_frame(None), results=0, results_digest=None)
+            frame = replace(self._turn_frame(None), results=0, results_digest=None, done=())
             said = turn_message(frame, "", has_choices=False)
         return Turn(
             message_text(said, content),
             spec.reply_text + message_text(kinds.FrameMessage("system", rest), content),
-            tuple(act for act in spec.acts if not best or _is_among(act, best)),
+            best_acts(spec.acts, best),
             tuple(PerformedAct(args, content(result).decode()) for args, result in self._log.done),
             self.is_conversation,
         )
@@ -366,6 +367,7 @@ class TurnContext:
             prepared.orders or {},
             prepared.type,
             "" if self.is_conversation else log.work_note,
+            tuple(act_in_short(args) for args, _ in log.done),
         )
 
 
@@ -417,12 +419,6 @@ async def execute_single_llm_phase(
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
-
-
-def _is_among(act: OfferedAct, best: Sequence[str]) -> bool:
-    """Return whether an act has no target, or one of the targets that match best."""
-    names = [value for field, value in act.fixed.items() if field not in ("kind", "op")]
-    return not names or names[0] in best
 
 
 async def schedule_tool_batch(
