@@ -198,6 +198,8 @@ class Phase(msgspec.Struct, frozen=True, omit_defaults=True):
     conversation: ConversationSettings | None = None
     allowed_skills: tuple[str, ...] | None = None
     """Patterns of the names of the skills that the model may run; `None` allows all."""
+    advice: str = ""
+    """Advice about the tools of a Python function. It follows the instructions, also those that replace them."""
 
     @property
     def input_name(self) -> str:

@@ -353,7 +353,13 @@ class CompiledPhase(RunContext):
             )
             is_conversation = self.conversation is not None
             spec = TurnSpec(
-                frame, contract, ops, asks_handoff=asks, is_conversation=is_conversation, stays_open=self.stays_open
+                frame,
+                contract,
+                ops,
+                advice=self.definition.advice,
+                asks_handoff=asks,
+                is_conversation=is_conversation,
+                stays_open=self.stays_open,
             )
             if len(self._turn_specs) >= _MAX_TURN_SPECS:
                 self._turn_specs.pop(next(iter(self._turn_specs)))

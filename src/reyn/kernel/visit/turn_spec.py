@@ -9,6 +9,7 @@ import msgspec
 
 from reyn import models
 from reyn.context import InvocationSpec, PromptContract, static_text
+from reyn.context.frame import advised
 from reyn.context.prompt import closing_text, task_text
 from reyn.context.words import describe_fields, one_line
 from reyn.journal import Blob, kinds, ordered
@@ -31,6 +32,7 @@ class TurnSpec:
         contract: Contract,
         ops: tuple[OpSpec, ...],
         *,
+        advice: str = "",
         asks_handoff: bool = False,
         is_conversation: bool = False,
         stays_open: bool = False,
@@ -38,6 +40,7 @@ class TurnSpec:
         self.frame = frame
         self.contract = contract
         self._ops = ops
+        self._advice = advice
         self._asks_handoff = asks_handoff
         self._is_conversation = is_conversation
         self.stays_open = stays_open
@@ -61,12 +64,14 @@ class TurnSpec:
 
     def instructed(self, instructions: str) -> TurnSpec:
         """Return the same turn with other instructions, which take the place of the phase's role and instructions."""
+        instructions = advised(instructions, self._advice)
         if self._instructed is None or self._instructed.frame.instructions != instructions:
             frame = msgspec.structs.replace(self.frame, current_phase_role=None, instructions=instructions)
             self._instructed = TurnSpec(
                 frame,
                 self.contract,
                 self._ops,
+                advice=self._advice,
                 asks_handoff=self._asks_handoff,
                 is_conversation=self._is_conversation,
                 stays_open=self.stays_open,
