@@ -250,7 +250,7 @@ def test_an_unsafe_op_with_a_request_is_not_performed_twice(tmp_path: Path, requ
         _, reason = drive(folder)
         sent = (folder / "telegrams").read_text() if (folder / "telegrams").exists() else ""
         assert sent.count("sent") <= 1, points[number - 1]
-        assert sent or reason, "it was never sent, and nobody was asked"
+        assert sent or reason, "it was never sent, and no question was asked"
         asked += bool(reason)
     assert asked > 2
 

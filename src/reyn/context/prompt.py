@@ -50,7 +50,7 @@ def static_text(
         form: The form of the answer; in the form `tools`, the ops are tools of the request and not in the text.
         asks_handoff: Whether the model may add a handoff.
         is_plain_text: Whether the answer is the text of a reply instead of JSON.
-        allows_abort: Whether the model is told how to abort the run.
+        allows_abort: Whether the prompt says how to abort the run.
     """
     finish = "".join(f"- {one_line(criterion)}\n" for criterion in frame.finish_criteria)
     language = f"Write all texts in {one_line(frame.output_language)}.\n" if frame.output_language else ""

@@ -81,7 +81,7 @@ def stored_message(message: NormalizedMessage, blobs: list[Blob], scrub: Callabl
 
 
 def stored_system(system: NormalizedMessage | None) -> tuple[FrameMessage, list[Blob]]:
-    """Return the system message of a conversation as it is recorded, with new content: its memory is stored once."""
+    """Return the system message of a conversation as events record it: what it remembers is stored once."""
     assert system is not None
     blobs = {part.text: Blob.of(part.text.encode()) for part in system.parts if part.text}
     parts = (Part(blob=blobs[part.text].hash) if part.text else part for part in system.parts)

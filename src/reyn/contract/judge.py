@@ -7,6 +7,7 @@ never repaired; reasoning, a code fence or prose around one object is dropped an
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,6 +22,8 @@ from reyn.jsonschema import Validator, compile_schema, lenient
 from reyn.models.protocol import PLAIN_TEXT, reply_field
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from reyn.contract.verdicts import Judgement
     from reyn.journal.kinds import AnswerForm
     from reyn.models import Candidate, ToolCall
@@ -94,6 +97,12 @@ class Contract:
             target = None if candidate.control_type == "finish" else candidate.next_phase
             schema = candidate.artifact_schema if strict else lenient(candidate.artifact_schema)
             self._branches.setdefault(target, {})[candidate.schema_name] = compile_schema(schema)
+
+    def reading(self, names: Collection[str]) -> Contract:
+        """Return the contract of a turn whose frame shows truncated content under these names, which ops can read."""
+        contract = copy(self)
+        contract.ops = self.ops.reading(names)
+        return contract
 
     def judge(self, text: str, *, is_truncated: bool = False, probability: float | None = None) -> Judgement:
         """Return the verdict on an answer.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from reyn.jsonschema import compile_schema
+from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from reyn.jsonschema import Validator
     from reyn.vocabulary import OpSpec, OpTarget, Vocabulary
@@ -56,6 +58,13 @@ class OpRules:
         self._offered = {spec.kind: spec for spec in offered}
         self._validators: dict[tuple[str, str | None], Validator] = {}
         self._truncated_reads: list[Validator] | None = None
+        self.readable: frozenset[str] = frozenset()
+
+    def reading(self, names: Collection[str]) -> OpRules:
+        """Return the rules of a turn whose frame shows truncated content under these names."""
+        rules = copy(self)
+        rules.readable = frozenset(f"{RECORDED}{name}" for name in names)
+        return rules
 
     def only_reads_truncated(self, ops: Sequence[dict[str, Any]]) -> bool:
         """Return whether every op only reads more of truncated content; such a turn costs no act turn."""
@@ -94,7 +103,12 @@ class OpRules:
             if name not in names:
                 return f"{path}.{spec.target_field}", f"{name!r} is not offered here; use {_either(names)}"
         error = self._validator(spec.kind, form.op, form.arguments).first_error(op)
-        return (error.path(path), error.message) if error else None
+        if error:
+            return error.path(path), error.message
+        if form in spec.when_truncated and op["path"] not in self.readable:
+            use = f"; use {_either(sorted(self.readable))}" if self.readable else ""
+            return f"{path}.path", f"{op['path']!r} is not truncated in this prompt{use}"
+        return None
 
     def _validator(self, kind: str, op: str | None, arguments: dict[str, Any]) -> Validator:
         key = (kind, op)

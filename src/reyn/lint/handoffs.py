@@ -36,8 +36,9 @@ def unproduced_handoff_fields(loaded: LoadResult, vocabulary: Vocabulary) -> Ite
         return
     yield from _findings(loaded.document(), skill.context, skill, skill.graph, vocabulary)
     for name, phase in skill.phases.items():
-        before = predecessors(skill, name)
-        yield from _findings(loaded.document(name), phase.context, skill, before, vocabulary)
+        if isinstance(phase.context, HandoffSettings) and phase.context.handoff_fields:
+            before = predecessors(skill, name)
+            yield from _findings(loaded.document(name), phase.context, skill, before, vocabulary)
 
 
 def oversized_instructions(loaded: LoadResult, _: Vocabulary) -> Iterator[Finding]:

@@ -322,7 +322,7 @@ def choice_probability(tokens: Sequence[Token], labels: Sequence[str]) -> float 
 def label_probabilities(tokens: Sequence[Token], labels: Sequence[str]) -> list[float]:
     """Return the probability of each label, given the tokens of a text that consists of one of them.
 
-    Labels that begin with the same token are told apart where they differ from the generated one; those that differ
+    Labels that begin with the same token are distinguished where they differ from the generated one; those that differ
     from it in the same token share the probability of that token equally.
     """
     probabilities = dict.fromkeys(labels, 1.0)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
+from reyn.errors import AnswersRejected, ApprovalExpired, ModelAborted, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.journal.summary import limit_of
-from reyn.kernel.core.effects import CheckOutput, ExecuteChild, Pause, PlanChild, Restore, TurnInterrupted
+from reyn.kernel.core.effects import CheckOutput, Pause, PlanChild, Restore, TurnInterrupted, await_child
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.compiled_phase import Targets
@@ -97,7 +97,7 @@ class VisitProgress:
     def draft(self, *, is_truncated: bool = False) -> TurnDraft:
         """Return what the model would be asked in this turn, without regard to a token budget."""
         phase, context, tape = self.phase, self.context, self.tape
-        reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.is_truncated else 0
+        reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.truncated else 0
         named = context.overviews.targets if context.overviews is not None else None
         targets = Targets(named, tape.content) if named is not None else None
         spec = phase.turn_spec(
@@ -125,6 +125,8 @@ async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
     log = OpLog(phase.vocabulary)
+    if phase.definition.conversation is not None and tape.state.truncated:
+        log.truncated.update(tape.state.truncated_in(entry.phase))  # its messages still show them
     try:
         prepared = await prepare_input(phase, entry, log, tape)
     except StepFault as fault:
@@ -316,6 +318,9 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
         )
     )
+    if verdict.type == "abort" and progress.phase.is_endless:
+        reason = f"the model aborted the turn: {verdict.reason}"
+        return _end_turn(progress.phase, entry, reason, tape, ModelAborted.code)
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
@@ -330,6 +335,7 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             extra=verdict.handoff,
         )
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
+    return None
 
 
 def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -> kinds.ArtifactRef:
@@ -364,7 +370,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     await within_limits(tape, phase.settings)
     log = OpLog(phase.vocabulary)
     call, pinned, back = f"{entry.step}.1", phase.sub_skill(name), entry.rollback
-    sub_run = await ExecuteChild(call, await PlanChild(call, "skill", name, entry.input, pinned, shares, back))
+    sub_run = await await_child(PlanChild(call, "skill", name, entry.input, pinned, shares, back))
     log.add_changes(sub_run.changes, tape)
     if sub_run.artifact is None:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {sub_run.error}", tape)

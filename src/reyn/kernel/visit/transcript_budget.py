@@ -181,7 +181,7 @@ class TranscriptLayout(PromptLayout):
             yield Piece(number, index, section, part.blob, full_name)
 
     def rebuild(
-        self, spec: TurnSpec, fitted: FittedText, budget: kinds.PromptBudget, truncated: Mapping[str, str]
+        self, spec: TurnSpec, fitted: FittedText, budget: kinds.PromptBudget, truncated: Mapping[str, tuple[str, str]]
     ) -> Prompt:
         """Return the prompt with what remains of it; a turn of which nothing remains is left out."""
         prompt = super().rebuild(spec, fitted, budget, truncated)

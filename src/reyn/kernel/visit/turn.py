@@ -110,6 +110,7 @@ class TurnContext:
         wants_compaction: Whether the model asked for a compaction.
         needs_images: Whether only a model that reads images can answer: images came with the message, with the run's
             history in the first turn, or from a hook. Those of earlier turns can be described.
+        truncated: The names under which ops can read content that the frames of the visit truncate.
     """
 
     def __init__(
@@ -128,7 +129,7 @@ class TurnContext:
         self._entry = entry
         self.prepared = prepared
         self._handoff = handoff
-        self._log = log
+        self._log, self.truncated = log, log.truncated
         self._tape = tape
         self.is_conversation = phase.definition.conversation is not None
         self._visit = 0 if self.is_conversation else entry.visit
@@ -155,10 +156,6 @@ class TurnContext:
         names[prepared.hash] = f"{step}.input"
         new = {blob.hash: blob.content for blob in prepared.blobs}
         return Contents(lambda name: new.get(name) or self._tape.content(name), names)
-
-    def note_truncation(self, prompt: Prompt) -> None:
-        """Offer to read the whole in the following turns, if a prompt was truncated."""
-        self._log.is_truncated = self._log.is_truncated or bool(prompt.blobs)
 
     def grows(self, spec: TurnSpec) -> bool:
         """Return whether the turns of this visit extend a transcript, instead of having a fresh frame each."""
@@ -263,10 +260,11 @@ class TurnContext:
         self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
-        """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
-        self._executing = None
-        is_final = batch is None or (isinstance(answer.verdict, Accepted) and batch.deferral is None)
-        if not self.grows(spec) or (is_final and not self.is_conversation):
+        """Add an answer and the results of its ops to the transcript, if it grows; not corrections, nor an abort."""
+        self._executing, verdict = None, answer.verdict
+        is_final = batch is None or (isinstance(verdict, Accepted) and batch.deferral is None)
+        is_reply = self.is_conversation and not (isinstance(verdict, Accepted) and verdict.type == "abort")
+        if not self.grows(spec) or (is_final and not is_reply):
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
@@ -295,9 +293,10 @@ class TurnContext:
         mutations: tuple[ContextMutation, ...] = ()
         if self._executing is not None:
             spec, answer, call, first = self._executing
-            results = self._log.results[first:]
-            message = answer_message(spec, answer.reply)
-            done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
+            message, limit = answer_message(spec, answer.reply), self._phase.settings.sizes.result_bytes
+            results = self._log.results_since(first, call, limit, self._tape)
+            named = enumerate(message.tool_calls)
+            done = {at: self._tool_result(one.id, results[at]) for at, one in named if at in results}
             mutations = aborted_batch(message, results, done, aborted.reason, self._interrupted(answer, call))
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
@@ -393,7 +392,6 @@ async def execute_single_llm_phase(
     transcript: NormalizedMessageList | None = None
     if prompt is not None and prompt.messages:
         messages, blobs = prompt.messages, (*blobs, *prompt.blobs)
-        context.note_truncation(prompt)
     elif context.grows(spec):
         transcript, sent = context.messages, draft.sent
         system, memory = stored_system(sent.system)
@@ -408,7 +406,12 @@ async def execute_single_llm_phase(
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
     needs = context.needs_images
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
-    verdict = spec.contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
+    contract = spec.contract
+    if frame.budget is not None and frame.budget.truncated:
+        context.truncated.update(one.name for one in frame.budget.truncated)
+    if context.truncated:
+        contract = contract.reading(context.truncated)
+    verdict = contract.judge(reply.text, is_truncated=reply.is_truncated, probability=reply.probability)
     if verdict.dropped:
         tape.emit(kinds.AnswerUnwrapped(call, verdict.dropped))
     return LlmPhaseResult(reply, verdict)
