@@ -977,9 +977,13 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
         image = load_image(path)
         assert image == Image("image/png", base64.b64encode(PNG).decode())
         world = World(tmp_path, "A picture.", "Still.")
+        world.model.reads_images = True
         reply = await world.agent(Message("user", "What is this?", (image,)))
         assert any(message.images for message in world.model.requests[0].messages)
-        assert reply.history[0].images == (image,)
+        assert [(message.text, message.images) for message in reply.history] == [
+            ("What is this?", (image,)),
+            ("A picture.", ()),
+        ]
         await world.agent("And now?", reply.history)
         assert any(message.images for message in world.model.requests[1].messages)
         await world.check()

@@ -325,20 +325,6 @@ def test_a_conversation_with_a_key_can_be_copied_and_both_go_on(tmp_path: Path):
     asyncio.run(scenario())
 
 
-def test_a_model_that_reads_no_images_gets_their_description(tmp_path: Path):
-    from reyn.models import Message
-
-    async def scenario() -> None:
-        talk = Talk(tmp_path, "Hello.", "I see nothing.")
-        await talk.agent("hi")
-        await talk.agent(Message("user", "And this?", (Image("image/png", PNG),)))
-        last = list(talk.model.requests[-1].messages)[-1]
-        assert last.text == "And this?\n[image: image/png]"
-        assert not last.images
-
-    asyncio.run(scenario())
-
-
 @pytest.mark.parametrize("names", [("a", "b"), ("b", "a")])
 def test_a_hook_reads_what_the_model_would_see_in_any_order_of_the_fields(tmp_path: Path, names: tuple[str, str]):
     seen: list[str] = []

@@ -33,7 +33,7 @@ from reyn.skills import unpin
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from reyn.context.transcript import NormalizedMessage
+    from reyn.context.messages import NormalizedMessage
     from reyn.contract import Duty
     from reyn.journal import Event
     from reyn.journal.canonical import ReadBlob

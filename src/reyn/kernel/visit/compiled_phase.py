@@ -396,7 +396,8 @@ class CompiledPhase(RunContext):
                 max_phase_visits=self._max_phase_visits,
                 output_language=self.settings.output_language,
             )
-            spec = TurnSpec(frame, contract, ops, asks_handoff=asks, stays_open=self.stays_open)
+            advice = self.definition.advice
+            spec = TurnSpec(frame, contract, ops, advice=advice, asks_handoff=asks, stays_open=self.stays_open)
             if len(self._turn_specs) >= _MAX_TURN_SPECS:
                 self._turn_specs.pop(next(iter(self._turn_specs)))
             self._turn_specs[key] = spec
