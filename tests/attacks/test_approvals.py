@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from reyn import OSRuntime
 from reyn.chat.services.intervention_handler import InterventionHandler
@@ -23,6 +25,8 @@ from reyn.cli.writer import out
 from reyn.errors import ApprovalUnnamed, QuestionUnknown
 from reyn.journal.kinds import Question
 from reyn.kernel.runtime_types import LATER
+from reyn.kernel.visit.waits import action_id
+from reyn.kernel.world.op_performer import bound_rule
 from reyn.models import ModelAnswer, ModelRequest
 from tests.chat.support import Agent, run_skill, skills, start_skill
 from tests.kernel.support import Project
@@ -219,6 +223,15 @@ def test_the_id_of_a_question_depends_on_everything_that_it_shows(tmp_path: Path
     with other.open(answers, **options) as rt, pytest.raises(QuestionUnknown, match=f"it waits for `{now}`: Approve"):
         rt.answer(run_id, shown, "approve")
     assert other.journal.drain(run_id) == []
+
+
+@given(st.text("0123456789abcdef", min_size=64, max_size=64), st.integers(0, 31), st.sampled_from("0123456789abcdef"))
+def test_actions_have_different_names_if_the_first_128_bits_of_their_digests_differ(digest: str, at: int, other: str):
+    """With 48 bits, a model can search for a harmless and a harmful action with one name."""
+    assume(digest[at] != other)
+    changed = digest[:at] + other + digest[at + 1 :]
+    assert action_id(digest, 1) != action_id(changed, 1)
+    assert bound_rule("ask", digest) != bound_rule("ask", changed)
 
 
 def test_the_answer_to_an_older_question_is_refused_after_the_next_one_is_asked(project: Project):

@@ -243,7 +243,7 @@ class ItemReader:
             return Reply(text, "replied", self.usage, said.run)
         if not body.code:
             return Reply(text, "aborted", self.usage, said.run)
-        return Reply(text, "unanswered", self.usage, said.run, body.reason)
+        return Reply(text, "unanswered", self.usage, said.run, body.reason, body.code)
 
     def _before_calls(self, answer: str) -> Iterator[ChatItem]:
         """Yield the text before the tool calls of an answer, as far as it did not arrive in pieces."""

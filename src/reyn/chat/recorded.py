@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -11,7 +11,15 @@ from reyn.chat.reader import artifact_text
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
-from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
+from reyn.errors import (
+    ChatStopped,
+    ConversationInvalid,
+    ModelAborted,
+    RunBusy,
+    RunNotFound,
+    RunNotResumable,
+    hint_of,
+)
 
 if TYPE_CHECKING:
     from reyn.journal.canonical import ReadBlob
@@ -68,7 +76,8 @@ def last_reply(runs: Runs, run_id: str) -> Reply:
     state = runs.state(run_id)
     artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
     if ended is not None:
-        return Reply("", "unanswered" if ended.code else "aborted", usage, reason=ended.reason)
+        status: Literal["unanswered", "aborted"] = "unanswered" if ended.code else "aborted"
+        return Reply("", status, usage, reason=ended.reason, code=ended.code)
     assert artifact is not None  # a turn that was not aborted ended with a reply
     return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
@@ -87,7 +96,7 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
         run_id=result.run_id,
         status=str(result.status),
         history=history,
-        hint=result.hint or (_QUESTION if asks else None),
+        hint=result.hint or (_QUESTION if asks else hint_of(ModelAborted.code) if result.status == "aborted" else None),
         action=runs.next_action(runs.find(result.run_id)),
     )
 
@@ -95,11 +104,11 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
 def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedMessageList) -> ChatStopped:
     """Return the error of a turn without a usable answer. The conversation goes on with the next message."""
     return ChatStopped(
-        f"conversation `{run_id}`: {reply.reason}",
+        f"conversation `{run_id}`: {reply.reason} ({reply.code})",
         run_id=run_id,
         status=str(runs.find(run_id).status),
         history=history,
-        hint="Say it in other words, or use a larger model. `history` has what was done.",
+        hint=hint_of(ModelAborted.code),
     )
 
 

@@ -18,6 +18,7 @@ import msgspec
 from reyn.contract.parsing import Parsed, parse
 from reyn.contract.schema import ABORT, CONFIDENCE, DECISIONS, TEXT, closed
 from reyn.contract.verdicts import Rejected, short
+from reyn.documents import JsonError, decode_json
 from reyn.jsonschema import compile_schema
 from reyn.models import ToolDefinition
 from reyn.models.protocol import NativeReply, decode_reply
@@ -178,8 +179,8 @@ def whole_object(text: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{"):
         return None
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
+        value = decode_json(text)
+    except JsonError:
         return None
     return value if isinstance(value, dict) else None
 

@@ -157,6 +157,12 @@ class AnswersRejected(ContractError, code="RYN202", exit_code=1):
     )
 
 
+class ModelAborted(ContractError, code="RYN205", exit_code=1):
+    """The model aborted a turn of a conversation. The conversation goes on with the next message."""
+
+    hint = "Read the reason, then say it in other words, or use a larger model. What was completed is in the history."
+
+
 class StepFailed(ContractError, code="RYN203", exit_code=1):
     """A step of a preprocessor or postprocessor failed, or the postprocessor's output is invalid."""
 

@@ -254,10 +254,11 @@ class TurnContext:
         self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
-        """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
-        self._executing = None
-        is_final = batch is None or (isinstance(answer.verdict, Accepted) and batch.deferral is None)
-        if not self.grows(spec) or (is_final and not self.is_conversation):
+        """Add an answer and the results of its ops to the transcript, if it grows; not corrections, nor an abort."""
+        self._executing, verdict = None, answer.verdict
+        is_final = batch is None or (isinstance(verdict, Accepted) and batch.deferral is None)
+        is_reply = self.is_conversation and not (isinstance(verdict, Accepted) and verdict.type == "abort")
+        if not self.grows(spec) or (is_final and not is_reply):
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts

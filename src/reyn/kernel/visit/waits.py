@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.journal import Blob, canonical, digest, kinds
+from reyn.journal import APPROVAL_DIGITS, Blob, canonical, digest, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.effects import Ask, Expired, PlanOp
 from reyn.ops import Call
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 MAX_CHARACTERS = 20_000
 """The number of characters of a preview in a question. The event has all of them."""
-_ACTION_DIGITS = 12
-"""Digits of the digest of an action in the id of the question about it."""
 _REMARK = {"type": "string", "maxLength": 4_000}
 
 
@@ -82,7 +80,7 @@ def action_id(action: str, asked: int) -> str:
 
     `asked` counts the questions about the same call: a postponed one is asked again, under another id.
     """
-    return f"ask-{action[:_ACTION_DIGITS]}{f'-{asked}' if asked > 1 else ''}"
+    return f"ask-{action[:APPROVAL_DIGITS]}{f'-{asked}' if asked > 1 else ''}"
 
 
 def printable(value: Any, *, indent: int = 0) -> str:

@@ -20,6 +20,7 @@ from reyn.kernel.runtime_types import BackgroundPeople
 from reyn.kernel.visit.compiled_phase import credentials_of
 from reyn.kernel.visit.handoffs import summarize
 from reyn.kernel.world.agent_messages import AgentMessages
+from reyn.kernel.world.allowance import check_call
 from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, charge_of, depth_below, is_final
 from reyn.kernel.world.environments import requests_above
 from reyn.kernel.world.loading import (
@@ -200,8 +201,16 @@ class Children:
         key = scope.next_key(call_name(copies.skill_hash, copies.input.hash, spec.history[0], spec.images[0]))
         run = f"{tape.run_id}.{key}"
         intent = kinds.ChildStarted(key, "function", skill.name, run, copies.skill_hash, copies.input, copies.ops)
-        with self.journal.claim(run):
-            end = await self.drive(intent, spec._replace(blobs=copies.blobs), tape)
+        counts = self.services.message_counts
+        if self.journal.find(run) is None:
+            settings = self.services.settings_of(tape.started, tape.content)
+            check_call(tape.state, settings, scope.above(), self.journal, counts)
+        counts.starting.add(run)
+        try:
+            with self.journal.claim(run):
+                end = await self.drive(intent, spec._replace(blobs=copies.blobs), tape)
+        finally:
+            counts.starting.discard(run)
         scope.check_open()
         status = str(end.state.status)
         error = "" if status == "finished" else f"it is {status}: {end.state.reason}"
