@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from reyn.chat.items import Reply, Stopped
-from reyn.chat.reader import artifact_text
+from reyn.chat.reader import artifact_text, text_of, without_reply
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
@@ -19,6 +19,7 @@ from reyn.errors import (
     RunNotFound,
     RunNotResumable,
     hint_of,
+    turn_hint,
 )
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ def last_reply(runs: Runs, run_id: str) -> Reply:
     state = runs.state(run_id)
     artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
     if ended is not None:
-        status: Literal["unanswered", "aborted"] = "unanswered" if ended.code else "aborted"
-        return Reply("", status, usage, reason=ended.reason, code=ended.code)
+        return without_reply(ended, text_of(ended, runs.content), usage)
     assert artifact is not None  # a turn that was not aborted ended with a reply
     return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
@@ -108,7 +108,7 @@ def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedM
         run_id=run_id,
         status=str(runs.find(run_id).status),
         history=history,
-        hint=hint_of(ModelAborted.code),
+        hint=f"{turn_hint(reply.code)} `history` has what was done.",
     )
 
 

@@ -290,9 +290,10 @@ class TurnContext:
         mutations: tuple[ContextMutation, ...] = ()
         if self._executing is not None:
             spec, answer, call, first = self._executing
-            results = self._log.results[first:]
-            message = answer_message(spec, answer.reply)
-            done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
+            message, limit = answer_message(spec, answer.reply), self._phase.settings.sizes.result_bytes
+            results = self._log.results_since(first, call, limit, self._tape)
+            named = enumerate(message.tool_calls)
+            done = {at: self._tool_result(one.id, results[at]) for at, one in named if at in results}
             mutations = aborted_batch(message, results, done, aborted.reason, self._interrupted(answer, call))
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)
