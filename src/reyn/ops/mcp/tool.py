@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from reyn.errors import McpDefinitionsInvalid, OpInvalid, ReynError
-from reyn.journal import canonical, digest
 from reyn.jsonschema import SchemaInvalid, compile_schema
 from reyn.jsonschema.references import Definitions
 from reyn.ops.budget import OpFailed
@@ -47,7 +46,7 @@ class McpTool:
         return f"{self._name}/{self._tool.name}"
 
     def version(self, call: Call, env: Env) -> str:
-        return digest(canonical([self._server.command, self._server.url, self._tool.digest]))
+        return self._tool.digest
 
     def plan(self, call: Call, env: Env) -> Plan | Denied:
         return Plan()
