@@ -26,11 +26,12 @@ from reyn.journal import decode, kinds
 from reyn.models.protocol import decode_reply
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from reyn.journal import Event
     from reyn.journal.canonical import ReadBlob
     from reyn.journal.registry import Body
+    from reyn.kernel.core.snapshot import RunState
     from reyn.models import Delta
 
 Speaker = Literal["user", "run", "agent"]
@@ -130,6 +131,29 @@ def artifact_text(artifact: bytes) -> str:
     return str(msgspec.json.decode(artifact)["data"].get("text", ""))
 
 
+def last_reply(state: RunState, content: ReadBlob) -> Reply:
+    """Return how the last turn of a conversation ended that has nothing more to do."""
+    end, artifact = state.turn_end, state.output.artifact
+    if end is not None:
+        return _reply(text_of(end, content), end, state.usage)
+    assert artifact is not None  # a turn that was not aborted ended with a reply
+    return Reply(artifact_text(content(artifact.hash)), usage=state.usage)
+
+
+def _reply(text: str, end: Any, usage: kinds.Usage, run: str = "") -> Reply:
+    if not isinstance(end, kinds.PhaseAborted):
+        return Reply(text, "replied", usage, run)
+    return Reply(text, "unanswered", usage, run, end.reason) if end.code else Reply(text, "aborted", usage, run)
+
+
+def read_progress(event: Event, skill_of: Callable[[str], str]) -> SkillProgressed | None:
+    """Return the phase that a run enters with an event; `skill_of` returns the skill of a run."""
+    body = decode(event) if event.kind == kinds.PhaseStarted.kind else None
+    if not isinstance(body, kinds.PhaseStarted):
+        return None
+    return SkillProgressed(event.run_id, skill_of(event.run_id), body.phase, body.visit)
+
+
 class ItemReader:
     """Turns the events and deltas of a conversation that this process executes into items.
 
@@ -186,6 +210,10 @@ class ItemReader:
         self.run_id = self.run_id or event.run_id
         if event.kind in _SKIPPED:
             return
+        if event.run_id in self._skills and (progress := read_progress(event, self._skills.__getitem__)) is not None:
+            self.progress[event.run_id] = progress
+            yield progress
+            return
         body = decode(event)
         match body:
             case kinds.ChildStarted(type="background", problem=""):
@@ -197,10 +225,6 @@ class ItemReader:
                 self.progress.pop(body.run, None)
                 self._skills.pop(body.run, None)
                 yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)
-            case kinds.PhaseStarted() if event.run_id in self._skills:
-                skill = self._skills[event.run_id]
-                self.progress[event.run_id] = item = SkillProgressed(event.run_id, skill, body.phase, body.visit)
-                yield item
             case _ if event.run_id == self.run_id:
                 yield from self._read_own(body)
 
@@ -239,11 +263,7 @@ class ItemReader:
         if said.role != "agent":
             return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
         self._pieces = []
-        if not isinstance(body, kinds.PhaseAborted):
-            return Reply(text, "replied", self.usage, said.run)
-        if not body.code:
-            return Reply(text, "aborted", self.usage, said.run)
-        return Reply(text, "unanswered", self.usage, said.run, body.reason)
+        return _reply(text, body, self.usage, said.run)
 
     def _before_calls(self, answer: str) -> Iterator[ChatItem]:
         """Yield the text before the tool calls of an answer, as far as it did not arrive in pieces."""
