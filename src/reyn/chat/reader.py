@@ -22,6 +22,7 @@ from reyn.chat.items import (
     SkillProgressed,
     SkillStarted,
 )
+from reyn.errors import turn_hint
 from reyn.journal import decode, kinds
 from reyn.models.protocol import decode_reply
 
@@ -122,8 +123,13 @@ def text_of(body: Any, content: ReadBlob) -> str:
         case kinds.MessageTaken(text=text):
             return content(text).decode()
         case kinds.PhaseAborted(code=code, reason=reason) if code:
-            return f"(no answer: {reason}. Say it in other words, or use a larger model.)"
+            return f"(no answer: {reason}. {turn_hint(code)})"
     return ""
+
+
+def _without_reply(body: kinds.PhaseAborted, text: str, usage: kinds.Usage, run: str = "") -> Reply:
+    """Return the end of a turn without a reply; `text` is what its event says."""
+    return Reply(text, "unanswered" if body.code else "aborted", usage, run, body.reason, body.code)
 
 
 def artifact_text(artifact: bytes) -> str:
@@ -135,15 +141,9 @@ def last_reply(state: RunState, content: ReadBlob) -> Reply:
     """Return how the last turn of a conversation ended that has nothing more to do."""
     end, artifact = state.turn_end, state.output.artifact
     if end is not None:
-        return _reply(text_of(end, content), end, state.usage)
+        return _without_reply(end, text_of(end, content), state.usage)
     assert artifact is not None  # a turn that was not aborted ended with a reply
     return Reply(artifact_text(content(artifact.hash)), usage=state.usage)
-
-
-def _reply(text: str, end: Any, usage: kinds.Usage, run: str = "") -> Reply:
-    if not isinstance(end, kinds.PhaseAborted):
-        return Reply(text, "replied", usage, run)
-    return Reply(text, "unanswered", usage, run, end.reason) if end.code else Reply(text, "aborted", usage, run)
 
 
 def read_progress(event: Event, skill_of: Callable[[str], str]) -> SkillProgressed | None:
@@ -216,12 +216,12 @@ class ItemReader:
             return
         body = decode(event)
         match body:
-            case kinds.ChildStarted(type="background", problem=""):
+            case kinds.ChildStarted(type="background"):
                 yield SkillStarted(body.run, body.skill, background=True)
             case kinds.ChildStarted(type="skill"):
                 self._skills[body.run] = body.skill
                 yield SkillStarted(body.run, body.skill)
-            case kinds.ChildEnded(type="skill"):
+            case kinds.ChildEnded(type="skill", state=state) if state != "rejected":  # the op has the reason
                 self.progress.pop(body.run, None)
                 self._skills.pop(body.run, None)
                 yield SkillEnded(body.run, "failed" if body.artifact is None else "finished", body.error)
@@ -263,7 +263,9 @@ class ItemReader:
         if said.role != "agent":
             return MessageReceived(text, self._by if isinstance(body, kinds.RunStarted) else said.by, said.run)
         self._pieces = []
-        return _reply(text, body, self.usage, said.run)
+        if isinstance(body, kinds.PhaseAborted):
+            return _without_reply(body, text, self.usage, said.run)
+        return Reply(text, "replied", self.usage, said.run)
 
     def _before_calls(self, answer: str) -> Iterator[ChatItem]:
         """Yield the text before the tool calls of an answer, as far as it did not arrive in pieces."""

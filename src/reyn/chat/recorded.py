@@ -10,7 +10,16 @@ from reyn.chat.items import Stopped
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
-from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable
+from reyn.errors import (
+    ChatStopped,
+    ConversationInvalid,
+    ModelAborted,
+    RunBusy,
+    RunNotFound,
+    RunNotResumable,
+    hint_of,
+    turn_hint,
+)
 
 if TYPE_CHECKING:
     from reyn.chat.items import Reply
@@ -77,7 +86,7 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
         run_id=result.run_id,
         status=str(result.status),
         history=history,
-        hint=result.hint or (_QUESTION if asks else None),
+        hint=result.hint or (_QUESTION if asks else hint_of(ModelAborted.code) if result.status == "aborted" else None),
         action=runs.next_action(runs.find(result.run_id)),
     )
 
@@ -85,11 +94,11 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
 def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedMessageList) -> ChatStopped:
     """Return the error of a turn without a usable answer. The conversation goes on with the next message."""
     return ChatStopped(
-        f"conversation `{run_id}`: {reply.reason}",
+        f"conversation `{run_id}`: {reply.reason} ({reply.code})",
         run_id=run_id,
         status=str(runs.find(run_id).status),
         history=history,
-        hint="Say it in other words, or use a larger model. `history` has what was done.",
+        hint=f"{turn_hint(reply.code)} `history` has what was done.",
     )
 
 

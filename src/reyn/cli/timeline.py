@@ -43,7 +43,10 @@ class TimelineEntry(msgspec.Struct, frozen=True):
     depth: int = 0
 
 
-_WARNINGS = {"retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"}
+_WARNINGS = {
+    *("retried", "switched", "rejected", "rolled_back", "visit_failed", "limited", "failed", "aborted"),
+    *("turn_failed", "turn_aborted"),
+}
 
 
 def coloured_line(entry: TimelineEntry) -> Styled:
@@ -280,8 +283,6 @@ class Timeline:
             case kinds.WorkspaceRestored():
                 return _Line(2, "restored", *_restored("restored", body))
             case kinds.ChildStarted(type="agent", text=str(message)):
-                if body.problem:
-                    return None
                 self.activity = f"asking {body.agent}"
                 text = f"ask {body.agent} → {body.run}: {short(self._text(message), 80)}"
                 return _Line(2, "agent_asked", text, {"agent": body.agent, "run": body.run})
@@ -377,7 +378,7 @@ def _end_line(body: Body) -> _Line | None:
     match body:
         case kinds.LimitReached(reason=reason, limit=limit, value=value):
             return _Line(1, "limited", f"limit reached: {reason}", {"limit": limit, "value": value})
-        case kinds.RunFailed(reason=reason, code=code):
+        case kinds.RunFailed(reason=reason, code=code) | kinds.RunBroken(reason=reason, code=code):
             return _Line(1, "failed", f"failed: {reason} ({code})", {"code": code})
         case kinds.SkillAborted(reason=reason):
             return _Line(1, "aborted", f"aborted: {reason}")
@@ -418,6 +419,10 @@ def _answer_line(body: Body) -> _Line | None:
             return _Line(2, "log_failed", f"{path} could not be written: {reason}")
         case kinds.PhaseFailed(reason=reason):
             return _Line(2, "visit_failed", f"visit failed: {reason}")
+        case kinds.PhaseAborted(reason=reason, code=code) if code:
+            return _Line(2, "turn_failed", f"no reply: {reason} ({code})", {"code": code})
+        case kinds.PhaseAborted(reason=reason):
+            return _Line(2, "turn_aborted", reason)
         case kinds.PhaseRolledBack(phase=phase, to=to, reason=reason):
             return _Line(1, "rolled_back", f"rolled back from {phase} to {to}: {reason}", {"from": phase, "to": to})
         case kinds.PostprocessorFailed(reason=reason, code=code):

@@ -28,6 +28,7 @@ code is never reused.
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   ├── SubRunFailed           RYN204
+    │   ├── ModelAborted           RYN205
     │   ├── TranscriptInvalid      RYN220
     │   ├── MutationInvalid        RYN221
     │   └── MessageInvalid         RYN222

@@ -247,7 +247,7 @@ class ChatStream:
                         if item.status == "unanswered":
                             unanswered = item  # the run has still to record its end
                             continue
-                        outcome = (item.text, item.status, item.usage, item.run, item.reason)
+                        outcome = (item.text, item.status, item.usage, item.run, item.reason, item.code)
                         item = self._found = ChatReply(*outcome, conversation.history, conversation.run_id)
                     yield item
         finally:

@@ -261,6 +261,8 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         expires_at: When an approval expires, in microseconds since 1970, UTC; null if the question does not expire.
         run: The sub-run that asks; null if the run itself asks.
         suggestions: Suggested replies. Any other reply that matches the schema is accepted, too.
+        code: The error code of the turn before, if a conversation waits for its next message because the model gave
+            no usable answer to the last one; `message` says why. Otherwise empty.
     """
 
     id: str
@@ -270,6 +272,7 @@ class Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: int | None = None
     run: str | None = None
     suggestions: tuple[str, ...] = ()
+    code: str = ""
 
     @property
     def is_message(self) -> bool:

@@ -297,6 +297,7 @@ class ReceivedMessage(msgspec.Struct, frozen=True):
         """Return it after a turn of the conversation."""
         return replace(self, state="completed", reply=reply) if self.state == "working" else self
 
-    def aborted(self, reason: str) -> ReceivedMessage:
-        """Return it after the turn was aborted."""
-        return replace(self, state="canceled", reason=reason) if self.state == "working" else self
+    def aborted(self, body: kinds.PhaseAborted) -> ReceivedMessage:
+        """Return it after a turn without a reply: it was aborted, or the model gave no usable answer."""
+        state: kinds.TaskState = "failed" if body.code else "canceled"
+        return replace(self, state=state, reason=body.reason) if self.state == "working" else self

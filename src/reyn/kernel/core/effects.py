@@ -68,6 +68,10 @@ class Effect(Generic[R]):
         """Return why a recorded outcome cannot be one of this effect; empty if it can."""
         return ""
 
+    def beside(self, call: str) -> Effect[Any] | None:
+        """Return the effect with this key that is performed at the same time, and whose outcome may come first."""
+        return None
+
 
 class AnswerSpec(Protocol):
     """What the model may answer.
@@ -258,10 +262,13 @@ class PerformOp(Effect[kinds.OpCompleted | kinds.PermissionDenied | UnknownOutco
     resolution: str = ""
     needs_intent: bool = True
     ahead: tuple[PerformOp, ...] = field(default=(), compare=False)
-    """Ops that the visit will await next. They are performed meanwhile; their outcomes are recorded when awaited."""
+    """Ops that the visit will await next. They are performed meanwhile; their outcomes are recorded as they arrive."""
 
     outcomes = (kinds.OpCompleted, kinds.PermissionDenied)
     may_follow_reply = True
+
+    def beside(self, call: str) -> PerformOp | None:
+        return next((one for one in self.ahead if one.key == call), None)
 
 
 @dataclass
@@ -307,8 +314,8 @@ class ReadOverviews(Effect[kinds.OverviewsRead]):
 
 
 @dataclass
-class PlanChild(Effect[kinds.ChildStarted]):
-    """Find what a child runs, and validate its input.
+class PlanChild(Effect[kinds.ChildStarted | kinds.ChildEnded]):
+    """Find what a child runs, and validate its input. A child that is refused has ended: `await_child` executes others.
 
     `skill` is the skill, `agent:NAME` for an agent. `input` is the input of the skill, or the hash of the message.
     `pinned` is the run's own copy of the skill, if any. `rollback` is why a node is visited again.
@@ -322,7 +329,7 @@ class PlanChild(Effect[kinds.ChildStarted]):
     shares_workspace: bool = False
     rollback: kinds.RollbackRef | None = None
 
-    outcomes = (kinds.ChildStarted,)
+    outcomes = (kinds.ChildStarted, kinds.ChildEnded)
     failures = (kinds.AllowanceReached,)
     needs_intent = False
 
@@ -345,6 +352,12 @@ class ExecuteChild(Effect[kinds.ChildEnded]):
 
     outcomes = (kinds.ChildEnded,)
     failures = (kinds.ChildStopped,)
+
+
+async def await_child(plan: PlanChild) -> kinds.ChildEnded:
+    """Return how a child ended, after executing it unless it is refused."""
+    planned = await plan
+    return planned if isinstance(planned, kinds.ChildEnded) else await ExecuteChild(plan.key, planned)
 
 
 @dataclass(frozen=True)

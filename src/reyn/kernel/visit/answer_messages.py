@@ -41,15 +41,15 @@ def next_answer(spec: TurnSpec, reply: ModelReply) -> str:
 
 def aborted_batch(
     message: AssistantMessage,
-    results: list[str],
-    done: list[ContextMutation],
+    results: dict[int, str],
+    done: dict[int, ContextMutation],
     reason: str,
     interrupted: dict[int, str],
 ) -> tuple[ContextMutation, ...]:
-    """Return the mutations for an answer of whose ops only the first ones have a result.
+    """Return the mutations for an answer of whose ops only some have a result.
 
-    `done` has the results of native tool calls. `interrupted` has the kinds of the ops that had begun and may have
-    taken effect, by their positions; without native tool calls, there is at most one.
+    `done` has the results of native tool calls, by their positions. `interrupted` has the kinds of the ops that had
+    begun and may have taken effect, by their positions; without native tool calls, there is at most one.
     """
     if not message.tool_calls:
         note = "The user aborted the turn; the other ops were not executed."
@@ -58,10 +58,9 @@ def aborted_batch(
                 f"The user aborted the turn. `{kind}` was interrupted and may have taken effect: check before "
                 "you repeat it. The ops after it were not executed."
             )
-        return (message, UserMessage(results_message(results, note)))
-    cancelled = [
-        ToolCancelled(call.id, call.name, reason, is_outcome_unknown=position in interrupted)
+        return (message, UserMessage(results_message([*results.values()], note)))
+    each = (
+        done.get(position) or ToolCancelled(call.id, call.name, reason, is_outcome_unknown=position in interrupted)
         for position, call in enumerate(message.tool_calls)
-        if position >= len(results)
-    ]
-    return (message, *done, *cancelled)
+    )
+    return (message, *each)

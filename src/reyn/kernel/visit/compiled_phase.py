@@ -18,7 +18,7 @@ from reyn.journal.summary import limit_of
 from reyn.jsonschema import compile_schema, lenient
 from reyn.kernel.core.limits import visits_left
 from reyn.kernel.visit.turn_spec import TurnSpec
-from reyn.skills import successors
+from reyn.skills import may_finish, successors
 from reyn.vocabulary import OpTarget
 
 if TYPE_CHECKING:
@@ -351,10 +351,7 @@ class CompiledPhase(RunContext):
                 asks_handoff=asks,
                 allows_abort=not self.stays_open,
             )
-            is_conversation = self.conversation is not None
-            spec = TurnSpec(
-                frame, contract, ops, asks_handoff=asks, is_conversation=is_conversation, stays_open=self.stays_open
-            )
+            spec = TurnSpec(frame, contract, ops, asks_handoff=asks, stays_open=self.stays_open)
             if len(self._turn_specs) >= _MAX_TURN_SPECS:
                 self._turn_specs.pop(next(iter(self._turn_specs)))
             self._turn_specs[key] = spec
@@ -370,6 +367,12 @@ class CompiledPhase(RunContext):
     def follows_itself(self) -> bool:
         """Whether the phase can be visited again right after itself."""
         return self.name in successors(self.skill, self.name)
+
+    @cached_property
+    def is_endless(self) -> bool:
+        """Whether the phase is a conversation that only follows itself, so that an abort ends the turn, not the run."""
+        only_itself = successors(self.skill, self.name) == (self.name,)
+        return self.definition.conversation is not None and only_itself and not may_finish(self.skill, self.name)
 
     @cached_property
     def stays_open(self) -> bool:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
+from reyn.errors import AnswersRejected, ApprovalExpired, ModelAborted, StepFailed, SubRunFailed
 from reyn.journal import Blob, canonical, kinds
 from reyn.journal.summary import limit_of
-from reyn.kernel.core.effects import CheckOutput, ExecuteChild, Pause, PlanChild, Restore, TurnInterrupted
+from reyn.kernel.core.effects import CheckOutput, Pause, PlanChild, Restore, TurnInterrupted, await_child
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.compiled_phase import Targets
@@ -316,6 +316,9 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
         )
     )
+    if verdict.type == "abort" and progress.phase.is_endless:
+        reason = f"the model aborted the turn: {verdict.reason}"
+        return _end_turn(progress.phase, entry, reason, tape, ModelAborted.code)
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
@@ -330,6 +333,7 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             extra=verdict.handoff,
         )
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
+    return None
 
 
 def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -> kinds.ArtifactRef:
@@ -364,7 +368,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     await within_limits(tape, phase.settings)
     log = OpLog(phase.vocabulary)
     call, pinned, back = f"{entry.step}.1", phase.sub_skill(name), entry.rollback
-    sub_run = await ExecuteChild(call, await PlanChild(call, "skill", name, entry.input, pinned, shares, back))
+    sub_run = await await_child(PlanChild(call, "skill", name, entry.input, pinned, shares, back))
     log.add_changes(sub_run.changes, tape)
     if sub_run.artifact is None:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {sub_run.error}", tape)

@@ -254,10 +254,11 @@ class TurnContext:
         self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
-        """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
-        self._executing = None
-        is_final = batch is None or (isinstance(answer.verdict, Accepted) and batch.deferral is None)
-        if not self.grows(spec) or (is_final and not self.is_conversation):
+        """Add an answer and the results of its ops to the transcript, if it grows; not corrections, nor an abort."""
+        self._executing, verdict = None, answer.verdict
+        is_final = batch is None or (isinstance(verdict, Accepted) and batch.deferral is None)
+        is_reply = self.is_conversation and not (isinstance(verdict, Accepted) and verdict.type == "abort")
+        if not self.grows(spec) or (is_final and not is_reply):
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
@@ -289,9 +290,10 @@ class TurnContext:
         mutations: tuple[ContextMutation, ...] = ()
         if self._executing is not None:
             spec, answer, call, first = self._executing
-            results = self._log.results[first:]
-            message = answer_message(spec, answer.reply)
-            done = [self._tool_result(one.id, name) for one, name in zip(message.tool_calls, results, strict=False)]
+            message, limit = answer_message(spec, answer.reply), self._phase.settings.sizes.result_bytes
+            results = self._log.results_since(first, call, limit, self._tape)
+            named = enumerate(message.tool_calls)
+            done = {at: self._tool_result(one.id, results[at]) for at, one in named if at in results}
             mutations = aborted_batch(message, results, done, aborted.reason, self._interrupted(answer, call))
         elif aborted.partial is not None:
             mutations = (AssistantTruncated((kinds.Part(blob=aborted.partial),), aborted.reason),)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE_CHARS = 10_000_000
 _MESSAGE = {"type": "string", "minLength": 1, "maxLength": MAX_MESSAGE_CHARS}
+NO_REPLY = "no reply to the last message"
+"""Begins what a conversation shows instead of a reply, after a turn without one."""
 
 
 async def prepare_input(phase: CompiledPhase, entry: Visit, log: OpLog, tape: Tape) -> PreparedInput:
@@ -103,8 +105,9 @@ def _named_type(phase: CompiledPhase, entry: Visit) -> str | None:
 async def _next_message(reply: bytes, entry: Visit, tape: Tape) -> tuple[Blob, tuple[kinds.Part, ...], str | None]:
     """Take the oldest message in the queue; return it as a `user_message`, with its images and instructions."""
     if not tape.state.inbox.queued:
-        excerpt = beginning(plain_text(reply))
-        await ask_person(call_id(f"{entry.step}.{kinds.MESSAGE}", tape), excerpt, _MESSAGE, tape, reason=kinds.MESSAGE)
+        ended, wait_id = tape.state.turn_end, call_id(f"{entry.step}.{kinds.MESSAGE}", tape)
+        text, code = (plain_text(reply), "") if ended is None else (f"{NO_REPLY}: {ended.reason}", ended.code)
+        await ask_person(wait_id, beginning(text), _MESSAGE, tape, reason=kinds.MESSAGE, code=code)
     queued = tape.state.inbox.queued[0]
     tape.emit(kinds.MessageTaken(entry.phase, entry.visit, queued.text, queued.message, queued.by, queued.run))
     message = {"type": USER_MESSAGE.name, "data": {"text": tape.content(queued.text).decode()}}
