@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.chat.items import ChatItem, MessageReceived, QuestionAsked, Reply, SkillProgressed, SkillStarted, Stopped
-from reyn.chat.reader import ItemReader
-from reyn.chat.recorded import CONTINUE_THERE, failure_of, history_of, idle_result, last_reply, left_error, stop_error
+from reyn.chat.reader import ItemReader, last_reply
+from reyn.chat.recorded import CONTINUE_THERE, failure_of, history_of, idle_result, left_error, stop_error
 from reyn.chat.replies import PendingReplies
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
@@ -232,7 +232,7 @@ class Conversation:
     def _repeat(self) -> None:
         """Give the last reply to everyone who waits for one although there is nothing to answer."""
         if 0 in self._replies:
-            reply = last_reply(self._runtime.runs, self.run_id)
+            reply = last_reply(self._runtime.runs.state(self.run_id), self._runtime.runs.content)
             self.publish(reply)
             self._replies.resolve(0, reply)
 

@@ -1,4 +1,4 @@
-"""What is recorded of a conversation when it has stopped: its history, its last reply, and why it stopped."""
+"""What is recorded of a conversation when it has stopped: its history, and why it stopped."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.chat.items import Reply, Stopped
-from reyn.chat.reader import artifact_text, text_of, without_reply
+from reyn.chat.items import Stopped
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
@@ -24,6 +23,7 @@ from reyn.errors import (
 from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
+    from reyn.chat.items import Reply
     from reyn.context.messages import NormalizedMessage
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
@@ -74,16 +74,6 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
         case {"control": _, "artifact": {"data": {"text": str(text)}}}:
             return msgspec.structs.replace(rendered, text=text)
     return rendered
-
-
-def last_reply(runs: Runs, run_id: str) -> Reply:
-    """Return how the last turn of a conversation ended that has nothing more to do."""
-    state = runs.state(run_id)
-    artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
-    if ended is not None:
-        return without_reply(ended, text_of(ended, runs.content), usage)
-    assert artifact is not None  # a turn that was not aborted ended with a reply
-    return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
 
 def idle_result(runs: Runs, run_id: str, error: Exception) -> RunResult | None:
