@@ -174,9 +174,10 @@ def test_a_system_message_in_the_history_takes_the_place_of_the_docstring(tmp_pa
     async def scenario() -> None:
         world = World(tmp_path, "Arr.", "Fine.")
         await world.agent("hi", [{"role": "system", "content": "You are a pirate."}])
-        assert world.model.requests[0].messages[0].text == "You are a pirate.\n"
+        assert world.model.requests[0].messages[0].text.startswith("You are a pirate.\n")
+        assert "You help" not in world.model.requests[0].messages[0].text
         await world.agent("hi")
-        assert world.model.requests[1].messages[0].text == 'You help with {numbers} and {"json": true}.\n'
+        assert world.model.requests[1].messages[0].text.startswith('You help with {numbers} and {"json": true}.\n')
 
     asyncio.run(scenario())
 
@@ -185,7 +186,7 @@ def test_template_parameters_fill_the_docstring(tmp_path: Path):
     async def scenario() -> None:
         world = World(tmp_path, "Fine.", template_params=["numbers"])
         await world.agent.options(template_params={"numbers": "primes"})("hi")
-        assert world.model.requests[0].messages[0].text == 'You help with primes and {"json": true}.\n'
+        assert world.model.requests[0].messages[0].text.startswith('You help with primes and {"json": true}.\n')
 
     asyncio.run(scenario())
 
@@ -252,16 +253,6 @@ def test_an_object_of_the_contract_is_never_the_text_of_a_reply(tmp_path: Path, 
         reply = await world.agent("hi")
         assert (reply.text, reply.history[-1].text) == ("Hello.", "Hello.")
         await world.check()
-
-    asyncio.run(scenario())
-
-
-def test_an_abort_in_a_chat_stops_it(tmp_path: Path):
-    async def scenario() -> None:
-        world = World(tmp_path, json.dumps({"reason": "no", "choice": "abort", "confidence": 1}))
-        with pytest.raises(ChatStopped) as stopped:
-            await world.agent("hi")
-        assert (stopped.value.status, roles(stopped.value.history)[0]) == ("aborted", "user")
 
     asyncio.run(scenario())
 

@@ -11,7 +11,16 @@ from reyn.chat.reader import artifact_text, text_of, without_reply
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
-from reyn.errors import ChatStopped, ConversationInvalid, RunBusy, RunNotFound, RunNotResumable, turn_hint
+from reyn.errors import (
+    ChatStopped,
+    ConversationInvalid,
+    ModelAborted,
+    RunBusy,
+    RunNotFound,
+    RunNotResumable,
+    hint_of,
+    turn_hint,
+)
 
 if TYPE_CHECKING:
     from reyn.journal.canonical import ReadBlob
@@ -87,7 +96,7 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
         run_id=result.run_id,
         status=str(result.status),
         history=history,
-        hint=result.hint or (_QUESTION if asks else None),
+        hint=result.hint or (_QUESTION if asks else hint_of(ModelAborted.code) if result.status == "aborted" else None),
         action=runs.next_action(runs.find(result.run_id)),
     )
 
@@ -95,7 +104,7 @@ def stop_error(runs: Runs, result: RunResult, history: NormalizedMessageList) ->
 def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedMessageList) -> ChatStopped:
     """Return the error of a turn without a usable answer. The conversation goes on with the next message."""
     return ChatStopped(
-        f"conversation `{run_id}`: {reply.reason}",
+        f"conversation `{run_id}`: {reply.reason} ({reply.code})",
         run_id=run_id,
         status=str(runs.find(run_id).status),
         history=history,

@@ -110,6 +110,13 @@ class Histories:
         self._remember(parts, known)
         return known
 
+    def are_same(self, one: Parts, other: Parts, content: Callable[[str], bytes]) -> bool:
+        """Return whether two histories have the same messages, which may be stored in different parts."""
+        if one == other:
+            return True
+        digests = {self.load(parts, content).digest for parts in (one, other)}
+        return len(digests) == 1 and system_of(one) == system_of(other)
+
     def known_part(self, messages: NormalizedMessageList) -> NormalizedMessageList:
         """Return a known history that a transcript begins with; an empty one if there is none."""
         for known in reversed(self._known.values()):

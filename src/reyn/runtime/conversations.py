@@ -97,10 +97,10 @@ class Conversations:
         take_messages(self._services.journal, self._services.clock, row.run_id)
 
     def copy(self, run: str, *, run_id: str | None = None) -> str:
-        """Copy a conversation up to the end of its last turn; return the run of the copy. Nothing is executed.
+        """Copy a conversation with everything that was completed; return the run of the copy. Nothing is executed.
 
-        Both go on independently. The copy has the memory so far; otherwise, what a turn in progress has done is not
-        part of it.
+        Both go on independently. A turn that has not ended is aborted in the copy: a tool call without a result is
+        cancelled, or its outcome is unknown.
 
         Args:
             run: The conversation.
@@ -108,7 +108,7 @@ class Conversations:
 
         Raises:
             ConversationInvalid: The run is not a conversation.
-            ForkImpossible: No turn has ended yet.
+            ForkImpossible: No turn has begun yet.
             RunIdTaken: There is a run with the id.
         """
         return copy_conversation(self._executor, self._conversation(run, "copied"), run_id)

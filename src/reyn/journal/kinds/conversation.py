@@ -46,7 +46,8 @@ class PhaseAborted(Body, frozen=True):
     """A visit ended because its turn was aborted. If `ends` is false, the phase is visited again with the next message.
 
     The transcript has the results of the tool calls that were completed, and says which ones were cancelled. `code` is
-    set if the user did not abort the turn, but the model gave no usable answer. If `ends` is true, the run fails then.
+    set if the user did not abort the turn: the model did, or it gave no usable answer. If `ends` is true, the run fails
+    then.
     """
 
     phase: str

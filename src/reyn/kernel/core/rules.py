@@ -111,7 +111,8 @@ def on_run_resumed(state: RunState, body: kinds.RunResumed) -> RunState:
         ending=ending,
         visit=visit,
         models=models,
-        recovery=replace(state.recovery, unknown_outcomes=body.open_intents),
+        # An aborted turn has no open intents any more, and still has to say what may have taken effect.
+        recovery=state.recovery if state.aborted else replace(state.recovery, unknown_outcomes=body.open_intents),
     )
 
 
@@ -144,6 +145,7 @@ def on_phase_started(state: RunState, body: kinds.PhaseStarted) -> RunState:
             handoffs=history.handoffs,
             sub_runs=(),
             conversations=state.conversations,
+            has_message=False,
         ),
         history=history.with_visit(body.phase),
     )
@@ -287,9 +289,13 @@ def on_postprocessor_failed(state: RunState, body: kinds.PostprocessorFailed) ->
 
 def on_transcript_change(state: RunState, body: Any) -> RunState:
     try:
-        return replace(state, conversations=changed(state.conversations, body))
+        conversations = changed(state.conversations, body)
     except ContractError as error:
         raise HistoryInvalid(f"`{body.kind}` of phase `{body.phase}`: {error.message}") from error
+    visit = state.visit
+    if isinstance(body, kinds.TranscriptExtended) and not (body.visit or visit.has_message):
+        visit = replace(visit, has_message=True)
+    return replace(state, conversations=conversations, visit=visit)
 
 
 def on_context_mutated(state: RunState, body: kinds.ContextMutated) -> RunState:

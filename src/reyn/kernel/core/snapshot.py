@@ -83,6 +83,8 @@ class VisitState(msgspec.Struct, frozen=True, gc=False):
     """The sub-runs of the visit that ended, at most `MAX_SUB_RUNS`."""
     conversations: dict[str, Transcript] = {}
     """The transcripts when the visit started."""
+    has_message: bool = False
+    """Whether the visit has added to the transcript of a conversation, first the user's message."""
     is_continued: bool = False
     """Whether the visit continues a turn of a conversation that had no usable answer: its message is recorded."""
 
@@ -333,9 +335,7 @@ class RunState(RunSummary, frozen=True, kw_only=True):
     @property
     def is_turn_open(self) -> bool:
         """Whether a turn of a conversation is in progress: its message is part of the transcript."""
-        found = self.conversations.get(self.phase)
-        is_extended = found is not None and found.visit == 0 and found is not self.visit.conversations.get(self.phase)
-        return self.visit.is_open and is_extended and self.aborted is None
+        return self.visit.is_open and self.visit.has_message and self.aborted is None
 
     @property
     def total_answers(self) -> int:

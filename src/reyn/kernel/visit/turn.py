@@ -254,10 +254,11 @@ class TurnContext:
         self._extend((said,), *self.prepared.blobs, instructions=told)
 
     def add_turn(self, spec: TurnSpec, answer: LlmPhaseResult, batch: ToolBatchResult | None, turns_left: int) -> None:
-        """Add an answer and the results of its ops to the transcript, if it grows. Corrections are not part of it."""
-        self._executing = None
-        is_final = batch is None or (isinstance(answer.verdict, Accepted) and batch.deferral is None)
-        if not self.grows(spec) or (is_final and not self.is_conversation):
+        """Add an answer and the results of its ops to the transcript, if it grows; not corrections, nor an abort."""
+        self._executing, verdict = None, answer.verdict
+        is_final = batch is None or (isinstance(verdict, Accepted) and batch.deferral is None)
+        is_reply = self.is_conversation and not (isinstance(verdict, Accepted) and verdict.type == "abort")
+        if not self.grows(spec) or (is_final and not is_reply):
             return
         results = batch.results if batch is not None else ()
         self.wants_compaction = batch is not None and batch.compacts
@@ -265,10 +266,11 @@ class TurnContext:
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
-            each = (*[""] * (len(results) - 1), "" if self.is_conversation else turns_left_note(turns_left))
+            note = "" if self.is_conversation else turns_left_note(turns_left, self._log.work_note)
+            each = (*[""] * (len(results) - 1), note)
             more = tuple(map(self._tool_result, [call.id for call in message.tool_calls], results, each))
         elif results:
-            notes = "" if is_final else turns_left_note(turns_left)
+            notes = "" if is_final else turns_left_note(turns_left, self._log.work_note)
             more = (UserMessage(results_message(results, notes)),)
         else:
             more = ()
@@ -361,6 +363,7 @@ class TurnContext:
             self._handoff,
             prepared.orders or {},
             prepared.type,
+            "" if self.is_conversation else log.work_note,
         )
 
 
@@ -421,9 +424,8 @@ async def schedule_tool_batch(
     Native tool calls whose effects allow it are performed at the same time, all other ops one after the other. The ops
     of a decision stop at the first that fails. `text` is the hash of the answer.
     """
-    decides = isinstance(verdict, Accepted)
+    decides, first, compacts = isinstance(verdict, Accepted), len(log.results), False
     deferral = log.failure = None
-    first, compacts = len(log.results), False
     native: NativeCalls | None = None
     if not isinstance(verdict, Accepted) and verdict.is_native:
         ops = {f"{call}.{number}": args for number, args in enumerate(verdict.ops, start=1)}
