@@ -35,7 +35,7 @@ from reyn.models.protocol import decode_reply
 from reyn.workspace.paths import RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from reyn.vocabulary import OpForm
 
@@ -55,6 +55,7 @@ class TurnFrame(msgspec.Struct, frozen=True):
         handoff: The hash of what the phase sees of the handoffs of earlier phases.
         orders: The hash of the author's order of the fields, by the hash of the artifact.
         input_type: The type of the input, if the phase accepts several.
+        work: What is done and left of the work that the visit must do (`work_note`).
     """
 
     input_hash: str
@@ -68,6 +69,7 @@ class TurnFrame(msgspec.Struct, frozen=True):
     handoff: str | None = None
     orders: dict[str, str] = {}
     input_type: str | None = None
+    work: str = ""
 
 
 INPUT_HEADING = "# Input "
@@ -138,9 +140,15 @@ def begins_visit(message: FrameMessage | NormalizedMessage) -> bool:
     return message.role == "user" and (first.blob is not None or first.text.startswith(INPUT_HEADING))
 
 
-def turns_left_note(turns: int) -> str:
-    """Return the line that says how many turns with ops are left: `remaining_act_turns` of the frame."""
-    return f"{_TURNS_LEFT}{turns}."
+def turns_left_note(turns: int, work: str = "") -> str:
+    """Return the line that says how many turns with ops are left, `remaining_act_turns` of the frame, then the work."""
+    return f"{_TURNS_LEFT}{turns}.\n{work}" if work else f"{_TURNS_LEFT}{turns}."
+
+
+def work_note(done: Iterable[str], left: Iterable[str]) -> str:
+    """Return what the notes say about the work that a visit must do: what is done, and what is left."""
+    lists = (("Done", ", ".join(done)), ("Left to do before anything else", ", ".join(left)))
+    return "\n".join(f"{heading}: {names}." for heading, names in lists if names)
 
 
 def noted_turns(parts: Sequence[Part]) -> int | None:
@@ -158,7 +166,7 @@ def _notes(turn: TurnFrame) -> str:
         for name, count in turn.execution.remaining_visits.items()
     ]
     if turn.remaining_act_turns is not None:
-        notes.append(turns_left_note(turn.remaining_act_turns))
+        notes.append(turns_left_note(turn.remaining_act_turns, turn.work))
     notes += [_repetition(repetition) for repetition in turn.repetitions]
     return "\n".join(notes)
 

@@ -42,8 +42,14 @@ def next_answer(spec: TurnSpec, reply: ModelReply) -> str:
     if spec.form != "tools":
         return ""
     if decode_reply(reply.text.encode()).tool_calls:
-        return "Correct the calls, or answer without them." if spec.tools else "Answer without tools."
+        return _again_with_tools(spec) if spec.tools else "Answer without tools."
+    if not spec.candidates:
+        return "Call a tool."
     return "Reply again in text." if spec.contract.is_plain_text else ""
+
+
+def _again_with_tools(spec: TurnSpec) -> str:
+    return "Correct the calls, or answer without them." if spec.candidates else "Correct the calls."
 
 
 def aborted_batch(

@@ -272,10 +272,11 @@ class TurnContext:
         more: tuple[ContextMutation, ...]
         if message.tool_calls:
             # A history that users see has the results alone; in a visit, the note says what `remaining_act_turns` says.
-            each = (*[""] * (len(results) - 1), "" if self.is_conversation else turns_left_note(turns_left))
+            note = "" if self.is_conversation else turns_left_note(turns_left, self._log.work_note)
+            each = (*[""] * (len(results) - 1), note)
             more = tuple(map(self._tool_result, [call.id for call in message.tool_calls], results, each))
         elif results:
-            notes = "" if is_final else turns_left_note(turns_left)
+            notes = "" if is_final else turns_left_note(turns_left, self._log.work_note)
             more = (UserMessage(results_message(results, notes)),)
         else:
             more = ()
@@ -365,6 +366,7 @@ class TurnContext:
             self._handoff,
             prepared.orders or {},
             prepared.type,
+            "" if self.is_conversation else log.work_note,
         )
 
 
@@ -406,6 +408,7 @@ async def execute_single_llm_phase(
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
     needs = context.needs_images
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
+    context.hooked = ()
     contract = spec.contract
     if frame.budget is not None and frame.budget.truncated:
         context.truncated.update(one.name for one in frame.budget.truncated)
@@ -425,9 +428,8 @@ async def schedule_tool_batch(
     Native tool calls whose effects allow it are performed at the same time, all other ops one after the other. The ops
     of a decision stop at the first that fails. `text` is the hash of the answer.
     """
-    decides = isinstance(verdict, Accepted)
+    decides, first, compacts = isinstance(verdict, Accepted), len(log.results), False
     deferral = log.failure = None
-    first, compacts = len(log.results), False
     native: NativeCalls | None = None
     if not isinstance(verdict, Accepted) and verdict.is_native:
         ops = {f"{call}.{number}": args for number, args in enumerate(verdict.ops, start=1)}
