@@ -257,9 +257,7 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
         else:
             prompt = await fit_prompt(progress.draft, contents, phase, progress.log, progress.call, tape)
     progress.spec = draft.spec if prompt is None else prompt.spec
-    answer = await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
-    context.hooked = ()
-    return answer
+    return await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
 
 
 def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
