@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
+from reyn.runtime.same_call import RunCall
 from reyn.skills import USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -30,15 +31,14 @@ class Beginning(NamedTuple):
     is_single_turn: bool = False
     instructions: str | None = None
 
-    def arguments(self, text: str, images: tuple[Image, ...]) -> dict[str, Any]:
-        """Return the arguments of `OSRuntime.run`. The input of a run is text; images come right before it.
+    def call(self, text: str, images: tuple[Image, ...]) -> RunCall:
+        """Return how the run starts. Its input is text; images come right before it.
 
         The skill has the system message of the history as its instructions.
         """
         history = self.history.with_system(None)
         history = history.append(NormalizedMessage("user", "", images)) if images else history
-        message = {"type": USER_MESSAGE.name, "data": {"text": text}}
-        return {"skill": self.skill, "input": message, "history": history, "within": self.within}
+        return RunCall(self.skill, {"type": USER_MESSAGE.name, "data": {"text": text}}, history)
 
     def said(self, text: str, images: tuple[Image, ...]) -> Beginning:
         """Return it with the first message, which is part of the history whatever becomes of the run."""
