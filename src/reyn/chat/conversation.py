@@ -116,6 +116,7 @@ class Conversation(ConversationRun):
             InputInvalid: The text is blank or too long.
             MessageInvalid: The text is not valid Unicode.
             ConversationInvalid: The conversation was left.
+            RunNotResumable: The conversation has ended.
             ChatStopped: The conversation stopped before it replied. The message stays, and `say` continues it.
             RunBusy: Another caller executes the conversation. The message was not sent.
         """
@@ -182,11 +183,14 @@ class Conversation(ConversationRun):
 
         Raises:
             ConversationInvalid: The conversation was left.
+            RunNotResumable: The conversation has ended.
         """
         text, images = (message, ()) if isinstance(message, str) else (message.text, message.images)
         checked_message(text, images)
         if self._is_closed:
             raise left_error(self.run_id)
+        if not (self._is_driving or self._beginning.is_single_turn) and self._runtime.runs.is_recorded(self.run_id):
+            self._runtime.conversations.check_open(self.run_id)
         self._replies.unsent.append(UnsentMessage(text, images, reply))
         self._turn.posted += 1
         if not self._is_driving:

@@ -118,15 +118,25 @@ class Conversations:
             MessageInvalid: The text is not valid Unicode.
             RunNotResumable: The conversation has ended.
         """
-        row = self._conversation(run, "continued")
-        if row.status in ENDED:
-            raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
+        row = self.check_open(run)
         message = checked_message(self._services.scrubber.scrub_value(text), images)
         attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
         if instructions is not None:
             instructions = checked_message(self._services.scrubber.scrub_value(instructions))
         posted = self._post(row.run_id, Say(message, by, images=attached, instructions=instructions))
         return PostedMessage(row.run_id, posted, self._services.journal.is_claimed(row.run_id))
+
+    def check_open(self, run: str) -> RunRow:
+        """Return a conversation that takes messages.
+
+        Raises:
+            ConversationInvalid: The run is not a conversation.
+            RunNotResumable: The conversation has ended.
+        """
+        row = self._conversation(run, "continued")
+        if row.status in ENDED:
+            raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
+        return row
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:
         """Give a conversation a title, which `reyn chats` shows; an empty one removes it.
