@@ -9,16 +9,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from reyn import OSRuntime
-from reyn.errors import ChatStopped
+from reyn import OSRuntime, llm_chat, llm_function, tool
+from reyn.errors import AllowanceExceeded, ChatStopped
 from reyn.journal.kinds import Usage
 from reyn.models import ModelAnswer, ModelRequest
 from tests.chat.support import reply
+from tests.functions.support import Answers, value
+from tests.functions.test_chat import Chatty, calls
 from tests.support import act, finish, go, write_skill
 
 
@@ -121,11 +124,11 @@ def test_the_reply_of_a_person_begins_a_new_count_and_a_rejection_starts_nothing
     calls: list[int] = []
 
     async def go_on(rt: Any, chat: Any) -> None:
-        for value in ("approve", "reject"):
+        for decision in ("approve", "reject"):
             calls.append(model.calls)
             [question] = chat.questions
-            chat.answer(question, value)
-            if value == "approve":
+            chat.answer(question, decision)
+            if decision == "approve":
                 await stopped(chat, model)
         async with asyncio.timeout(30):
             while chat.is_busy or chat.runs.in_progress:  # noqa: ASYNC110 - there is no event to wait for
@@ -261,3 +264,91 @@ def test_a_person_raises_the_bound_and_the_run_goes_on(tmp_path: Path):
         return model.calls
 
     assert asyncio.run(conversation()) == 6
+
+
+class Circling:
+    """Starts skills that go in circles at the same time. Each answer uses 1,000 tokens, and takes several turns."""
+
+    name = "circling"
+
+    def __init__(self, op: dict[str, Any], times: int) -> None:
+        self.calls = 0
+        self._ops = (op,) * times
+
+    async def complete(self, request: ModelRequest) -> ModelAnswer:
+        self.calls += 1
+        for _ in range(20):
+            await asyncio.sleep(0)
+        if request.phase == "converse":
+            answer = act(*self._ops) if self.calls == 1 else reply("on it")
+        elif self.calls < 80:
+            answer = go("b" if request.phase == "a" else "a", f"{self.calls}", "user_message")
+        else:
+            answer = finish("done", "user_message")
+        return ModelAnswer(json.dumps(answer), usage=Usage(800, 200))
+
+
+@pytest.mark.parametrize("times", [2, 8])
+@pytest.mark.parametrize("tokens", [3_000, 9_500])
+def test_runs_that_execute_at_the_same_time_share_the_tokens_of_a_message(tmp_path: Path, times: int, tokens: int):
+    write_skills(tmp_path)
+    model = Circling(started("start_skill", "circle"), times)
+
+    async def conversation() -> None:
+        async with OSRuntime.open(tmp_path, model=model, limits={"message_tokens": tokens}) as rt, rt.chat() as chat:
+            chat.post("begin")
+            async with asyncio.timeout(60):
+                quiet, calls = 0, -1
+                while quiet < 40 or model.calls < 3:
+                    quiet, calls = (quiet + 1, calls) if calls == model.calls else (0, model.calls)
+                    await asyncio.sleep(0.005)
+
+    asyncio.run(conversation())
+    assert model.calls <= -(-tokens // 1_000)
+
+
+@llm_function(llm_interface=Answers(value("short")))
+async def shorten(text: str) -> str:
+    """Shorten the text."""
+
+
+@tool(effect="idempotent")
+async def one_by_one(text: str) -> str:
+    """Shorten many texts, one after the other."""
+    return "".join([await shorten(f"{text}{number}") for number in range(40)])
+
+
+@tool(effect="idempotent")
+async def together(text: str) -> str:
+    """Shorten many texts at the same time."""
+    return "".join(await asyncio.gather(*(shorten(f"{text}{number}") for number in range(40))))
+
+
+@tool(effect="idempotent")
+async def stubborn(text: str) -> str:
+    """Go on after every error."""
+    for number in range(40):
+        with suppress(AllowanceExceeded):
+            await shorten(f"{text}{number}")
+    return "done"
+
+
+@pytest.mark.parametrize("armed", [one_by_one, together, stubborn], ids=lambda armed: armed.name)
+@pytest.mark.parametrize("times", [1, 3])
+def test_functions_that_tools_call_count_as_runs(tmp_path: Path, armed: Any, times: int):
+    async def conversation() -> tuple[int, Any]:
+        model = Chatty(*[calls((armed.name, f'{{"text": "{number}"}}')) for number in range(times)], "done")
+        async with OSRuntime.open(tmp_path, model=model, trust=True, limits={"message_runs": 6}) as rt:
+
+            @llm_chat(toolkit=[armed], runtime=rt)
+            async def agent(message: str, history: Any = None) -> None:
+                """You help."""
+
+            said = await agent("go")
+            assert said.text == "done"
+            return len([row for row in rt.runs.all() if row.parent]), model
+
+    runs, model = asyncio.run(conversation())
+    assert runs == 6
+    if armed is not stubborn:
+        assert "`message_runs` is 6" in model.seen()[-1][1]

@@ -25,7 +25,6 @@ from hypothesis import strategies as st
 
 from reyn.documents import DocumentError, parse_yaml
 from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
-from reyn.ops.mcp import transport
 from reyn.ops.web import fetch as fetching
 from reyn.ops.web.fetch import decode_page, to_page
 from reyn.sandbox.content import WORKERS, ContentFailed, MarkdownPage
@@ -369,23 +368,3 @@ def test_yaml_of_a_skill_is_read_or_refused_in_bounded_time(text: str):
     with suppress(DocumentError):
         parse_yaml(text, "skill.md")
     assert time.process_time() - before < 5.0
-
-
-# -- MCP ------------------------------------------------------------------------------------------------------
-
-
-def message(result: str) -> bytes:
-    return f'{{"jsonrpc":"2.0","id":1,"result":{{"x":{result}}}}}'.encode()
-
-
-@pytest.mark.parametrize("value", ["[]", "{}", "1", '""', '"\\",["', '"a\\\\"'])
-def test_a_message_of_an_mcp_server_has_a_bounded_number_of_values(value: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(transport, "_MAX_VALUES", 1_000)
-    with pytest.raises(transport._ServerFault, match="more than 1000 values"):
-        transport._message(message(f"[{','.join([value] * 1_001)}]"))
-    assert transport._message(message(f"[{','.join([value] * 300)}]")) is not None
-
-
-def test_signs_in_the_texts_of_an_mcp_server_are_not_values(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(transport, "_MAX_VALUES", 1_000)
-    assert transport._message(message('"' + 'a,[{\\",\\\\' * 1_000 + '"')) is not None

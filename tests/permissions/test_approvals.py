@@ -310,7 +310,7 @@ def test_an_approved_read_is_bound_to_the_content(project: Project):
     (project.root / "output" / "a.md").write_text("a secret by now\n")
     again = decide(project, "approve", answers, **ask)
     digests = [event["digest"] for event in project.events("approval_required")]
-    assert (again.status, again.question.id) == ("waiting", f"ask-{digests[1][:12]}-2")
+    assert (again.status, again.question.id) == ("waiting", f"ask-{digests[1][:32]}-2")
     assert decide(project, "approve", answers, **ask).ok
 
 
@@ -324,7 +324,7 @@ def test_an_approval_of_one_call_does_not_cover_the_same_op_again(project: Proje
             ids.append(wait.id)
             rt.answer("k", wait.id, "approve")
             rt.resume("k")
-    assert ids == [f"ask-{event['digest'][:12]}" for event in project.events("approval_required")]
+    assert ids == [f"ask-{event['digest'][:32]}" for event in project.events("approval_required")]
     assert len(set(ids)) == 3
 
 

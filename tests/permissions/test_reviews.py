@@ -34,7 +34,7 @@ def decide(project: Project, value: Any, answers: list = ANSWERS, **options: Any
 
 def named(project: Project, run: str = "k") -> str:
     """Return the id of the question about the last decision of a run, from the digest of the decision."""
-    return f"ask-{project.events('decision_proposed', run_id=run)[-1]['digest'][:12]}"
+    return f"ask-{project.events('decision_proposed', run_id=run)[-1]['digest'][:32]}"
 
 
 def test_a_decision_waits_and_shows_target_reason_and_artifact(project: Project):

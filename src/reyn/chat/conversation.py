@@ -159,7 +159,7 @@ class Conversation(ConversationRun):
             self._repeat()
 
     async def _leave(self, reply: asyncio.Future[Reply]) -> None:
-        """Abort a reply that nobody reads any more, and wait until that is recorded."""
+        """Abort a reply that has no reader any more, and wait until that is recorded."""
         end: asyncio.Future[Any] | None = reply if self._stays_open else self._driving
         if end is not None and not end.done():
             if self._stays_open or self._turn.is_executing:
@@ -172,7 +172,7 @@ class Conversation(ConversationRun):
                 end.cancel()
                 raise
         if not reply.cancel() and not reply.cancelled():
-            reply.exception()  # it was raised, or nobody reads it
+            reply.exception()  # it was raised, or has no reader
 
     def post(self, message: str | Message, reply: asyncio.Future[Reply] | None = None) -> None:
         """Say something without waiting for the reply; the items of the conversation contain it.

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from reyn.chat.items import ChatItem, MessageReceived, Reply, SkillStarted, Stopped
-from reyn.chat.reader import ItemReader
-from reyn.chat.recorded import end_turn, failure_of, history_of, idle_result, last_reply, stop_error
+from reyn.chat.reader import ItemReader, last_reply
+from reyn.chat.recorded import end_turn, failure_of, history_of, idle_result, stop_error
 from reyn.chat.replies import PendingReplies
 from reyn.chat.services.intervention_registry import InterventionRegistry
 from reyn.chat.services.skill_runner import SkillRunner
@@ -122,7 +122,7 @@ class ConversationRun:
     def _repeat(self) -> None:
         """Give the last reply to everyone who waits for one although there is nothing to answer."""
         if 0 in self._replies:
-            reply = last_reply(self._runtime.runs, self.run_id)
+            reply = last_reply(self._runtime.runs.state(self.run_id), self._runtime.runs.content)
             self.publish(reply)
             self._replies.resolve(0, reply)
 
@@ -131,9 +131,9 @@ class ConversationRun:
     def _continue(self) -> None:
         """Execute the run: start it with the first message, or continue it with what was said."""
         if (self._beginning.is_single_turn and self._replies.unsent) or not self.run_id:
-            call, run_id, within = self._begin(), self.run_id or None, self._beginning.within
-            run = partial(self._runtime.run, call.skill, call.input, history=call.history)
-            work = partial(run, run_id=run_id, within=within)
+            images, call = self._replies.unsent[0].images, self._begin()
+            run = partial(self._runtime.run, call.skill, call.input, history=call.history, images=images)
+            work = partial(run, run_id=self.run_id or None, within=self._beginning.within)
         else:
             execute = self._runtime.conversations.execute
             work = partial(execute, self.run_id, self._begin, self._enter, wait=not self._stays_open)

@@ -1,19 +1,18 @@
-"""What is recorded of a conversation when it has stopped: its history, its last reply, and why it stopped.
+"""What is recorded of a conversation when it has stopped: its history, and why it stopped.
 
 `end_turn` ends a turn that was recorded in part.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.chat.items import Reply, Stopped
-from reyn.chat.reader import artifact_text
+from reyn.chat.items import Stopped
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
-from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.errors import (
     ChatStopped,
     ConversationInvalid,
@@ -22,10 +21,14 @@ from reyn.errors import (
     RunNotFound,
     RunNotResumable,
     hint_of,
+    turn_hint,
 )
 from reyn.journal import ENDED
+from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
+    from reyn.chat.items import Reply
+    from reyn.context.messages import NormalizedMessage
     from reyn.journal import RunRow
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
@@ -44,7 +47,7 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
     Args:
         runs: The recorded runs.
         run_id: The conversation.
-        before: The messages until its first turn. Their system message stays.
+        before: The messages until its first turn. Their system message stays, unless a hook replaced it.
     """
     try:
         state = runs.state(run_id)
@@ -58,7 +61,9 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
     rendered = _rendered.render(
         run_id, found.messages, lambda message: _as_seen(message, runs.content), lambda: (NO_MESSAGES, start)
     )
-    return rendered.with_system(before.system)
+    system = found.messages.system
+    is_replaced = system is not None and system.content and system.parts != (Part(blob=found.instructions),)
+    return rendered.with_system(_as_seen(system, runs.content) if system and is_replaced else before.system)
 
 
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
@@ -75,17 +80,6 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
         case {"control": _, "artifact": {"data": {"text": str(text)}}}:
             return msgspec.structs.replace(rendered, text=text)
     return rendered
-
-
-def last_reply(runs: Runs, run_id: str) -> Reply:
-    """Return how the last turn of a conversation ended that has nothing more to do."""
-    state = runs.state(run_id)
-    artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
-    if ended is not None:
-        status: Literal["unanswered", "aborted"] = "unanswered" if ended.code else "aborted"
-        return Reply("", status, usage, reason=ended.reason, code=ended.code)
-    assert artifact is not None  # a turn that was not aborted ended with a reply
-    return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
 
 def idle_result(runs: Runs, run_id: str, error: Exception) -> RunResult | None:
@@ -114,7 +108,7 @@ def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedM
         run_id=run_id,
         status=str(runs.find(run_id).status),
         history=history,
-        hint=hint_of(ModelAborted.code),
+        hint=f"{turn_hint(reply.code)} `history` has what was done.",
     )
 
 

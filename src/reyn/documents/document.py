@@ -1,10 +1,8 @@
-"""Read text files within a size limit, parse JSON, and keep the position of every value of a parsed file."""
+"""Read text files within a size limit, and keep the position of every value of a parsed file."""
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import stat
 from io import FileIO
 from pathlib import Path
@@ -139,72 +137,3 @@ def _open_inside(path: Path, folder: Path | OpenFolder, label: str) -> int:
         message = f"`{label}` is a link, or below a link, that leads out of `{name}`; it is not read"
         raise DocumentError(Finding(label, 1, 1, LINK_OUTSIDE, message, "replace the link by a copy"))
     return handle
-
-
-# -- JSON ------------------------------------------------------------------------------------------------------
-
-
-_MAX_DEPTH = 500
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.S)
-
-
-class JsonError(ValueError):
-    """A text is not JSON. The message has the position and the reason.
-
-    Attributes:
-        reason: What is wrong.
-        line: The line, counted from 1; 0 if the error has no position.
-        column: The column, counted from 1.
-    """
-
-    def __init__(self, reason: str, line: int = 0, column: int = 0) -> None:
-        super().__init__(f"line {line}, column {column}: {reason}" if line else reason)
-        self.reason = reason
-        self.line = line
-        self.column = column
-
-
-def decode_json(text: str) -> Any:
-    """Return the value of a JSON text.
-
-    Raises:
-        JsonError: The text is not JSON.
-    """
-    # Checked first: the depth that a parser accepts depends on the version of Python.
-    if json_depth(text, _MAX_DEPTH) > _MAX_DEPTH:
-        raise JsonError(f"it is nested more than {_MAX_DEPTH} deep")
-    try:
-        return msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise _located(text, error) from error
-
-
-def json_depth(text: str, limit: int) -> int:
-    """Return the nesting depth of brackets outside strings; 0 if there are too few brackets to exceed the limit."""
-    if text.count("{") + text.count("[") <= limit:
-        return 0
-    level = deepest = 0
-    for token in _BRACKETS.finditer(text):
-        if token[0] in "{[":
-            level += 1
-            deepest = max(deepest, level)
-            if deepest > limit:
-                break
-        elif token[0] in "}]":
-            level -= 1
-    return deepest
-
-
-def _located(text: str, error: Exception) -> JsonError:
-    """Return the error with the position that the standard library finds; msgspec reports a byte offset."""
-    try:
-        json.loads(text, parse_constant=_reject_constant)
-    except json.JSONDecodeError as found:
-        return JsonError(f"{found.msg[:1].lower()}{found.msg[1:]}", found.lineno, found.colno)
-    except ValueError as constant:
-        return JsonError(str(constant))
-    return JsonError("it is not Unicode text" if isinstance(error, UnicodeEncodeError) else str(error))
-
-
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"`{name}` is not a JSON number")

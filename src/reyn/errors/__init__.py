@@ -28,7 +28,9 @@ code is never reused.
     │   ├── AnswersRejected        RYN202
     │   ├── StepFailed             RYN203
     │   ├── SubRunFailed           RYN204
-    │   ├── ModelAborted           RYN205
+    │   ├── WorkNotDone            RYN205
+    │   ├── FillFailed             RYN206
+    │   ├── ModelAborted           RYN207
     │   ├── TranscriptInvalid      RYN220
     │   ├── MutationInvalid        RYN221
     │   └── MessageInvalid         RYN222
@@ -95,6 +97,7 @@ code is never reused.
     │   └── HookFailed             RYN540
     ├── LimitError                 RYN6xx  limits
     │   ├── LimitUnknown           RYN601
+    │   ├── AllowanceExceeded      RYN602
     │   └── BudgetExceeded         RYN522  also a JournalError
     ├── ConfigError                RYN7xx  configuration, secrets, installed ops
     │   ├── ConfigInvalid          RYN701

@@ -239,6 +239,12 @@ class LimitUnknown(LimitError, code="RYN601", exit_code=2):
     hint = "Name the limit that stopped the run, and a larger value."
 
 
+class AllowanceExceeded(LimitError, code="RYN602"):
+    """The code of an op calls more functions than one message of a person may start."""
+
+    hint = "Send a message, which begins a new count, or set `limits.message_runs`."
+
+
 class BudgetExceeded(LimitError, JournalError, code="RYN522"):
     """A reservation exceeds the cap of a budget, so the journal does not store it. The run stops before the call.
 

@@ -4,7 +4,7 @@ The journal validates and stores events and derives a run's lifecycle from them.
 a run.
 """
 
-from reyn.journal.approvals import Approval
+from reyn.journal.approvals import APPROVAL_DIGITS, Approval
 from reyn.journal.canonical import Blob, canonical, check_json, digest, ordered
 from reyn.journal.lifecycle import ENDED, RunRow
 from reyn.journal.memory import MemoryJournal
@@ -27,6 +27,7 @@ from reyn.journal.registry import GENESIS, Body, Event, Status, decode, encode, 
 from reyn.journal.spending import Balance, SpendRow
 
 __all__ = [
+    "APPROVAL_DIGITS",
     "ENDED",
     "GENESIS",
     "AbortTurn",

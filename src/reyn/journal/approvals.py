@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+APPROVAL_DIGITS = 32
+"""Digits of a digest that an approval names. With 128 bits, a search for two actions with the same name is hopeless."""
+
 
 class Approval(msgspec.Struct, frozen=True):
     """A standing approval: this version of a skill may use an op where a rule asks, in one project.

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
+from reyn.documents import JsonError, decode_json
 from reyn.errors import RequestRejected
 
 if TYPE_CHECKING:
@@ -109,8 +108,8 @@ def to_turns(
 def decode_arguments(text: str) -> dict[str, Any]:
     """Return the arguments of a call. Invalid ones, which the OS has rejected, are sent as text."""
     try:
-        decoded = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, RecursionError):
+        decoded = decode_json(text or "{}")
+    except JsonError:
         decoded = None
     return decoded if isinstance(decoded, dict) else {"invalid_arguments": text}
 

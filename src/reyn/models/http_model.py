@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from reyn.config.models import ADAPTERS
+from reyn.documents import JsonError, decode_json
 from reyn.errors import ModelError
 from reyn.models.remote import CONNECT_SECONDS, MAX_ANSWER_LENGTH, RemoteModel
 from reyn.models.streaming import ENCODINGS, EventReader, StreamedReply, content_type, drain, limit_body
@@ -124,12 +125,14 @@ class HttpModel(RemoteModel):
         """Translate a response with an error status."""
         content = await response.aread()
         try:
-            body = msgspec.json.decode(content)
-        except (msgspec.DecodeError, RecursionError):
+            body = decode_json(content)
+        except JsonError:
             body = None
         error = body.get("error", body) if isinstance(body, dict) else body
         fields = error if isinstance(error, dict) else {"message": error}
-        message = self._shorten(str(fields.get("message") or response.text or response.reason_phrase))
+        message = self._shorten(
+            str(fields.get("message") or content.decode(errors="replace") or response.reason_phrase)
+        )
         target = self.scrub(f"{response.request.method} {response.request.url}")
         status, headers = self._details(fields, response.status_code, response.headers)
         return self._status_error(status, message, headers, request_format, target)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from reyn.documents import JsonError, check_values
 from reyn.errors import ResponseIncomplete
 from reyn.models.bodies import BodyDecoder, TooManyBytes, Undecodable
 from reyn.models.protocol import ModelAnswer, ToolCall, call_id
@@ -253,6 +254,10 @@ def _decoder(shape: type[S]) -> Callable[[bytes], S]:
     decoder = msgspec.json.Decoder(shape)
 
     def decode(content: bytes) -> S:
+        try:
+            check_values(content)
+        except JsonError as error:
+            raise ResponseIncomplete(f"an event of the response cannot be read: {error}") from error
         try:
             return decoder.decode(content)
         except msgspec.DecodeError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from reyn.documents import JsonError, decode_json
 from reyn.models.protocol import PLAIN_TEXT, Message, ToolCall, call_id
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ async def complete_with_text_tools(model: Model, request: ModelRequest) -> Model
         return await model.complete(request)
     reply = await model.complete(in_words(request))
     try:
-        answer = msgspec.json.decode(reply.text)
-    except (msgspec.DecodeError, RecursionError):
+        answer = decode_json(reply.text)
+    except JsonError:
         return reply
     calls = answer.get("tool_calls") if isinstance(answer, dict) else None
     if isinstance(calls, list) and calls:

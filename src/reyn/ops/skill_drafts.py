@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from reyn.errors import AgentSkillInvalid, ReynError, SkillNotFound, SkillPlanInvalid
-from reyn.journal import canonical, digest
+from reyn.journal import APPROVAL_DIGITS, canonical, digest
 from reyn.ops.budget import OpFailed
 from reyn.ops.file.reading import look_at
 from reyn.ops.op import Call, Env, Plan, PlannedOp, ProjectOp, RecordedChanges, approval_of
@@ -186,7 +186,7 @@ class SkillInstallOp(ProjectOp, PlannedOp):
             return replace(plan, rule=plan.rule or _RULE, result=installed)
         about = "".join(f"{line}\n" for line in self._about(draft, env, [str(one) for one in findings]))
         # The rule names the content, so that a standing approval never covers another version of the skill.
-        approval = f"{plan.approval} and draft {_digest(draft.files)[:16]}"
+        approval = f"{plan.approval} and draft {_digest(draft.files)[:APPROVAL_DIGITS]}"
         return replace(plan, result=installed, approval=approval, about=about)
 
     def changes_error(self, call: Call, recorded: RecordedChanges) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from reyn.documents import JsonError, check_values
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError
 from reyn.journal import GENESIS, Blob, Event, digest, kinds
 from reyn.journal.family import descendants, root_run
@@ -190,7 +191,10 @@ def read_archive(source: Iterable[bytes], limits: ImportLimits) -> Archive:
 
 def _parse(line: bytes, number: int) -> _ArchiveLine:
     try:
+        check_values(line)
         return msgspec.json.decode(line, type=_ArchiveLine)
+    except JsonError as error:
+        raise ArchiveTooLarge(f"line {number}: {error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         hint = "The file is compressed; decompress it first." if line.startswith(_GZIP) else None
         raise ArchiveInvalid(f"line {number} is not a line of an archive: {str(error)[:200]}", hint=hint) from error

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.config import RunSettings
+from reyn.documents import JsonError, check_values
 from reyn.errors import ArchiveInvalid, ArchiveTooLarge, JournalError, ReynError, RunIdTaken
 from reyn.journal import Batch, Body, MemoryJournal, check_json, decode, kinds
 from reyn.journal.port import MAX_TS, is_run_id
@@ -323,6 +324,7 @@ _CONTENTS: dict[type[msgspec.Struct], dict[str, str]] = {
     kinds.RunRequest: {"input": "JSON"},
     kinds.MessageRequest: {"text": "text"},
     kinds.ChildStarted: {"text": "text"},
+    kinds.ChildEnded: {"text": "text"},
     kinds.LlmRequested: {"contract": "JSON", "tools": "a JSON list"},
     kinds.LlmResponded: {"text": "text"},
     kinds.ValidationError: {"text": "text", "result": "a JSON object"},
@@ -350,6 +352,10 @@ def _shape(content: bytes) -> str:
         content.decode()
     except UnicodeDecodeError:
         return "bytes"
+    try:
+        check_values(content)
+    except JsonError as error:
+        raise ArchiveTooLarge(f"a content is too large: {error}") from error
     try:
         value = msgspec.json.decode(content)
         check_json(value)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from reyn.journal import Blob, canonical, digest, kinds
+from reyn.journal import APPROVAL_DIGITS, Blob, canonical, digest, kinds
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.effects import Ask, Expired, PlanOp
 from reyn.ops import Call
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 MAX_CHARACTERS = 20_000
 """The number of characters of a preview in a question. The event has all of them."""
-_ACTION_DIGITS = 12
-"""Digits of the digest of an action in the id of the question about it."""
 _REMARK = {"type": "string", "maxLength": 4_000}
 
 
@@ -53,6 +51,7 @@ async def ask_person(
     suggestions: tuple[str, ...] = (),
     expires_at: int | None = None,
     is_deferred: bool = False,
+    code: str = "",
 ) -> Any:
     """Return the JSON value of the reply, or `EXPIRED`; nothing after a wait for the next message, which is queued.
 
@@ -65,8 +64,9 @@ async def ask_person(
         suggestions: Suggested replies.
         expires_at: When the question expires, in microseconds since 1970.
         is_deferred: Whether a person has just postponed this question, so that it is not asked again at once.
+        code: The error code of the turn that ended without a reply before a wait for the next message.
     """
-    wait = kinds.Question(wait_id, reason, message, response_schema, expires_at=expires_at, suggestions=suggestions)
+    wait = kinds.Question(wait_id, reason, message, response_schema, expires_at, None, suggestions, code)
     tape.emit(kinds.WaitOpened(wait))
     return await Ask(wait.id, is_deferred, wait.is_message)
 
@@ -82,7 +82,7 @@ def action_id(action: str, asked: int) -> str:
 
     `asked` counts the questions about the same call: a postponed one is asked again, under another id.
     """
-    return f"ask-{action[:_ACTION_DIGITS]}{f'-{asked}' if asked > 1 else ''}"
+    return f"ask-{action[:APPROVAL_DIGITS]}{f'-{asked}' if asked > 1 else ''}"
 
 
 def printable(value: Any, *, indent: int = 0) -> str:

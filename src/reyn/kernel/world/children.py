@@ -20,6 +20,7 @@ from reyn.kernel.runtime_types import BackgroundPeople
 from reyn.kernel.visit.compiled_phase import credentials_of
 from reyn.kernel.visit.handoffs import summarize
 from reyn.kernel.world.agent_messages import AgentMessages
+from reyn.kernel.world.allowance import check_call
 from reyn.kernel.world.child_spec import ChildEnd, ChildSpec, charge_of, depth_below, is_final
 from reyn.kernel.world.environments import requests_above
 from reyn.kernel.world.loading import (
@@ -76,9 +77,9 @@ class Children:
         try:
             return self._messages.plan(effect, tape) if effect.type == "agent" else self._plan_skill(effect, tape)
         except ReynError as error:
-            run, problem = f"{tape.run_id}.{effect.key}", f"{error.code}: {error.message}"
+            run, reason = f"{tape.run_id}.{effect.key}", f"{error.code}: {error.message}"
             text = effect.input if effect.type == "agent" else None
-            return kinds.ChildStarted(effect.key, effect.type, effect.skill, run, problem=problem, text=text), ()
+            return kinds.ChildEnded(effect.key, effect.type, effect.skill, run, "rejected", reason, text=text), ()
 
     def _plan_skill(self, effect: PlanChild, tape: Tape) -> EventWithBlobs:
         state, vocabulary = tape.state, self.services.ops.vocabulary
@@ -129,8 +130,6 @@ class Children:
             tokens: The most that it may use; `None` allows all that its parent has left.
         """
         intent = effect.started
-        if intent.problem:
-            return _ended(intent, "rejected", intent.problem), ()
         settings = self.settings_left(tape, tokens)
         if intent.type == "agent":
             return await self._messages.deliver(intent, tape, settings, self.drive)
@@ -200,8 +199,16 @@ class Children:
         key = scope.next_key(call_name(copies.skill_hash, copies.input.hash, spec.history[0], spec.images[0]))
         run = f"{tape.run_id}.{key}"
         intent = kinds.ChildStarted(key, "function", skill.name, run, copies.skill_hash, copies.input, copies.ops)
-        with self.journal.claim(run):
-            end = await self.drive(intent, spec._replace(blobs=copies.blobs), tape)
+        counts = self.services.message_counts
+        if self.journal.find(run) is None:
+            settings = self.services.settings_of(tape.started, tape.content)
+            check_call(tape.state, settings, scope.above(), self.journal, counts)
+        counts.starting.add(run)
+        try:
+            with self.journal.claim(run):
+                end = await self.drive(intent, spec._replace(blobs=copies.blobs), tape)
+        finally:
+            counts.starting.discard(run)
         scope.check_open()
         status = str(end.state.status)
         error = "" if status == "finished" else f"it is {status}: {end.state.reason}"

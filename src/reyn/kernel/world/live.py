@@ -33,7 +33,7 @@ from reyn.kernel.core.effects import (
     StartChildren,
 )
 from reyn.kernel.runtime_types import Later, NamedPeople
-from reyn.kernel.world.allowance import STARTING, allowance_reached, within_bound
+from reyn.kernel.world.allowance import STARTING, count_of, step_allowance, within_bound
 from reyn.kernel.world.budgets import CallBudget, budgeted_run
 from reyn.kernel.world.child_tasks import TasksAhead
 from reyn.kernel.world.children import Children
@@ -60,6 +60,8 @@ _WAIT_POLL_SECONDS = 0.05
 """Interval for reading the inbox while a user is asked."""
 _ABANDON_SECONDS = 5.0
 """Maximum time for cancelled work to end."""
+_ROOM_SECONDS = 0.05
+"""Interval between attempts to begin a call while other calls may use the rest of the tokens."""
 _MAX_INVALID_ANSWERS = 3
 """Number of invalid replies after which the run stops and waits."""
 
@@ -141,7 +143,7 @@ class LiveWorld:
     async def perform(self, effect: Effect[Any], tape: Tape) -> EventWithBlobs | None:
         if (ahead := self._tasks.ahead) and not isinstance(effect, ExecuteChild | PlanChild):
             if effect.key in ahead:
-                return await self._tasks.outcome(effect.key)
+                return await self._tasks.outcome(effect.key, tape)
             await self.settle()  # the iteration or the batch that started them has ended
         match effect:
             case CallModel():
@@ -165,11 +167,12 @@ class LiveWorld:
                 body = planned[0]
                 if isinstance(body, kinds.OpStarted) and isinstance(body.request, STARTING) and not effect.approved:
                     settings = self._services.settings_of(tape.started, tape.content)
-                    return within_bound(planned, effect, tape, settings, self._above(), self._journal)
+                    counts = self._services.message_counts
+                    return within_bound(planned, effect, tape, settings, self._above(), self._journal, counts)
                 return planned
             case PerformOp() if effect.ahead and not tape.state.recovery.unknown_outcomes:
                 self._tasks.start_ops({one.key: self._perform_op(one, tape) for one in (effect, *effect.ahead)})
-                return await self._tasks.outcome(effect.key)
+                return await self._tasks.outcome(effect.key, tape)
             case PerformOp():
                 return await self._perform_op(effect, tape)
             case CheckOutput():
@@ -179,10 +182,12 @@ class LiveWorld:
             case ReadOverviews():
                 return self._ops.read_overviews(effect, tape)
             case PlanChild():
-                if (beyond := self._beyond_bound(effect, tape)) is not None:
-                    return beyond
+                settings = self._services.settings_of(tape.started, tape.content)
+                reached = step_allowance(effect, tape, settings, self._above(), self._journal, self._planned)
+                if reached is not None:
+                    return reached, ()
                 planned = self.children.plan(effect, tape)
-                if isinstance(planned[0], kinds.ChildStarted) and not planned[0].problem:
+                if isinstance(planned[0], kinds.ChildStarted):
                     self._planned.add(planned[0].run)
                 return planned
             case ExecuteChild() if effect.needs_intent:
@@ -200,12 +205,6 @@ class LiveWorld:
             return await self._ops.perform(effect, op, tape)
         with run_scope(self._services, tape, effect.key, self._above):
             return await self._unless_cancelled(self._ops.perform(effect, op, tape), tape)
-
-    def _beyond_bound(self, effect: CallModel | PlanChild, tape: Tape) -> EventWithBlobs | None:
-        """Return the limit on what one message may lead to, if a conversation or a run below one has reached it."""
-        settings = self._services.settings_of(tape.started, tape.content)
-        reached = allowance_reached(effect, tape, settings, self._above(), self._journal, self._planned)
-        return None if reached is None else (reached, ())
 
     def _check_output(self, effect: CheckOutput) -> kinds.OutputChecked:
         if self._observers.check is None:
@@ -230,8 +229,8 @@ class LiveWorld:
 
     async def commit_intent(self, effect: Effect[Any], tape: Tape) -> None:
         """Make the intent of an effect durable; that of a model call together with the reservation of its budget."""
-        if (ahead := self._tasks.ahead) and effect.key in ahead:  # its intent is durable
-            return None if ahead[effect.key].done() else await self.flush(tape)  # what is known before a wait
+        if effect.key in self._tasks.ahead:  # its intent is durable
+            return None
         only_reads = isinstance(effect, PerformOp) and self._only_reads(effect, tape)
         if only_reads and self._reads is not None and self._reads < MAX_TOGETHER:
             self._reads += 1
@@ -262,27 +261,36 @@ class LiveWorld:
         assert self._call is not None
         (request, budget), self._call = self._call, None
         if self._polling.is_due(tape.run_id) and self._is_cancelled(tape.state):
-            # The listener, which was told of the intent, may have asked for the abort.
+            # A listener may have asked for the abort when it received the intent.
             budget.release()
             return None
-        state = tape.state
+        state, counts, count = tape.state, self._services.message_counts, None
+        needed = state.reserved.tokens if state.reserved is not None else 0
         if state.conversations or state.started.parent is not None:  # every model call comes here
-            beyond = self._beyond_bound(effect, tape)
-            if beyond is not None:
+            count = count_of(state, self._services.settings_of(tape.started, tape.content), self._above())
+        while count is not None and (begun := counts.begin(count, needed)) is not True:
+            if begun is False:
+                await asyncio.sleep(_ROOM_SECONDS)
+            if begun is not False or self._is_cancelled(state):
                 budget.release()
-                return beyond
+                return (kinds.AllowanceReached(effect.key, *begun), ()) if begun else None
 
         async def record(body: Body) -> None:
             tape.record(body, self.now())
             await budget.flush()
 
-        call = self._recorder.perform(effect, request, tape, record, budget)
-        if not self._recorder.may_take_time(effect, tape.state):
-            return await call
-        outcome = await self._unless_cancelled(call, tape)
-        if outcome is None:
-            budget.abandon()
-        return outcome
+        outcome: EventWithBlobs | None = None
+        try:
+            call = self._recorder.perform(effect, request, tape, record, budget)
+            if not self._recorder.may_take_time(effect, tape.state):
+                outcome = await call
+            elif (outcome := await self._unless_cancelled(call, tape)) is None:
+                budget.abandon()
+            return outcome
+        finally:
+            if count is not None:
+                usage = outcome[0].usage if outcome and isinstance(outcome[0], kinds.LlmResponded) else None
+                counts.end(count, needed, usage.total if usage is not None else 0)
 
     async def _unless_cancelled(self, work: Coroutine[Any, Any, EventWithBlobs], tape: Tape) -> EventWithBlobs | None:
         """Await work that may take long; cancel it and return nothing if the run or the turn is cancelled."""

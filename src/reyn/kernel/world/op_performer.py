@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
-from reyn.journal import Approval, Blob, canonical, digest, encode, kinds
+from reyn.journal import APPROVAL_DIGITS, Approval, Blob, canonical, digest, encode, kinds
 from reyn.journal.registry import op_event
 from reyn.jsonschema import compile_schema
 from reyn.kernel.core.effects import APPROVED
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     OutcomeEvent = tuple[Body, tuple[Blob, ...]]
 
-_ARGUMENTS_DIGITS = 32
-"""Digits of the hash of the arguments in a rule that is bound to them."""
 _MAX_UNRECORDED = 100
 """Files that an event names without their contents."""
 
@@ -367,7 +365,7 @@ def action_digest(call: Call, plan: Plan) -> str:
 
 def bound_rule(rule: str, args: str) -> str:
     """Return a rule as a person is asked about it where an approval covers only the arguments with a hash."""
-    return f"{rule}, arguments {args[:_ARGUMENTS_DIGITS]}"
+    return f"{rule}, arguments {args[:APPROVAL_DIGITS]}"
 
 
 def _op_name(call: Call) -> str:

@@ -29,6 +29,7 @@ from reyn.journal.state_folder import has_journal, project_identity
 from reyn.kernel.runtime_types import SystemClock, TimedIds, Unattended
 from reyn.kernel.visit.compiled_phase import uses_handoffs
 from reyn.kernel.visit.compiled_skill import CompiledSkill
+from reyn.kernel.world.allowance import MessageCounts
 from reyn.kernel.world.budgets import Budgets
 from reyn.kernel.world.environments import Environments
 from reyn.kernel.world.hooks import check_hooks, hook_name
@@ -124,6 +125,7 @@ class Services:
         self.library: Library = base.library if base else Library(root)
         self.agents: Agents = base.agents if base else Agents(root)
         self.polling: InboxPolling = base.polling if base else InboxPolling()
+        self.message_counts: MessageCounts = base.message_counts if base else MessageCounts()
         self.executing: set[asyncio.Task[Any]] = base.executing if base else set()
         """The tasks that execute runs."""
         self.mcp: Connections = base.mcp if base else Connections(root)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from reyn.documents import TrustClasses, trust_classes
+from reyn.documents import JsonError, TrustClasses, check_values, trust_classes
 from reyn.errors import McpDefinitionsInvalid
 from reyn.folders import FILE, open_inside, replace_beneath
 from reyn.journal import canonical, digest
@@ -139,8 +139,9 @@ def read_definitions(root: Path, server: str) -> ToolDefinitions | None:
         reason = error.strerror or str(error)
         raise McpDefinitionsInvalid(f"`reyn/mcp/{path.name}` cannot be read: {reason}", hint=hint) from error
     try:
+        check_values(content)
         found = msgspec.json.decode(content, type=ToolDefinitions)
-    except msgspec.MsgspecError as error:
+    except (JsonError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise McpDefinitionsInvalid(f"`reyn/mcp/{path.name}` is malformed: {error}", hint=hint) from error
     if found.server != server or len(found.tools) > MAX_TOOLS or not all(_TOOL.fullmatch(t.name) for t in found.tools):
         raise McpDefinitionsInvalid(f"`reyn/mcp/{path.name}` does not hold tools of `{server}`", hint=hint)

@@ -8,20 +8,18 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import re
 import shutil
 import signal
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from reyn.documents import JsonError, ValueCounter, check_values
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
 MAX_MESSAGE_BYTES = 16_000_000
-_MAX_VALUES = 500_000
-"""The values in a message: each takes hundreds of bytes of memory, and two in the message."""
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "TERM", "TMPDIR", "USER")
 _GRACE_SECONDS = 2.0
 _CHUNK = 65_536
@@ -160,19 +158,15 @@ def _message(line: bytes) -> Any:
     """Return the message on a line; `None` for other lines, which servers print, too."""
     from mcp_types import jsonrpc_message_adapter
 
-    if _values(line) > _MAX_VALUES and _values(_STRING.sub(b"", line)) > _MAX_VALUES:
-        raise _ServerFault(f"it sent a message with more than {_MAX_VALUES} values")
     try:
+        check_values(line)
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except JsonError as error:
+        raise _ServerFault(f"it sent a message that cannot be read: {error}") from error
     except ValueError as error:
         if b'"jsonrpc"' not in line:
             return None
         raise _ServerFault("it sent a message that is not valid JSON-RPC") from error
-
-
-def _values(content: bytes) -> int:
-    """Return how many values JSON has at most; signs in strings count, too."""
-    return sum(map(content.count, (b",", b"[", b"{")))
 
 
 async def _write(outbound: Any, stdin: asyncio.StreamWriter) -> None:
@@ -221,11 +215,15 @@ def http_client(headers: Mapping[str, str], seconds: float) -> Any:
             self._stream = stream
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            size = 0
+            size, values = 0, ValueCounter()
             async for chunk in self._stream:
                 size += len(chunk)
                 if size > MAX_MESSAGE_BYTES:
                     raise httpx2.ReadError("the response is too large")
+                try:
+                    values.add(chunk)
+                except JsonError as error:
+                    raise httpx2.ReadError(f"the response cannot be read: {error}") from error
                 yield chunk
 
         async def aclose(self) -> None:
@@ -238,6 +236,8 @@ def http_client(headers: Mapping[str, str], seconds: float) -> Any:
             if response.headers.get("content-encoding", "identity") != "identity":
                 await response.aclose()
                 raise httpx2.ReadError("the response is compressed")
+            # JSON and events are UTF-8. In another character set, the values would look like something else.
+            response.headers["content-type"] = response.headers.get("content-type", "").partition(";")[0]
             response.stream = Bounded(response.stream)
             return response
 

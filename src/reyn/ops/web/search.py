@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from reyn.config.values import SEARCH_URLS
+from reyn.documents import JsonError, decode_json
 from reyn.errors import ReynError
 from reyn.ops.budget import OpFailed
 from reyn.ops.op import Call, Env, Plan, ProjectOp, Result, approval_of
@@ -129,9 +130,9 @@ class WebSearchOp(ProjectOp):
         try:
             hits = [
                 {"title": str(one["title"]), "url": str(one["url"]), "snippet": str(one.get(provider.snippet) or "")}
-                for one in provider.hits(msgspec.json.decode(response.content))
+                for one in provider.hits(decode_json(response.content))
             ][:most]
-        except (msgspec.DecodeError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (JsonError, KeyError, TypeError, AttributeError) as error:
             raise OpFailed(f"the answer of `{settings.provider}` is not understood") from error
         results = [{name: value[:_MAX_TEXT] for name, value in hit.items()} for hit in hits]
         return call.ok(query=call.args["query"], provider=settings.provider, results=results)
