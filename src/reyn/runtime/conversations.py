@@ -119,7 +119,7 @@ class Conversations:
             MessageInvalid: The text is not valid Unicode.
             RunNotResumable: The conversation has ended.
         """
-        row = self.check_open(run)
+        row = self._conversation(run, "continued", is_open=True)
         message = checked_message(self._services.scrubber.scrub_value(text), images)
         attached = tuple(AttachedImage(image.media_type, image.data, image.url) for image in images)
         if instructions is not None:
@@ -136,10 +136,7 @@ class Conversations:
             ConversationInvalid: The run is not a conversation.
             RunNotResumable: The conversation has ended.
         """
-        row = self._conversation(run, "continued")
-        if row.status in ENDED:
-            raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
-        return row
+        return self._conversation(run, "continued", is_open=True)
 
     def rename(self, run: str, title: str, *, by: str = "") -> None:
         """Give a conversation a title, which `reyn chats` shows; an empty one removes it.
@@ -171,10 +168,15 @@ class Conversations:
         """
         return copy_conversation(self._executor, self._conversation(run, "copied"), run_id)
 
-    def _conversation(self, run: str, what: str) -> RunRow:
-        """Return a run that is a conversation and was not imported. A run that is one stays one: it is read once."""
+    def _conversation(self, run: str, what: str, *, is_open: bool = False) -> RunRow:
+        """Return a run that is a conversation, was not imported, and has not ended, if `is_open` is true.
+
+        A run that is a conversation stays one: it is read once.
+        """
         row = self._runs.find(run)
         check_not_imported(row, what)
+        if is_open and row.status in ENDED:
+            raise RunNotResumable(f"conversation `{row.run_id}` is {row.status}", hint="Start a new one, or fork it.")
         if (row.wait is not None and row.wait.is_message) or row.run_id in self._known:
             return row
         started = self._runs.state(row.run_id).started
