@@ -25,7 +25,6 @@ from reyn.errors import (
     InputInvalid,
     MessageInvalid,
     ModelUnavailable,
-    RunBusy,
     TranscriptInvalid,
 )
 from reyn.functions import (
@@ -130,6 +129,23 @@ def test_a_call_streams_text_tool_calls_and_the_reply(tmp_path: Path):
         assert roles(reply.history) == ["user", "assistant", "tool", "assistant"]
         assert reply.history[1].tool_calls[0].arguments == '{"a": 1, "b": 2}'
         await world.check()
+
+    asyncio.run(scenario())
+
+
+def test_a_chat_has_a_model_of_its_own_a_toolkit_and_its_docstring_as_prompt(tmp_path: Path):
+    async def scenario() -> None:
+        world = World(tmp_path, "not asked")
+        own = Chatty(calls(("add", '{"a": 1, "b": 2}')), "It is 3.", name="own")
+
+        @llm_chat(llm_interface=own, toolkit=[add], runtime=world.rt)
+        async def agent(message: str, history: list) -> None:
+            """System prompt here."""
+
+        assert (await agent("hello", [])).text == "It is 3."
+        assert own.requests[0].messages[0].text.startswith("System prompt here.")
+        assert "add" in [tool.name for tool in own.requests[0].tools]
+        assert world.model.requests == []
 
     asyncio.run(scenario())
 
@@ -514,9 +530,7 @@ def test_a_key_that_is_no_text_is_rejected(tmp_path: Path, key: Any):
         World(tmp_path).agent.options(key=key)
 
 
-def test_a_message_during_a_turn_is_refused_and_does_not_abort_it(tmp_path: Path):
-    """In the same process as in another one: the claim on the run decides."""
-
+def test_a_message_during_a_turn_waits_for_its_end(tmp_path: Path):
     async def scenario() -> None:
         inside, go_on = asyncio.Event(), asyncio.Event()
 
@@ -527,7 +541,7 @@ def test_a_message_during_a_turn_is_refused_and_does_not_abort_it(tmp_path: Path
             await go_on.wait()
             return "done"
 
-        world = World(tmp_path, calls(("wait", "{}")), "It is done.", "You are welcome.", toolkit=[wait])
+        world = World(tmp_path, calls(("wait", "{}")), "It is done.", "I am.", toolkit=[wait])
         agent = world.agent.options(key="a")
 
         async def first() -> ChatReply:
@@ -535,12 +549,12 @@ def test_a_message_during_a_turn_is_refused_and_does_not_abort_it(tmp_path: Path
 
         turn = asyncio.create_task(first())
         await asyncio.wait([turn, asyncio.create_task(inside.wait())], return_when=asyncio.FIRST_COMPLETED)
-        with pytest.raises(RunBusy):
-            await agent("Are you there?")
+        later = asyncio.ensure_future(agent("Are you there?")._reply())
+        await asyncio.sleep(0)
         go_on.set()
         reply = await turn
         assert (reply.status, reply.text) == ("replied", "It is done.")
-        assert (await agent("Thanks.")).text == "You are welcome."
+        assert (await later).text == "I am."
         await world.check()
 
     asyncio.run(scenario())
@@ -977,9 +991,13 @@ def test_images_of_a_message_are_sent_and_kept(tmp_path: Path):
         image = load_image(path)
         assert image == Image("image/png", base64.b64encode(PNG).decode())
         world = World(tmp_path, "A picture.", "Still.")
+        world.model.reads_images = True
         reply = await world.agent(Message("user", "What is this?", (image,)))
         assert any(message.images for message in world.model.requests[0].messages)
-        assert reply.history[0].images == (image,)
+        assert [(message.text, message.images) for message in reply.history] == [
+            ("What is this?", (image,)),
+            ("A picture.", ()),
+        ]
         await world.agent("And now?", reply.history)
         assert any(message.images for message in world.model.requests[1].messages)
         await world.check()

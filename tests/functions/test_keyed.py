@@ -98,6 +98,9 @@ def test_an_abort_ends_the_turn_and_the_next_message_goes_on(
             reply = await (till.chat("and now?") if key else till.chat("and now?", history))
             assert (reply.text, till.paid) == ("Fine.", [7])
             assert list(reply.history)[: len(history)] == list(history)
+            if key:
+                kinds = {event.kind for event in runtime.runs.events(reply.run_id)}
+                assert kinds & {"phase_aborted", "skill_aborted"} == {"phase_aborted"}
             await runtime.runs.replay(reply.run_id)
 
     asyncio.run(scenario())
@@ -200,7 +203,7 @@ OTHER_CALLS: dict[str, tuple[Any, Any]] = {
     "no history": ({"history": []}, "history"),
     "another text in the history": ({"history": [HISTORY[0], {"role": "assistant", "content": "three"}]}, "history"),
     "a longer history": ({"history": [*HISTORY, {"role": "user", "content": "one"}]}, "history"),
-    "an image in the message": ({"images": True}, "history"),
+    "an image in the message": ({"images": True}, "input"),
     "a system message": ({"history": [*SYSTEM, *HISTORY]}, "instructions"),
     "another value of the template": ({"params": {"tone": "dry"}}, "instructions"),
 }

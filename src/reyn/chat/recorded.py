@@ -1,4 +1,7 @@
-"""What is recorded of a conversation when it has stopped: its history, its last reply, and why it stopped."""
+"""What is recorded of a conversation when it has stopped: its history, and why it stopped.
+
+`end_turn` ends a turn that was recorded in part.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from reyn.chat.items import Reply, Stopped
-from reyn.chat.reader import artifact_text, text_of, without_reply
+from reyn.chat.items import Stopped
 from reyn.context.histories import HISTORIES, RenderedMessages
 from reyn.context.render import rendered_message
-from reyn.context.transcript import NO_MESSAGES, NormalizedMessage, NormalizedMessageList
+from reyn.context.transcript import NO_MESSAGES, NormalizedMessageList
 from reyn.errors import (
     ChatStopped,
     ConversationInvalid,
@@ -21,15 +23,21 @@ from reyn.errors import (
     hint_of,
     turn_hint,
 )
+from reyn.journal import ENDED
+from reyn.journal.kinds import Part
 
 if TYPE_CHECKING:
+    from reyn.chat.items import Reply
+    from reyn.context.messages import NormalizedMessage
+    from reyn.journal import RunRow
     from reyn.journal.canonical import ReadBlob
     from reyn.kernel.runtime_types import RunResult
     from reyn.runs.recorded import Runs
+    from reyn.runtime import OSRuntime
 
 _QUESTION = "Reply to the question first, for example with `OSRuntime.answer`; then resume the conversation."
 _STORED = "The message is stored; it is answered when the conversation continues."
-CONTINUE_THERE = "Continue there, or leave it there first."
+CONTINUE_THERE = "Nothing was sent. Continue there, or leave it there first."
 _rendered = RenderedMessages()
 
 
@@ -39,7 +47,7 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
     Args:
         runs: The recorded runs.
         run_id: The conversation.
-        before: The messages until its first turn. Their system message stays.
+        before: The messages until its first turn. Their system message stays, unless a hook replaced it.
     """
     try:
         state = runs.state(run_id)
@@ -53,7 +61,9 @@ def history_of(runs: Runs, run_id: str, before: NormalizedMessageList = NO_MESSA
     rendered = _rendered.render(
         run_id, found.messages, lambda message: _as_seen(message, runs.content), lambda: (NO_MESSAGES, start)
     )
-    return rendered.with_system(before.system)
+    system = found.messages.system
+    is_replaced = system is not None and system.content and system.parts != (Part(blob=found.instructions),)
+    return rendered.with_system(_as_seen(system, runs.content) if system and is_replaced else before.system)
 
 
 def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage:
@@ -70,16 +80,6 @@ def _as_seen(message: NormalizedMessage, content: ReadBlob) -> NormalizedMessage
         case {"control": _, "artifact": {"data": {"text": str(text)}}}:
             return msgspec.structs.replace(rendered, text=text)
     return rendered
-
-
-def last_reply(runs: Runs, run_id: str) -> Reply:
-    """Return how the last turn of a conversation ended that has nothing more to do."""
-    state = runs.state(run_id)
-    artifact, ended, usage = state.output.artifact, state.turn_end, state.usage
-    if ended is not None:
-        return without_reply(ended, text_of(ended, runs.content), usage)
-    assert artifact is not None  # a turn that was not aborted ended with a reply
-    return Reply(artifact_text(runs.content(artifact.hash)), usage=usage)
 
 
 def idle_result(runs: Runs, run_id: str, error: Exception) -> RunResult | None:
@@ -112,6 +112,24 @@ def unanswered_error(runs: Runs, run_id: str, reply: Reply, history: NormalizedM
     )
 
 
+def end_turn(runtime: OSRuntime, row: RunRow) -> bool:
+    """End a turn that failed or was interrupted: the next message takes its place, and what it has done stays.
+
+    Returns:
+        Whether there may be such a turn.
+
+    Raises:
+        ChatStopped: The run waits for the reply to a question.
+    """
+    runs, run_id = runtime.runs, row.run_id
+    if row.wait is not None and not row.wait.is_message:
+        raise stop_error(runs, runs.result(run_id), history_of(runs, run_id))
+    if row.wait is not None or row.status in ENDED:
+        return False
+    runtime.conversations.abort_turn(run_id, "a new message came before the reply")
+    return True
+
+
 def left_error(run_id: str) -> ConversationInvalid:
     """Return the error of a conversation that was left."""
     return ConversationInvalid(
@@ -129,10 +147,9 @@ def failure_of(runs: Runs, run_id: str, error: Exception, *, is_stored: bool) ->
         is_stored: Whether a message is in its inbox.
     """
     if isinstance(error, RunBusy):
-        said = "; what you said is in its inbox" if is_stored else ""
-        busy = RunBusy(f"{error.message}{said}", hint=CONTINUE_THERE)
+        busy = RunBusy(error.message, run_id=run_id, hint=CONTINUE_THERE)
         return busy, Stopped("busy", busy.message, busy.code, CONTINUE_THERE)
     if isinstance(error, RunNotResumable):
         row = runs.find(run_id)
-        return error, Stopped(str(row.status), row.reason, error.code, _STORED)
+        return error, Stopped(str(row.status), row.reason, error.code, _STORED if is_stored else error.hint)
     return error, Stopped("failed", str(error))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reyn.context import AssistantMessage, ToolCancelled, UserMessage
-from reyn.context.render import results_message
+from reyn.context import AssistantMessage, MultimodalToolResult, ToolCancelled, ToolResult, UserMessage
+from reyn.context.render import image_parts, results_message
 from reyn.journal import kinds
 from reyn.models import ToolCall
 from reyn.models.protocol import decode_reply
@@ -28,6 +28,13 @@ def answer_message(spec: TurnSpec, reply: ModelReply) -> AssistantMessage:
     if "" in ids or len(ids) != len(calls):
         return AssistantMessage((kinds.Part(blob=reply.hash),))
     return AssistantMessage((kinds.Part(blob=reply.hash, reply=True),), calls)
+
+
+def tool_result(call: str, result: str, content: bytes, notes: str = "") -> ContextMutation:
+    """Return the mutation for the result of a call: its content, by hash, the images that it names, and notes."""
+    images = image_parts(content)
+    parts = (kinds.Part(blob=result), *images, *([kinds.Part(text=f"\n{notes}")] if notes else []))
+    return MultimodalToolResult(call, parts, ()) if images else ToolResult(call, parts)
 
 
 def next_answer(spec: TurnSpec, reply: ModelReply) -> str:
