@@ -189,8 +189,8 @@ def _performed(events: list[Event]) -> list[str]:
 
 def _is_faulty(event: Event) -> bool:
     """Return whether an event rejects the arguments of an op."""
-    if event.kind == "child_started":
-        return bool(event.data.get("problem"))
+    if event.kind == "child_ended":
+        return bool(event.data.get("state") == "rejected")
     return event.kind == "validation_error" and event.data["rule"] == "ops"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -117,15 +118,17 @@ def _grouped(acts: tuple[OfferedAct, ...]) -> tuple[tuple[OfferedAct, ...], dict
 
 
 def _left(turn: Turn) -> str:
-    """Return the parts of the input that no act has dealt with: those that have none of its arguments.
+    """Return the parts of the input that no act has dealt with.
 
-    Without a sign of what an act has dealt with, that is all of it.
+    An act has dealt with a part if its arguments or its result have a word that no other part has. Without such a sign,
+    nothing is left.
     """
     if not turn.done:
         return turn.text
-    values = {value.casefold() for act in turn.done for value in _values(act.args) if len(value) > 1}
-    parts = [part for part in _PARTS.split(turn.text) if part.strip()]
-    left = [part for part in parts if not any(value in part.casefold() for value in values)]
+    known = {word for act in turn.done for text in (*_values(act.args), act.result) for word in _words(text)}
+    parts = {part: set(_words(part)) for part in _PARTS.split(turn.text) if part.strip()}
+    counts = Counter(word for words in parts.values() for word in words)
+    left = [part for part, words in parts.items() if not any(counts[word] == 1 for word in words & known)]
     text = " ".join(left)
     return text if len(left) < len(parts) and len(text.split()) >= _MIN_WORDS else ""
 
