@@ -497,7 +497,7 @@ def test_after_an_act_the_parts_of_the_input_that_are_left_decide(model: LocalMo
 
 
 @pytest.mark.parametrize(
-    ("article", "is_performed"), [("lamps", False), ("candles", True), ("shelf/9.txt", False), ("box 9", True)]
+    ("article", "is_performed"), [("lamps", False), ("candles", True), ("red/9.txt", False), ("box", False), ("red box 9", True)]
 )
 def test_an_act_that_succeeded_or_has_an_invented_name_is_not_performed(
     model: LocalModel, monkeypatch: pytest.MonkeyPatch, article: str, is_performed: bool

@@ -233,11 +233,16 @@ def _accepts(schema: dict[str, Any], value: Any) -> bool:
     return "enum" not in schema or value in schema["enum"]
 
 
-def is_new(text: str, request: ModelRequest) -> bool:
+def is_new(text: str, request: ModelRequest, left: str) -> bool:
     """Return whether the op of an answer is one to perform: not one that succeeded before, with names that are known.
 
     A path, address or number that neither the instructions nor the input nor a result contains is invented: nothing
-    asked for the op.
+    asked for the op. A further op has to take something from what is left of the input.
+
+    Args:
+        text: The answer.
+        request: The request.
+        left: The part of the input that no act has dealt with.
     """
     turn = request.turn
     assert turn is not None
@@ -245,10 +250,11 @@ def is_new(text: str, request: ModelRequest) -> bool:
         [call] = msgspec.json.decode(text)["ops"]
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return True  # the OS rejects it and says why
-    if any(call == act.args for act in turn.done):
+    values, wanted = _values(call), set(_words(left))
+    if turn.done and (any(call == act.args for act in turn.done) or wanted.isdisjoint(_words(" ".join(values)))):
         return False
     known = set(_words(f"{request.task} {turn.text} {' '.join(act.result for act in turn.done)}"))
-    names = [value for value in _values(call) if _NAME.fullmatch(value)]
+    names = [value for value in values if _NAME.fullmatch(value)]
     return all(set(_words(name)) <= known for name in names)
 
 
