@@ -191,7 +191,7 @@ def _is_faulty(event: Event) -> bool:
     """Return whether an event rejects the arguments of an op."""
     if event.kind == "child_ended":
         return bool(event.data.get("state") == "rejected")
-    return event.kind == "validation_error" and event.data["rule"] == "ops"
+    return event.kind == "validation_error" and event.data["class"] == "ops"
 
 
 def _decision(rt: SyncRuntime, events: list[Event]) -> tuple[str, Any]:

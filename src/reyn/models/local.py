@@ -248,7 +248,10 @@ class LocalModel:
         cancelled: threading.Event,
     ) -> ModelAnswer:
         """Generate the arguments of an act."""
-        schema = decoding_schema(act_contract(request, act), self._limits(engine, reason_length=0))
+        limits = self._limits(engine, reason_length=0)
+        if self._has_two_steps(engine):
+            limits = limits._replace(line_length=_MAX_ARGUMENT)
+        schema = decoding_schema(act_contract(request, act), limits)
         reply = self._begin(act_messages(request, prompt, act), schema, engine, cancelled, None)
         text = reply.text.replace('{"reason": ""', '{"reason": ' + json.dumps(chosen.reason, ensure_ascii=False), 1)
         return msgspec.structs.replace(reply, text=text)
@@ -361,6 +364,8 @@ class LocalModel:
 REASON_LENGTH = 300
 """Maximum length of a reason. One that reaches it is cut off, so that only its whole sentences are recorded."""
 _REASON_TOKENS = 400
+_MAX_ARGUMENT = 600
+"""Maximum length of a text in the arguments of a small model, which fills the rest with line breaks."""
 _REPLY = 400
 _SMALL_REPLY = 100
 """Maximum number of tokens of a reply in a conversation. Small models do not find an end by themselves."""
