@@ -27,7 +27,7 @@ class RunScore(NamedTuple):
 
     Attributes:
         needs: Number of acts that the item needs.
-        calls: The ops that the run performed, as JSON.
+        calls: The ops that the run performed, or that were denied, as JSON.
         right: Number of the needed acts whose op was performed.
         complete: Number of the needed acts that were performed with the right arguments.
         first_op: Whether the first op is one that the item needs; `None` without an op, or if it needs none.
@@ -151,7 +151,7 @@ def run_score(rt: SyncRuntime, task: Task, item: Item) -> RunScore:
         run_id = rt.run(task.name, item.input).run_id
     cpu, wall = time.process_time() - cpu, time.monotonic() - wall
     events = [event for event in rt.runs.events(run_id) if event.run_id == run_id]
-    calls = [json.loads(rt.runs.content(args)) for args in _performed(events)]
+    calls = _calls(rt, events)
     chosen, data = _decision(rt, events)
     expected = "converse" if task.is_agent else item.exit
     first = calls[0] if calls and item.acts else None
@@ -182,9 +182,15 @@ def run_score(rt: SyncRuntime, task: Task, item: Item) -> RunScore:
     )
 
 
-def _performed(events: list[Event]) -> list[str]:
-    """Return the hashes of the arguments of all ops that were started."""
-    return [event.data["args"] for event in events if event.kind.endswith("_started") and "args" in event.data]
+def _calls(rt: SyncRuntime, events: list[Event]) -> list[dict[str, Any]]:
+    """Return the arguments of all ops that were started; of one that was denied, its kind and form."""
+    calls: list[dict[str, Any]] = []
+    for event in events:
+        if event.kind.endswith("_started") and "args" in event.data:
+            calls.append(json.loads(rt.runs.content(event.data["args"])))
+        elif event.kind == "permission_denied":
+            calls.append({"kind": event.data["op_kind"], "op": event.data["op"], "denied": event.data["call"]})
+    return calls
 
 
 def _is_faulty(event: Event) -> bool:

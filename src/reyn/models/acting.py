@@ -123,9 +123,10 @@ def _left(turn: Turn) -> str:
     An act has dealt with a part if its arguments or its result have a word that no other part has. Without such a sign,
     nothing is left.
     """
-    if not turn.done:
+    done = [act for act in turn.done if act.is_ok]
+    if not done:
         return turn.text
-    known = {word for act in turn.done for text in (*_values(act.args), act.result) for word in _words(text)}
+    known = {word for act in done for text in (*_values(act.args), act.result) for word in _words(text)}
     parts = {part: set(_words(part)) for part in _PARTS.split(turn.text) if part.strip()}
     counts = Counter(word for words in parts.values() for word in words)
     left = [part for part, words in parts.items() if not any(counts[word] == 1 for word in words & known)]
@@ -234,7 +235,7 @@ def _accepts(schema: dict[str, Any], value: Any) -> bool:
 
 
 def is_new(text: str, request: ModelRequest, left: str) -> bool:
-    """Return whether the op of an answer is one to perform: not one that succeeded before, with names that are known.
+    """Return whether the op of an answer is one to perform: not one of this visit once more, with names that are known.
 
     A path, address or number that neither the instructions nor the input nor a result contains is invented: nothing
     asked for the op. A further op has to take something from what is left of the input.
@@ -251,7 +252,9 @@ def is_new(text: str, request: ModelRequest, left: str) -> bool:
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return True  # the OS rejects it and says why
     values, wanted = _values(call), set(_words(left))
-    if turn.done and (any(call == act.args for act in turn.done) or wanted.isdisjoint(_words(" ".join(values)))):
+    if any(call == act.args for act in turn.done):
+        return False
+    if any(act.is_ok for act in turn.done) and wanted.isdisjoint(_words(" ".join(values))):
         return False
     known = set(_words(f"{request.task} {turn.text} {' '.join(act.result for act in turn.done)}"))
     names = [value for value in values if _NAME.fullmatch(value)]
@@ -296,7 +299,8 @@ def _result(act: PerformedAct) -> str:
         return act.result
     if not isinstance(result, dict):
         return act.result
-    told = {field: value for field, value in result.items() if field != "status" and act.args.get(field) != value}
+    known = act.args | ({"status": "ok"} if act.is_ok else {})
+    told = {field: value for field, value in result.items() if known.get(field) != value}
     return _json(told) if told else "done"
 
 

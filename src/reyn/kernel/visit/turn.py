@@ -217,7 +217,7 @@ class TurnContext:
             frame = replace(self._turn_frame(None), results=0, results_digest=None, done=())
             said = turn_message(frame, "", has_choices=False)
         system_text = spec.reply_text + message_text(kinds.FrameMessage("system", rest), content)
-        done = tuple(PerformedAct(args, content(result).decode()) for args, result in self._log.done)
+        done = tuple(PerformedAct(args, content(name).decode(), ok) for args, name, ok in self._log.performed)
         return Turn(message_text(said, content), system_text, best_acts(spec.acts, best), done, self.is_conversation)
 
     async def call_hooks(self, draft: TurnDraft, call: str) -> bool:
@@ -366,7 +366,7 @@ class TurnContext:
             prepared.orders or {},
             prepared.type,
             "" if self.is_conversation else log.work_note,
-            tuple(act_in_short(args) for args, _ in log.done),
+            tuple(act_in_short(args) for args, _, is_ok in log.performed if is_ok),
         )
 
 
