@@ -301,7 +301,7 @@ def rendered_message(
         return message if with_images or not message.images else _described(message)
     images = message.images
     if with_images:
-        images += result_images(message, content, results)
+        images += _images_in(message, content, results)
     shown = (part for part in message.parts if not (with_images and part.image is not None))
     text = scrub("".join(_part_text(part, content, results) for part in shown))
     calls = message.tool_calls
@@ -339,7 +339,7 @@ def _image_text(name: str) -> str:
     return f"\n[image: {name}]"
 
 
-def result_images(
+def _images_in(
     message: FrameMessage | NormalizedMessage, content: Callable[[str], bytes], results: Sequence[str] = ()
 ) -> tuple[Image, ...]:
     """Return the images of a message: its own, and those that op results in it name by hash.

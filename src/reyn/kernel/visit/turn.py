@@ -408,6 +408,7 @@ async def execute_single_llm_phase(
     turn = partial(context.chat_turn, spec, frame.messages[0]) if is_chat else None
     needs = context.needs_images
     reply = await ask(spec, model, frame, call, tape, context.results, prepared.input, transcript, turn, needs)
+    context.hooked = ()
     contract = spec.contract
     if frame.budget is not None and frame.budget.truncated:
         context.truncated.update(one.name for one in frame.budget.truncated)

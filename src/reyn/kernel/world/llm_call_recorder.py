@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from reyn.context.histories import HISTORIES, RenderedMessages
-from reyn.context.render import message_text, normalized, rendered_message, result_images, without_images
+from reyn.context.render import message_text, normalized, rendered_message, without_images
 from reyn.errors import CircuitOpen, ImagesUnsupported, ModelBroken, ModelError, ModelTimeout, SchemaRejected
 from reyn.journal import Blob, kinds
 from reyn.kernel.world.budgets import MAX_USAGE
@@ -148,7 +148,7 @@ class LlmCallRecorder:
         Of a transcript, only messages that are new since the last call are read.
         """
         scrub, images = self._roster.scrub, self._roster.reads_images(name)
-        if call.transcript is None and (call.needs_images or call.spec.form == "tools"):
+        if call.transcript is None and (images or call.spec.form == "tools"):
             return tuple(
                 rendered_message(normalized(message), tape.content, scrub, call.results, with_images=images)
                 for message in call.messages
@@ -158,11 +158,7 @@ class LlmCallRecorder:
                 [
                     self._static_message(m, tape)
                     if m.role == "system"
-                    else Message(
-                        m.role,
-                        scrub(message_text(m, tape.content, call.results)),
-                        result_images(m, tape.content, call.results) if images else (),
-                    )
+                    else Message(m.role, scrub(message_text(m, tape.content, call.results)))
                     for m in call.messages
                 ]
             )
