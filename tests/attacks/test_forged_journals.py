@@ -153,24 +153,26 @@ def test_a_no_that_became_a_yes_in_all_of_its_events_is_reported(tmp_path: Path,
     assert is_reported(archive, tmp_path)
 
 
-def test_an_approval_that_was_removed_with_its_question_is_reported(tmp_path: Path):
-    archive = Archive(recorded(tmp_path)["yes"])
-    people = {"approval_required", "wait_opened", "wait_answered", "approval_decided", "run_resumed"}
-    archive.events = [event for event in archive.events if event["kind"] not in people]
+QUESTIONS = {"approval_required", "wait_opened", "wait_answered", "approval_decided", "run_resumed"}
+
+
+def without_questions(archive: Archive, standing: str = "") -> Archive:
+    """Remove the question about the op and its approval; `standing` names a run that gave a standing one instead."""
+    archive.events = [event for event in archive.events if event["kind"] not in QUESTIONS]
     for seq, event in enumerate(archive.events, start=1):
         event["seq"] = seq
-    assert is_reported(archive, tmp_path)
+    if standing:
+        started = next(event for event in archive.events if event["kind"] == "file_started")
+        started["data"]["approval"]["standing"] = standing
+    return archive
+
+
+def test_an_approval_that_was_removed_with_its_question_is_reported(tmp_path: Path):
+    assert is_reported(without_questions(Archive(recorded(tmp_path)["yes"])), tmp_path)
 
 
 def test_a_standing_approval_that_no_run_gave_is_reported(tmp_path: Path):
-    archive = Archive(recorded(tmp_path)["yes"])
-    started = next(event for event in archive.events if event["kind"] == "file_started")
-    started["data"]["approval"]["standing"] = "yes"
-    people = {"approval_required", "wait_opened", "wait_answered", "approval_decided", "run_resumed"}
-    archive.events = [event for event in archive.events if event["kind"] not in people]
-    for seq, event in enumerate(archive.events, start=1):
-        event["seq"] = seq
-    assert is_reported(archive, tmp_path)
+    assert is_reported(without_questions(Archive(recorded(tmp_path)["yes"]), standing="yes"), tmp_path)
 
 
 def swap_content(archive: Archive) -> None:
@@ -237,14 +239,7 @@ def test_verify_alone_reports_an_approval_that_its_reply_did_not_give(
 
 
 def test_a_standing_approval_of_a_run_that_is_missing_is_named(tmp_path: Path):
-    archive = Archive(recorded(tmp_path)["yes"])
-    started = next(event for event in archive.events if event["kind"] == "file_started")
-    started["data"]["approval"]["standing"] = "ghost"
-    people = {"approval_required", "wait_opened", "wait_answered", "approval_decided", "run_resumed"}
-    archive.events = [event for event in archive.events if event["kind"] not in people]
-    for seq, event in enumerate(archive.events, start=1):
-        event["seq"] = seq
-    [finding] = verified(archive, tmp_path)
+    [finding] = verified(without_questions(Archive(recorded(tmp_path)["yes"]), standing="ghost"), tmp_path)
     assert "its run `ghost` is not here" in finding
 
 

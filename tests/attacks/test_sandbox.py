@@ -112,6 +112,11 @@ def usable(backend: Backend) -> Backend:
     return backend
 
 
+def run_code(code: str, backend: Backend, access: Access, limits: ProgramLimits = FAST) -> Outcome:
+    """Run Python code as a program in a sandbox; skip the test if this machine does not have it."""
+    return run_program(usable(backend), (python_program(), "-S", "-c", code), access, limits)
+
+
 def survivors(mark: str) -> list[str]:
     """Return the processes of an attack that are still running, after giving the kernel time to end them."""
     deadline = time.monotonic() + 30
@@ -166,8 +171,7 @@ os.wait()
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 def test_the_memory_of_a_process_whose_first_thread_has_ended_counts(backend: Backend):
     limits = ProgramLimits(seconds=30, memory_bytes=250_000_000, processes=16)
-    argv = (python_program(), "-S", "-c", WITHOUT_FIRST_THREAD)
-    outcome = run_program(usable(backend), argv, Access(subprocesses=True), limits)
+    outcome = run_code(WITHOUT_FIRST_THREAD, backend, Access(subprocesses=True), limits)
     assert (outcome.status, outcome.reason) == ("killed", "its processes used more than 250000000 bytes")
 
 
@@ -179,7 +183,7 @@ def test_the_network_comes_with_certificates_but_no_private_keys(backend: Backen
         "for path in ('/etc/ssl/certs', '/etc/pki/tls/certs'):\n"
         "  if os.path.exists(path): os.listdir(path); print('certificates')"
     )
-    outcome = run_program(usable(backend), (python_program(), "-S", "-c", code), Access(network=True), FAST)
+    outcome = run_code(code, backend, Access(network=True))
     seen = [line for line in outcome.stdout.decode().splitlines() if line != "certificates"]
     assert outcome.returncode == 0, outcome.stderr
     assert [line for line in seen if "private" in line] == []
@@ -200,7 +204,7 @@ def test_a_program_that_root_starts_has_no_group_of_root_and_no_files_of_the_ker
         "  except OSError: pass\n"
         "print(json.dumps([os.getgid(), os.getgroups(), read]))"
     )
-    outcome = run_program(usable(backend), (python_program(), "-S", "-c", code), Access(), FAST)
+    outcome = run_code(code, backend, Access())
     group, groups, read = json.loads(outcome.stdout)
     assert group != 0
     assert 0 not in groups
@@ -243,10 +247,8 @@ def test_a_program_gets_the_system_calls_that_it_names_and_was_granted():
         "import ctypes\nassert ctypes.CDLL(None).munlockall() == 0\n"
         "try: os.sched_setaffinity(1, {0})\nexcept PermissionError: print('ok')"
     )
-    argv = (python_program(), "-S", "-c", code)
     for backend in BACKENDS:
-        access = Access(network=True, groups=("listen", "memory", "scheduling"))
-        outcome = run_program(usable(backend), argv, access, FAST)
+        outcome = run_code(code, backend, Access(network=True, groups=("listen", "memory", "scheduling")))
         assert outcome.stdout == b"ok\n", outcome.stderr
 
 

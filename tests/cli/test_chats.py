@@ -40,7 +40,7 @@ def tea(here: Path, chat, reyn) -> str:
 
 @pytest.fixture
 def busy(here: Path, chat, reyn) -> str:
-    """A conversation that started a run in the background, whose end it was told."""
+    """A conversation that started a run in the background, and received its end."""
     skills(here, "report")
     write_answers(here, act(LATER), reply("It has begun."), finish("done"), reply("It is done."))
     chat("write a report\n", "--run-id", "busy")

@@ -135,7 +135,7 @@ def _failures(chance: random.Random, calls: int) -> dict[int, int]:
 
 
 def _script(chance: random.Random) -> list[Any]:
-    """Writes, edits that double, and deletes; each edit again after it, as a model would that was told it failed."""
+    """Writes, edits that double, and deletes; each edit again after it, as a model repeats an op after an error."""
     old, new = f"{FOLDER}/old.txt", f"{FOLDER}/deep/er/new.txt"
     ops = [
         file("write", new, content="new END\n"),

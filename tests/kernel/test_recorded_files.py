@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from reyn.journal import MemoryJournal, kinds
 from reyn.journal.registry import chain_events
+from reyn.testing import ScriptedModel
 from reyn.workspace import RecordedFiles
 from reyn.workspace.paths import RECORDED
 from tests.kernel.support import Project
+from tests.properties import examples
 from tests.support import act, file, finish, go, question, write_skill
 
 GRAPH = {"a": ["b"], "b": ["end"]}
@@ -156,6 +160,121 @@ def test_the_view_counts_towards_no_limit_of_files(tmp_path: Path):
     # A loop of such reads ends nevertheless: after ten, they are act turns.
     loop = project.run("s", [go("b"), *(act(read("input")) for _ in range(30))], run_id="loop", max_act_turns=2)
     assert loop.status == "failed"
+
+
+# -- who may read it ----------------------------------------------------------------------------------
+
+
+class FormModel(ScriptedModel):
+    """A scripted model that answers in one of the forms; in the form `tools`, ops are native calls."""
+
+    def __init__(self, form: str, answers: list[Any]) -> None:
+        super().__init__([native(one) if form == "tools" else one for one in answers])
+        self.answer_form = form
+
+
+def native(answer: Any) -> Any:
+    if set(answer) != {"control_ir"}:
+        return answer
+    calls = [
+        {"name": f"{op['kind']}_{op['op']}", "arguments": {key: op[key] for key in op if key not in ("kind", "op")}}
+        for op in answer["control_ir"]
+    ]
+    return {"tool_calls": calls}
+
+
+@pytest.fixture(scope="module")
+def quiet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose phase `b` allows no ops."""
+    root = tmp_path_factory.mktemp("quiet")
+    write_skill(root, "s", GRAPH, ops={"a": "file"})
+    (root / "menu.txt").write_text("only for phase a\n")
+    (root / "reyn.yaml").write_text("sizes: {input_bytes: 2000}\n")
+    return root
+
+
+NAMES = ["input", "1.1.1", "1.artifact", "1.input", "2.input", "2.artifact", "2.1.1", "2.1.answer", "result", ".", ".."]
+
+
+@examples(35)
+@given(
+    st.sampled_from(NAMES) | st.from_regex(r"[0-9a-z._-]{1,12}", fullmatch=True),
+    st.sampled_from(["full", "short", "tools"]),
+)
+@example("2.input", "tools")
+@example("1.artifact", "full")
+def test_a_phase_without_file_reads_only_the_content_that_its_own_frame_truncates(quiet: Path, name: str, form: str):
+    project, long = Project(quiet), "soup and " * 500
+    answers = [act(file("read", "menu.txt")), go("b", long), act(read(name, start=9, length=30)), finish()]
+    assert project.run("s", answers, model=FormModel(form, answers)).ok
+    rejected = project.events("validation_error")
+    if name == "2.input":
+        assert rejected == []
+        assert project.results()[-1]["content"] == json.dumps({"data": {"text": long}}, separators=(",", ":"))[9:39]
+    else:
+        assert [error["class"] for error in rejected] == ["ops"]
+        assert rejected[0]["path"].endswith(".path")
+        assert f"use '{RECORDED}2.input'" in rejected[0]["message"]
+        assert len(project.results()) == 1
+    assert project.is_sound()
+
+
+def test_a_conversation_without_file_reads_what_earlier_turns_truncated(tmp_path: Path):
+    write_skill(
+        tmp_path,
+        "talk",
+        {"chat": ["chat", "end"]},
+        inputs={"chat": "user_message"},
+        phase_keys={"chat": "conversation: true\n"},
+    )
+    (tmp_path / "reyn.yaml").write_text("sizes: {input_bytes: 500}\n")
+    project = Project(tmp_path)
+    answers = [go("chat", "and?"), act(read("1.input"), read("input")), act(read("1.input")), finish()]
+    with project.open(answers) as rt:
+        waiting = rt.run("talk", "many words " * 200, run_id="k")
+        rt.answer("k", waiting.question.id, "read it again")
+        assert rt.resume("k").ok
+    [rejected] = project.events("validation_error")
+    assert rejected["path"] == "$.control_ir[1].path"
+    assert project.results()[-1]["content"].count("many words") == 200
+    assert project.is_sound()
+
+
+@pytest.mark.parametrize("ops", ["file", ""])
+@pytest.mark.parametrize("pattern", ["workspace:.full/**", "workspace:.full/*.input", "workspace:**", "**"])
+def test_a_rule_denies_recorded_content(tmp_path: Path, pattern: str, ops: str):
+    write_skill(tmp_path, "s", GRAPH, ops={"b": ops} if ops else {})
+    project = Project(tmp_path)
+    answers = [go("b", "long " * 6_000), act(read("2.input")), finish()]
+    assert project.run("s", answers, permissions={"file.read": [{"deny": pattern}]}).ok
+    [result] = project.results()
+    assert (result["status"], result["rule"]) == ("denied", f"permissions.file.read: deny {pattern}")
+    assert project.kinds().count("permission_denied") == 1
+    assert project.is_sound()
+
+
+def test_a_rule_hides_recorded_content_from_lists_and_searches(tmp_path: Path):
+    project = make(tmp_path)
+    search = {"kind": "file", "op": "grep", "pattern": ".", "path": RECORDED, "output_mode": "files_with_matches"}
+    answers = [act(file("read", "menu.txt")), go("b"), act(listed(), search), finish()]
+    assert project.run("s", answers, permissions={"file.read": [{"deny": "workspace:.full/*.artifact"}]}).ok
+    found, searched = project.results()[-2:]
+    assert names(found) == ["1.1.1", "input"]
+    assert searched["files"] == [f"{RECORDED}{name}" for name in ("1.1.1", "2.1.1", "input")]
+
+
+@pytest.mark.parametrize("reply", ["approve", "reject"])
+def test_a_rule_asks_about_recorded_content(tmp_path: Path, reply: str):
+    project, rules = make(tmp_path), {"file.read": [{"ask": "workspace:.full/**"}]}
+    answers = [go("b", "first"), act(read("1.artifact")), finish()]
+    waiting = project.run("s", answers, permissions=rules)
+    assert waiting.status == "waiting"
+    assert f"{RECORDED}1.artifact" in waiting.question.message
+    with project.open(answers, permissions=rules) as rt:
+        rt.answer("k", waiting.question.id, reply)
+        assert rt.resume("k").ok
+    assert [result["status"] for result in project.results()] == (["ok"] if reply == "approve" else [])
+    assert ('"data":{"text":"first"}' in project.model.turn_message(0).replace("\\", "")) is (reply == "approve")
 
 
 def test_a_fork_reads_what_its_origin_recorded(tmp_path: Path):

@@ -184,6 +184,15 @@ def test_the_postprocessor_produces_the_result(tmp_path: Path):
     assert project.is_sound()
 
 
+@pytest.mark.parametrize(("keys", "name"), [("", "s_result"), ("  output_name: receipt\n", "receipt")])
+def test_the_type_of_an_inline_output_schema_is_named_after_the_skill_or_by_its_author(
+    tmp_path: Path, keys: str, name: str
+):
+    inline = f"postprocessor:\n  output_schema: {{type: object, required: [text]}}\n{keys}"
+    write_skill(tmp_path, "s", {"a": ["end"]}, skill_keys=inline)
+    assert Project(tmp_path).run("s", [finish("paid")]).artifact == {"type": name, "data": {"text": "paid"}}
+
+
 def test_a_failed_postprocessor_can_be_retried(tmp_path: Path):
     project = make(
         tmp_path, "    - run_op: {op: {kind: file, op: read, path: menu.txt}, into: data.found}\n", where="post"

@@ -15,7 +15,7 @@ from tests.kernel.support import Project
 from tests.support import NOTE, finish, write_skill
 
 STEP = "preprocessor:\n  - run_op: {op: {kind: file, op: read, pth: x}}\n"
-TWIN = {"artifacts": {"other": NOTE}, "inputs": {"b": "note | other"}}
+SAME_SCHEMAS = {"artifacts": {"other": NOTE}, "inputs": {"b": "note | other"}}
 
 LINT_ERRORS = {
     "an argument that an op does not have": {"phase_keys": {"b": STEP}},
@@ -23,7 +23,7 @@ LINT_ERRORS = {
     "a request that is not understood": {"skill_keys": "permissions: {file.read: 5}\n"},
     "an op without its request": {"ops": {"b": "sandboxed_exec"}},
     "a step without its request": {"phase_keys": {"b": "preprocessor:\n  - run_op: {op: {kind: shell, cmd: x}}\n"}},
-    "union members that nothing distinguishes": TWIN,
+    "union members that nothing distinguishes": SAME_SCHEMAS,
     "an artifact that no path produces": {"phase_keys": {"b": "reads: [thing]\n"}, "artifacts": {"thing": NOTE}},
     "a schema below `schema`": {"artifacts": {"note": {"schema": NOTE, "type": "object"}}},
 }

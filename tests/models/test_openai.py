@@ -601,7 +601,7 @@ BROKEN = {
     "no choices": (event(chunk() | {"choices": []}), event(chunk() | {"choices": None}), DONE),
     "nothing": (),
     "only the end": (DONE,),
-    "tool calls that nobody asked for": (
+    "unexpected tool calls": (
         event(chunk() | {"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"name": "x"}}]}}]}),
         event(chunk(finish="tool_calls")),
         DONE,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import strategies as st
 
 from reyn.permissions import (
     Allowed,
@@ -19,6 +21,7 @@ from reyn.permissions import (
 )
 from reyn.permissions.rules import Requests, Rule
 from reyn.workspace import Roots, locate
+from tests.properties import examples
 
 KEYS = ("file.read", "file.write", "skill.write", "tool")
 
@@ -94,6 +97,45 @@ def test_recorded_content_is_read_only_whatever_is_granted(roots):
     for path in ("workspace:.full/call-1", "workspace:.full"):
         verdict = write(roots, path, {"file.write": "allow"}, {"file.write": ["workspace:./"]})
         assert verdict.rule == "default: recorded content is read-only"
+
+
+RECORDED_PATHS = [
+    "",
+    "/input",
+    "/1.artifact",
+    "/1.1.1",
+    "/1.1.1.run",
+    "/1.1.1.run/2.artifact",
+    "/1.1.1.run/1.1.run/input",
+]
+PATTERNS = [
+    "**", "*", "{}", "{}/", "{}/**", "{}/*", "{}/1.*", "{}/*.run", "{}/*.run/", "{}/**/input", "{}/*/2.artifact",
+    "{}/1.1.1.run/**", "{}/INPUT", "{}/[1-3].artifact", "**/1.artifact", "other/**", "{}x/**",
+]  # fmt: skip
+
+
+@examples(150, allow=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(RECORDED_PATHS), st.sampled_from(PATTERNS), st.sampled_from(["deny", "ask"]), st.booleans())
+def test_a_rule_restricts_recorded_content_like_a_folder_of_the_workspace(roots, path, pattern, effect, is_absolute):
+    below = f"{roots.workspace}/" if is_absolute else "workspace:"
+
+    def verdict(folder: str):
+        rules = {"file.read": [{effect: below + pattern.format(folder)}]}
+        return read(roots, f"workspace:{folder}{path}", rules)
+
+    recorded, ordinary = verdict(".full"), verdict("full")
+    assert type(recorded) is type(ordinary)
+    assert recorded.rule == ordinary.rule.replace("full", ".full") or isinstance(recorded, Allowed)
+
+
+@pytest.mark.parametrize("effect", ["deny", "ask"])
+def test_a_link_in_place_of_recorded_content_does_not_evade_its_rule(roots, effect):
+    link = roots.workspace / ".full"
+    link.symlink_to(roots.project / "elsewhere")
+    restricted = gate(roots, {"file.read": [{effect: "workspace:.full/**"}]})
+    assert not isinstance(restricted.read(locate("workspace:.full/input", roots)), Allowed)
+    link.unlink()
+    assert not isinstance(restricted.read(locate("workspace:.full/input", roots)), Allowed)
 
 
 @pytest.mark.parametrize("text", ["/etc/passwd", "../beside/secret.md", "workspace:../../../README.md"])

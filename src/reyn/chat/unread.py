@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from reyn.chat.items import ChatItem
 
 MAX_UNREAD = 10_000
-"""The number of items that are stored while nobody reads them. The oldest are dropped."""
+"""The number of unread items that are stored. The oldest are dropped."""
 _BEFORE_AN_ANSWER = Reply | MessageReceived | Restarted | OpRequested | OpFinished
 """The items after which the text of another answer begins."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reyn.errors.base import FindingsError, ReynError, StoppedError
+from reyn.errors.base import FindingsError, ReynError, StoppedError, hint_of
 
 
 class SkillError(ReynError, exit_code=2):
@@ -155,6 +155,13 @@ class AnswersRejected(ContractError, code="RYN202", exit_code=1):
         "Read the rejections and the answers, improve the instructions or the schema, then retry with the current "
         "version of the skill, or with another model."
     )
+    turn_hint = "Say it in other words, or use a larger model."
+
+
+class ModelAborted(ContractError, code="RYN207", exit_code=1):
+    """The model aborted a turn of a conversation. The conversation goes on with the next message."""
+
+    hint = "Read the reason, then say it in other words, or use a larger model. What was completed is in the history."
 
 
 class StepFailed(ContractError, code="RYN203", exit_code=1):
@@ -175,6 +182,21 @@ class SubRunFailed(ContractError, code="RYN204", exit_code=1):
     )
 
 
+class WorkNotDone(ContractError, code="RYN205", exit_code=1):
+    """A phase could not do an op of its `must`: the op was denied, or the model did not do it in its turns."""
+
+    hint = (
+        "If the op was denied, grant what the message names. Otherwise read the turns of the visit, say in the "
+        "instructions when to use the op, or raise `max_act_turns`; then retry."
+    )
+
+
+class FillFailed(ContractError, code="RYN206", exit_code=1):
+    """An op that fills a field of a result did not happen in the visit, or its value does not fit the field."""
+
+    hint = "Add the op to `must` of the phase, or make the field optional; then retry with the current version."
+
+
 class TranscriptInvalid(ContractError, code="RYN220"):
     """A tool call of a transcript has no result or several, or a result has no call."""
 
@@ -191,3 +213,8 @@ class MessageInvalid(ContractError, code="RYN222"):
     """A message of a history cannot be sent: its role is unknown, a field is malformed, or its text is not Unicode."""
 
     hint = "Fix the message that the error names, or leave it out of the history."
+
+
+def turn_hint(code: str) -> str:
+    """Return what to do after a turn of a conversation without a reply, by the code of its error."""
+    return AnswersRejected.turn_hint if code == AnswersRejected.code else hint_of(code)

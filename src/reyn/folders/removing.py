@@ -59,7 +59,7 @@ class _Tree:
         self.size = 0
         self._left = MAX_ENTRIES
         self._moved = 0
-        self._mark = secrets.token_hex(8)  # nobody can have used these names
+        self._mark = secrets.token_hex(8)  # no existing name has it
         self._device = -1
 
     def remove(self, above: int, name: str) -> None:

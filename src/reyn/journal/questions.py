@@ -62,7 +62,7 @@ def _is_own(row: RunRow) -> bool:
 
 
 def reply_to(wait: Question, value: Any, by: str) -> Answer | Say:
-    """Return the request that replies to a question. A conversation that waits for its next message is told it."""
+    """Return the request that replies to a question. It is the next message of a conversation that waits for one."""
     return Say(value, by) if wait.is_message else Answer(wait.id, value, by)
 
 

@@ -195,8 +195,6 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
 
     def show(self, location: Location) -> Verdict:
         """Decide whether a program may see a file."""
-        if location.zone == "recorded":
-            return _RECORDED
         return self._remembered("file.read", location, Gate._file)
 
     def write(self, location: Location) -> Verdict:
@@ -278,6 +276,8 @@ class Gate(msgspec.Struct, frozen=True, dict=True):
         return _asked(verdict, asking)
 
     def _zone(self, access: Access, location: Location) -> Allowed | None:
+        if location.zone == "recorded":
+            return _RECORDED
         if location.zone == "workspace":
             is_inside = bool(location.parts) and not protected_name(location.parts, "read")
             return _OWN if is_inside or access == "read" else None

@@ -221,7 +221,7 @@ class HostPattern(msgspec.Struct, frozen=True):
 
     def restricts(self, host: Host) -> bool:
         """Return whether it covers a host: on every port if it names none, also by an address in another form."""
-        if self.is_private and not host.is_private:  # whoever connects to a private address asks about that, too
+        if self.is_private and not host.is_private:  # an op asks about a private address separately
             return False
         if self.port and not any(
             fnmatchcase(port, self.port) for port in ((host.port,) if host.port else _DEFAULT_PORTS)

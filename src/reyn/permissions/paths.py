@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from reyn.permissions.protected import EXECUTED_FAMILIES, EXECUTED_NAMES, EXECUTED_SUFFIXES
-from reyn.workspace.paths import WORKSPACE, folded
+from reyn.workspace.paths import RECORDED_FOLDER, WORKSPACE, folded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,7 +153,10 @@ class RestrictedPath:
     def __init__(self, pattern: PathPattern, roots: Roots) -> None:
         base = {"project": roots.bases.project, "workspace": roots.bases.workspace}.get(pattern.zone, "/")
         wild = next((at for at, one in enumerate(pattern.segments) if not _is_literal(one)), len(pattern.segments))
-        self._top = os.path.realpath(os.path.join(base, *pattern.segments[:wild]))  # noqa: PTH118 - text in, text out
+        top = os.path.join(base, *pattern.segments[:wild])  # noqa: PTH118 - text in, text out
+        is_recorded = pattern.zone == "workspace" and pattern.segments[:1] == (RECORDED_FOLDER,)
+        # Recorded content is no folder on disk, so that a link in its place changes nothing.
+        self._top = top if is_recorded else os.path.realpath(top)
         self._folder = names_of(self._top)
         self._is_outside = pattern.zone == "outside"
         self._segments = tuple(map(folded, pattern.segments[wild:]))

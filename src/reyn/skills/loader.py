@@ -15,7 +15,7 @@ import msgspec
 from reyn.documents import nearest
 from reyn.errors import SkillError, SkillInvalid, codes
 from reyn.jsonschema import SchemaInvalid, compile_schema
-from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, members
+from reyn.skills.allowed_ops import UNKNOWN_OP_FIX, check_allowed_op, check_must, members, must_groups
 from reyn.skills.artifacts import ANY_OBJECT, Artifacts
 from reyn.skills.flow import impossible_paths
 from reyn.skills.folder import SkillFolder, is_inside_project
@@ -96,14 +96,18 @@ def load_skill(
 
 def read_skill(folder: Path, vocabulary: Vocabulary, library: Library | None = None) -> LoadResult:
     """Read the skill in a folder; unlike `load_skill`, return its findings instead of raising."""
-    return _SkillReader(library or Library.around(folder), vocabulary).read(folder, ())
+    reader = _SkillReader(library or Library.around(folder), vocabulary)
+    with reader.files:
+        return reader.read(folder, ())
 
 
 def read_shared(vocabulary: Vocabulary, library: Library) -> LoadResult:
     """Read the shared phases and artifacts of a project, whether or not a skill uses them."""
-    loader = _Loader(_SkillReader(library, vocabulary), library.shared[0], ())
-    if is_inside_project(library.shared[0]):  # a skill that uses a link to elsewhere has a finding
-        loader.check_files()
+    reader = _SkillReader(library, vocabulary)
+    with reader.files:
+        loader = _Loader(reader, library.shared[0], ())
+        if is_inside_project(library.shared[0]):  # a skill that uses a link to elsewhere has a finding
+            loader.check_files()
     return LoadResult(None, sorted(loader.folder.findings), loader.folder, loader.sub_skills)
 
 
@@ -296,6 +300,7 @@ class _Loader:
         for index, kind in enumerate(front.allowed_ops):
             found = check_allowed_op(document, index, kind, self.vocabulary, is_conversation=bool(front.conversation))
             self.folder.findings += [found] if found is not None else []
+        self.folder.findings += check_must(document, front, self.vocabulary)
         allowed = [member for kind in front.allowed_ops for member in members(kind, self.vocabulary)]
         inputs = [self.artifacts.get(document, part.strip(), "input") for part in front.input.split("|")]
         known = [artifact for artifact in inputs if artifact is not None]
@@ -313,7 +318,7 @@ class _Loader:
             message = f"a conversation needs `user_message` in `input`, which is `{front.input}`"
             self.folder.report(document, codes.TYPE_MISMATCH, message, "input", fix="add `user_message` to `input`")
         fields |= {"reads": tuple(dict.fromkeys(front.reads)), "allowed_ops": tuple(dict.fromkeys(allowed))}
-        return Phase(**fields)
+        return Phase(**fields | {"must": must_groups(front.must, self.vocabulary)})
 
     def _report_unknown_phase(self, name: str) -> None:
         fix = nearest(name, [known for known in self.folder.names("phases", ".md") if known != name])
@@ -395,7 +400,7 @@ class _Loader:
             message = f"invalid JSON Schema: {error}"
             self.folder.report(part, error.code, message, "output_schema", *error.place)
             return None
-        name = section.output_name or f"{self.front.name}_post"
+        name = section.output_name or f"{self.front.name}_result"
         return ArtifactType(name, section.output_schema, section.output_description)
 
     # -- sub-skills -----------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 WORKSPACE = "workspace:"
-_RECORDED_FOLDER = ".full"
-RECORDED = f"{WORKSPACE}{_RECORDED_FOLDER}/"
+RECORDED_FOLDER = ".full"
+RECORDED = f"{WORKSPACE}{RECORDED_FOLDER}/"
 """Path prefix under which a run reads what it has recorded. The folder is virtual, and read-only."""
 
 _MAX_PATH_BYTES = 4_000
@@ -85,8 +85,10 @@ class Roots(msgspec.Struct, frozen=True, dict=True):
         return _Bases(project, state, workspace, tuple(folded(path) for path in hidden))
 
     def path_of(self, location: Location) -> str:
-        """Return the absolute path of a location in the project, the workspace or outside."""
-        base = {"project": self.bases.project, "workspace": self.bases.workspace}.get(location.zone, "")
+        """Return the absolute path of a location; that of recorded content does not exist."""
+        workspace = self.bases.workspace
+        bases = {"project": self.bases.project, "workspace": workspace, "recorded": f"{workspace}/{RECORDED_FOLDER}"}
+        base = bases.get(location.zone, "")
         return "/".join((base.rstrip("/"), *location.parts)) or "/"
 
 
@@ -198,7 +200,7 @@ def _in_workspace(target: str, bases: _Bases, text: str) -> Location:
         outside = _in_project(target, bases, text)
         # A `workspace:` path that leaves the workspace by a symlink is denied, even if it leads into the project.
         return outside if outside.zone == "state" else Location("outside", _parts(target), text)
-    if inside[:1] == (_RECORDED_FOLDER,):
+    if inside[:1] == (RECORDED_FOLDER,):
         return Location.at("recorded", inside[1:])
     return Location.at("workspace", inside)
 

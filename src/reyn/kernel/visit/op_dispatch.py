@@ -15,7 +15,7 @@ from reyn.context.render import next_digest, truncate
 from reyn.context.selfref import remember
 from reyn.journal import Blob, canonical, digest, kinds
 from reyn.kernel.core.conversations import memory_error, reply_text
-from reyn.kernel.core.effects import MAX_TOGETHER, ExecuteChild, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome
+from reyn.kernel.core.effects import MAX_TOGETHER, Pause, PerformOp, PlanChild, PlanOp, UnknownOutcome, await_child
 from reyn.kernel.visit.waits import RejectedOp, action_id, ask_person, call_id, plan_call
 from reyn.ops import Call, RunOutcome
 from reyn.ops.op import MemoryOutcome, MessageOutcome
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reyn.kernel.core.tape import Tape
     from reyn.kernel.visit.compiled_phase import RunContext
     from reyn.kernel.visit.waits import Planned
+    from reyn.kernel.visit.work import Work
     from reyn.skills import Skill
     from reyn.vocabulary import OpForm, Vocabulary
 
@@ -43,19 +44,25 @@ class OpOutcome(NamedTuple):
     """Whether the op asked the user a question."""
     compacts: bool = False
     """Whether the op asked for a compaction of the conversation."""
+    args: dict[str, Any] | None = None
+    """The arguments of an op that was performed, which a person may have edited."""
 
 
 class OpLog:
     """The ops of one visit so far: their results as the model sees them, and the files they changed."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
+    def __init__(self, vocabulary: Vocabulary, work: Work | None = None) -> None:
         self._vocabulary = vocabulary
+        self.work = work
+        """The work that the visit must do or that fills its artifact, if there is any."""
+        self.work_note = work.note if work is not None else ""
         self.results: list[str] = []
         """Hashes of the results, each as a frame contains it."""
         self.calls: list[str] = []
         """The calls of these results."""
         self.digest: str | None = None
-        self.is_truncated = False
+        self.truncated: set[str] = set()
+        """The names under which ops can read content that the visit's frames truncate."""
         self.failure: Repetition | None = None
         """The op of the last turn that failed most often with the same arguments."""
         self._failures: dict[str, int] = {}
@@ -91,12 +98,27 @@ class OpLog:
             self.add_changes(outcome.changes, tape)
         if outcome.kind in self._vocabulary.gates:
             self.add_verdict(args, outcome, tape)
+        if self.work is not None:
+            self.work.add(outcome.args or args, outcome.status, outcome.result)
+            self.work_note = self.work.note
         name = self.truncate(call, outcome.result, limit, tape) if outcome.bytes > limit else outcome.result
         self.results.append(name)
         self.calls.append(call)
         self.digest = next_digest(self.digest, name)
         if outcome.status != "ok" or self._failures:
             self._count_failure(args, outcome)
+
+    def results_since(self, first: int, call: str, limit: int, tape: Tape) -> dict[int, str]:
+        """Return the results after the first ones by the positions of their ops in the answer of a call.
+
+        Those of ops that ended before slower ones, and were not awaited, are taken from the tape.
+        """
+        results = dict(enumerate(self.results[first:]))
+        for name, outcome in tape.early.items():
+            assert isinstance(outcome, kinds.OpCompleted | kinds.PermissionDenied)
+            results[int(name.removeprefix(f"{call}.")) - 1] = self.truncate(name, outcome.result, limit, tape)
+        tape.early.clear()
+        return dict(sorted(results.items()))
 
     def _count_failure(self, args: dict[str, Any], outcome: OpOutcome) -> None:
         """Count how often an op failed with the same arguments. A success resets the count."""
@@ -116,7 +138,7 @@ class OpLog:
         if len(whole.content) <= limit:
             return whole.hash
         part = Blob.of(truncate(whole.content, limit, name, self.truncation_reader))
-        self.is_truncated = True
+        self.truncated.add(name)
         truncation = kinds.ContentTruncated(name, whole.hash, part.hash, len(whole.content))
         return tape.emit(truncation, whole, part).part
 
@@ -241,10 +263,10 @@ async def run_op(
     if request is None:
         for change in changes:
             tape.emit(kinds.WorkspaceUpdated(call, change))
-        return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes)
+        return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, args=args)
     asked_user = isinstance(request, kinds.AskRequest)
     compacts = isinstance(request, kinds.MemoryRequest) and request.action == "compact" and completed.status == "ok"
-    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts)
+    return OpOutcome(kind, completed.status, completed.result, completed.bytes, changes, asked_user, compacts, args)
 
 
 async def _fulfil(
@@ -262,7 +284,7 @@ async def _fulfil(
             value, pinned = msgspec.json.decode(tape.content(request.input)), context.sub_skill(request.skill)
             if request.background:
                 begun = await PlanChild(call, "background", request.skill, value, pinned)
-                return RunOutcome(begun.run, None, begun.problem), ()
+                return RunOutcome(begun.run, None, begun.error if isinstance(begun, kinds.ChildEnded) else ""), ()
             sub_run = await run_sub_skill(request.skill, value, call, pinned)
             return _sub_run_outcome(sub_run, tape), sub_run.changes
         case kinds.MessageRequest():
@@ -273,7 +295,7 @@ async def _fulfil(
 
 async def _send_message(request: kinds.MessageRequest, call: str, tape: Tape) -> MessageOutcome:
     """Send a message to another agent. Why there is no reply is part of the outcome."""
-    replied = await ExecuteChild(call, await PlanChild(call, "agent", f"{PREFIX}{request.agent}", request.text))
+    replied = await await_child(PlanChild(call, "agent", f"{PREFIX}{request.agent}", request.text))
     run, reply = "" if replied.state == "rejected" else replied.run, reply_text(replied, tape.content)
     return MessageOutcome(run, replied.state, reply, replied.error, replied.timed_out)
 
@@ -316,7 +338,7 @@ async def _ask_operator(call: str, attempts: int, args: dict[str, Any], tape: Ta
 
 async def run_sub_skill(name: str, value: Any, call: str, pinned: Skill | None) -> kinds.ChildEnded:
     """Execute a skill as a sub-run: the run's own copy of the skill if it has one, else the installed skill."""
-    return await ExecuteChild(call, await PlanChild(call, "skill", name, value, pinned))
+    return await await_child(PlanChild(call, "skill", name, value, pinned))
 
 
 def _sub_run_outcome(sub_run: kinds.ChildEnded, tape: Tape) -> RunOutcome:

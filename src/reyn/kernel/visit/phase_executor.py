@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from reyn.contract import Accepted, Acting, Rejected
-from reyn.errors import AnswersRejected, ApprovalExpired, StepFailed, SubRunFailed
+from reyn.errors import (
+    AnswersRejected,
+    ApprovalExpired,
+    FillFailed,
+    ModelAborted,
+    StepFailed,
+    SubRunFailed,
+    WorkNotDone,
+)
 from reyn.journal import Blob, canonical, kinds
 from reyn.journal.summary import limit_of
-from reyn.kernel.core.effects import CheckOutput, ExecuteChild, Pause, PlanChild, Restore, TurnInterrupted
+from reyn.kernel.core.effects import CheckOutput, Pause, PlanChild, Restore, TurnInterrupted, await_child
 from reyn.kernel.core.limits import act_turns, limit_reached, repeated_failure, within_limits
 from reyn.kernel.visit.compaction import compact, plan_compaction
 from reyn.kernel.visit.compiled_phase import Targets
@@ -27,8 +35,9 @@ from reyn.kernel.visit.transcript_budget import fit_transcript
 from reyn.kernel.visit.turn import TurnContext, execute_single_llm_phase, schedule_tool_batch
 from reyn.kernel.visit.visit_input import prepare_input, read_overviews
 from reyn.kernel.visit.waits import review_decision, sent_back
+from reyn.kernel.visit.work import Work
 from reyn.skills import successors
-from reyn.skills.values import skill_of
+from reyn.skills.values import END, skill_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,6 +92,7 @@ class VisitProgress:
         self.entry = entry
         self.context = context
         self.log = log
+        self.work = log.work
         self.tape = tape
         self.calls = self.turns = self.reads = self.retries = self.left = 0
         self.call = f"{entry.step}.0"
@@ -97,11 +107,15 @@ class VisitProgress:
     def draft(self, *, is_truncated: bool = False) -> TurnDraft:
         """Return what the model would be asked in this turn, without regard to a token budget."""
         phase, context, tape = self.phase, self.context, self.tape
-        reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.is_truncated else 0
+        reads_left = MAX_TRUNCATED_READS - self.reads if is_truncated or self.log.truncated else 0
         named = context.overviews.targets if context.overviews is not None else None
         targets = Targets(named, tape.content) if named is not None else None
         spec = phase.turn_spec(
-            phase.form(tape.state), acting=self.left > 0, is_truncated=reads_left > 0, targets=targets
+            phase.form(tape.state),
+            acting=self.left > 0,
+            is_truncated=reads_left > 0,
+            targets=targets,
+            left=self.work.left if self.work is not None else (),
         )
         return context.draft(spec, self.left if phase.ops else reads_left or None)
 
@@ -110,6 +124,13 @@ class VisitProgress:
         limit = self.phase.settings.sizes.input_bytes
         excerpt = self.log.truncate(f"{self.call}.answer", answer.reply.hash, limit, self.tape)
         self.context.correct(self.spec, answer, excerpt, path, message)
+
+    @property
+    def failure_code(self) -> str:
+        """The code of a visit whose retries are used up: that of missing work if the model kept deciding without it."""
+        if self.work is None or not self.work.left or self.rejection is None or self.rejection.rule != "candidate":
+            return AnswersRejected.code
+        return WorkNotDone.code
 
     def failure_reason(self) -> str:
         """Return why the visit has no decision."""
@@ -124,7 +145,9 @@ class VisitProgress:
 async def visit(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     """Visit a phase: call the model until a decision is accepted and its ops succeed, or the retries are used up."""
     tape.emit(kinds.PhaseStarted(entry.phase, entry.visit, entry.input))
-    log = OpLog(phase.vocabulary)
+    log = OpLog(phase.vocabulary, Work(phase, tape.content) if phase.has_work else None)
+    if phase.definition.conversation is not None and tape.state.truncated:
+        log.truncated.update(tape.state.truncated_in(entry.phase))  # its messages still show them
     try:
         prepared = await prepare_input(phase, entry, log, tape)
     except StepFault as fault:
@@ -159,6 +182,8 @@ async def _take_turns(progress: VisitProgress) -> None:
         await _check_limits(progress)
         answer = await _ask_model(progress)
         verdict: Accepted | Acting | Rejected | SentBack = answer.verdict
+        if isinstance(verdict, Accepted) and progress.phase.sources and not verdict.ops:
+            verdict = _filled(progress, verdict)
         if isinstance(verdict, Accepted) and progress.phase.skill.checks_output:
             verdict = await _check_output(progress, verdict)
         if isinstance(verdict, Accepted) and progress.phase.definition.requires_approval:
@@ -170,14 +195,16 @@ async def _take_turns(progress: VisitProgress) -> None:
             progress.correct(answer, "$", verdict.message)
             progress.retries = 0
         elif await _act(progress, answer, verdict) and isinstance(verdict, Accepted):
+            if progress.phase.sources and verdict.ops:
+                verdict = _filled(progress, verdict)
             return _commit(progress, verdict)
-    raise VisitFault(AnswersRejected.code, progress.failure_reason())
+    raise VisitFault(progress.failure_code, progress.failure_reason())
 
 
 async def _check_limits(progress: VisitProgress) -> None:
     """Stop the run for every limit that is reached, and find out how many act turns are left."""
     phase, state, failure = progress.phase, progress.tape.state, progress.log.failure
-    if failure is None and phase.skips_limit_checks and not state.raised:
+    if failure is None and phase.skips_limit_checks and not state.raised and progress.work is None:
         return
     if failure is not None and phase.stays_open:
         is_stuck = repeated_failure(state, phase.settings, failure.name, failure.times) is not None
@@ -188,6 +215,8 @@ async def _check_limits(progress: VisitProgress) -> None:
             await Pause()
     left = await _turns_left(phase, progress.turns, progress.tape)
     progress.left = 0 if progress.must_reply else left
+    if progress.work is not None and (fault := progress.work.fault(progress.left)):
+        raise VisitFault(WorkNotDone.code, fault)
 
 
 async def _turns_left(phase: CompiledPhase, turns: int, tape: Tape) -> int:
@@ -231,6 +260,19 @@ async def _ask_model(progress: VisitProgress) -> LlmPhaseResult:
     return await execute_single_llm_phase(draft, progress.call, context, phase.model, tape, prompt)
 
 
+def _filled(progress: VisitProgress, verdict: Accepted) -> Accepted:
+    """Return a decision whose artifact has the fields that ops of the visit fill."""
+    phase, artifact, work = progress.phase, verdict.artifact, progress.work
+    if artifact is None or work is None:
+        return verdict
+    schema = phase.output_schemas[verdict.next_phase or END, artifact["type"]]
+    artifact, error = work.fill(artifact, schema)
+    error = error or artifact_error(phase, {artifact["type"]: schema}, artifact)
+    if error:
+        raise VisitFault(FillFailed.code, error)
+    return msgspec.structs.replace(verdict, artifact=artifact, artifact_json=None)
+
+
 async def _check_output(progress: VisitProgress, verdict: Accepted) -> Accepted | Rejected:
     """Reject a final output that fits its schema but not the check of the program that started the run."""
     if verdict.type != "finish" or verdict.artifact is None:
@@ -259,7 +301,7 @@ async def _reject(progress: VisitProgress, answer: LlmPhaseResult, verdict: Reje
     progress.retries += 1
     if progress.retries <= phase.max_retries:
         return
-    if phase.used_up and verdict.rule == "candidate":
+    if phase.used_up and verdict.rule == "candidate" and progress.failure_code == AnswersRejected.code:
         progress.phase = await _more_visits(phase, progress.failure_reason(), tape)
         progress.retries = 0
     elif phase.stays_open and progress.left > 0:
@@ -314,6 +356,9 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             progress.call, verdict.type, verdict.decision, verdict.next_phase, verdict.confidence, verdict.reason
         )
     )
+    if verdict.type == "abort" and progress.phase.is_endless:
+        reason = f"the model aborted the turn: {verdict.reason}"
+        return _end_turn(progress.phase, entry, reason, tape, ModelAborted.code)
     if verdict.artifact is not None:
         _store(verdict.artifact, tape, verdict.artifact_json)
         status: HandoffStatus = "time_boxed" if progress.turns and progress.left <= 0 else "completed"
@@ -328,6 +373,7 @@ def _commit(progress: VisitProgress, verdict: Accepted) -> None:
             extra=verdict.handoff,
         )
     tape.emit(kinds.PhaseCompleted(entry.phase, entry.visit, verdict.type, verdict.next_phase))
+    return None
 
 
 def _store(artifact: dict[str, Any], tape: Tape, encoded: bytes | None = None) -> kinds.ArtifactRef:
@@ -362,7 +408,7 @@ async def visit_skill(phase: CompiledPhase, entry: Visit, tape: Tape) -> None:
     await within_limits(tape, phase.settings)
     log = OpLog(phase.vocabulary)
     call, pinned, back = f"{entry.step}.1", phase.sub_skill(name), entry.rollback
-    sub_run = await ExecuteChild(call, await PlanChild(call, "skill", name, entry.input, pinned, shares, back))
+    sub_run = await await_child(PlanChild(call, "skill", name, entry.input, pinned, shares, back))
     log.add_changes(sub_run.changes, tape)
     if sub_run.artifact is None:
         return await _fail_visit(entry, log, 0, SubRunFailed.code, f"node `{entry.phase}`: {sub_run.error}", tape)

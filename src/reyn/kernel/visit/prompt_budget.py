@@ -318,7 +318,7 @@ class PromptLayout:
         ]
 
     def rebuild(
-        self, spec: TurnSpec, fitted: FittedText, budget: kinds.PromptBudget, truncated: Mapping[str, str]
+        self, spec: TurnSpec, fitted: FittedText, budget: kinds.PromptBudget, truncated: Mapping[str, tuple[str, str]]
     ) -> Prompt:
         """Return the prompt with what remains of its sections."""
         remaining: dict[tuple[int, int], str] = {}
@@ -330,7 +330,8 @@ class PromptLayout:
             if piece.content is not None and text is not None:
                 changed[place] = None
                 if piece.name:
-                    whole[piece.name] = (truncated.get(piece.name, piece.content), place)
+                    content, _ = truncated.get(piece.name, (piece.content, ""))
+                    whole[piece.name] = (content, place)
         blobs = {place: Blob.of(remaining[place].encode()) for place in changed}
         messages = tuple(
             replace(

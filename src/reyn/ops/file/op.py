@@ -250,6 +250,8 @@ class FileOp:
 
 def _content_hash(location: Location, env: Env) -> str:
     """Return the hash of a file; empty if it cannot be read, which `perform` reports."""
+    if location.zone == "recorded":
+        return env.recorded.find(location.parts) or ""
     with suppress(Exception):
         image = read(location, env.roots, env.file_bytes)
         return "" if image is None else digest(image.content)
