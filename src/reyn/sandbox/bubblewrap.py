@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
@@ -108,6 +109,7 @@ class _Sources:
         Raises:
             OSError: It is gone, or a part of its path is a link.
         """
+        assert sys.platform == "linux"
         flags = os.O_PATH | os.O_NOFOLLOW
         handle = open_beneath(self._root, name.strip("/"), flags) if name != "/" else os.dup(self._root)
         link = os.readlink("", dir_fd=handle) if stat.S_ISLNK(os.fstat(handle).st_mode) else None
