@@ -22,9 +22,9 @@ from reyn.chat.services.skill_runner import SkillRunner
 from reyn.chat.unread import UnreadItems
 from reyn.errors import RunBusy, RunNotResumable
 from reyn.journal import ENDED, kinds
+from reyn.journal.kinds import AGENT_PREFIX
 from reyn.kernel.runtime_types import LATER
 from reyn.runtime.conversations import checked_message
-from reyn.skills.agents import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
@@ -344,7 +344,7 @@ class Conversation:
     def is_of_agent(self, run: str) -> bool:
         """Return whether a run is this conversation, or one with an agent that was asked, and not one of a skill."""
         row = None if run == self.run_id else self._runtime.services.journal.find(run)
-        return run == self.run_id or (row is not None and row.skill.startswith(PREFIX))
+        return run == self.run_id or (row is not None and row.skill.startswith(AGENT_PREFIX))
 
     # -- the run --------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reyn.cli.project import project_root
 from reyn.errors import FunctionNotFound, InputInvalid, ModuleUnloadable
-from reyn.skills.agents import PREFIX as AGENT_PREFIX
+from reyn.journal.kinds import AGENT_PREFIX
 
 if TYPE_CHECKING:
     from reyn.cli.progress import Progress
